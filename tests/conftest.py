@@ -1,0 +1,48 @@
+"""What every test run shares: the path to `support`, skips for missing tools, and a list of what was skipped."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from support.kafka_tools import java_missing
+from support.tools import kcat_missing
+
+MISSING_BY_MARKER: dict[str, Callable[[], str | None]] = {"java": java_missing, "kcat": kcat_missing}
+NAMES_SHOWN_MAX = 5
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "kcat: needs kcat")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked `java` or `kcat` run only where that tool can be had."""
+    for marker, missing in MISSING_BY_MARKER.items():
+        if item.get_closest_marker(marker) is not None:
+            reason = missing()
+            if reason is not None:
+                pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what this machine could not run, and how to enable it."""
+    names_by_reason: dict[str, list[str]] = defaultdict(list)
+    for report in terminalreporter.getreports("skipped"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        names_by_reason[reason.removeprefix("Skipped: ")].append(report.nodeid)
+    if not names_by_reason:
+        return
+    terminalreporter.section("not run on this machine")
+    for reason, names in sorted(names_by_reason.items()):
+        terminalreporter.write_line(f"Skipped {reason}")
+        for name in names[:NAMES_SHOWN_MAX]:
+            terminalreporter.write_line(f"    {name}")
+        if len(names) > NAMES_SHOWN_MAX:
+            terminalreporter.write_line(f"    and {len(names) - NAMES_SHOWN_MAX} more")
