@@ -1,0 +1,16 @@
+"""A real broker for other people's tests: a process on a free port, gone when the test is done.
+
+    from penstock.testing import Cluster
+
+    with Cluster() as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+
+With pytest, the fixtures `penstock_cluster` and `penstock_topic` are there as soon as Penstock is installed.
+"""
+
+from __future__ import annotations
+
+from penstock.testing.cluster import Cluster
+from penstock.testing.process import BrokerFailed
+
+__all__ = ["BrokerFailed", "Cluster"]

@@ -1,0 +1,161 @@
+"""One broker as a child process: start it, learn its addresses, stop it, kill it.
+
+Theory of operation. The child is `python -m penstock server` with two pipes. Over the first (`--ready-fd`) it
+writes one JSON line once it serves, with the addresses it is bound to; so a listener may ask for port 0 and no
+port is ever guessed. The second (`--lifeline-fd`) carries nothing: its far end closes when this process ends,
+however it ends, and the child then stops. The child has its own session, so Ctrl-C in a terminal reaches only
+this process, which decides what happens next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+LOG_TAIL_LINES = 30
+READY_LINE_BYTES_MAX = 64 * 1024
+
+
+class BrokerFailed(Exception):
+    """The broker did not start or ended by itself; the message ends with the last lines of its log."""
+
+    def __init__(self, what: str, log_tail: str) -> None:
+        super().__init__(f"{what}\n--- the broker's last log lines ---\n{log_tail}" if log_tail else what)
+        self.what = what
+        self.log_tail = log_tail
+
+
+class BrokerProcess:
+    """A broker started from a properties file; its log goes to `log_path`, which is appended to."""
+
+    def __init__(self, properties_path: Path, log_path: Path, arguments: Sequence[str] = ()) -> None:
+        self.properties_path = properties_path
+        self.log_path = log_path
+        self.arguments = tuple(arguments)
+        self.listeners: dict[str, str] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lifeline: int | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while the broker is running."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """What the broker ended with; None while it runs or before it was started. Negative: the signal's number."""
+        return self._process.poll() if self._process is not None else None
+
+    def start(self, timeout_s: float, while_waiting: Callable[[], None] | None = None) -> dict[str, str]:
+        """Start the broker and return its addresses by listener name once it serves.
+
+        `while_waiting` is called several times a second meanwhile. Raises BrokerFailed when the broker ends or
+        is not ready in time; then nothing is left running.
+        """
+        assert self.pid is None, "the broker is already running"
+        ready_read, ready_write = os.pipe()
+        lifeline_read, self._lifeline = os.pipe()
+        command = [sys.executable, "-m", "penstock", "server", "--config", str(self.properties_path)]
+        command += ["--ready-fd", str(ready_write), "--lifeline-fd", str(lifeline_read), *self.arguments]
+        try:
+            with self.log_path.open("ab") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(ready_write, lifeline_read),
+                    start_new_session=True,
+                )
+        finally:
+            os.close(ready_write)
+            os.close(lifeline_read)
+        try:
+            self.listeners = self._wait_until_ready(ready_read, timeout_s, while_waiting)
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            os.close(ready_read)
+        return self.listeners
+
+    def _wait_until_ready(
+        self, ready_read: int, timeout_s: float, while_waiting: Callable[[], None] | None
+    ) -> dict[str, str]:
+        deadline = time.monotonic() + timeout_s
+        line = b""
+        while not line.endswith(b"\n"):
+            if time.monotonic() >= deadline:
+                raise BrokerFailed(f"the broker was not ready within {timeout_s:g} seconds", self.log_tail())
+            readable, _, _ = select.select([ready_read], [], [], 0.1)
+            if while_waiting is not None:
+                while_waiting()
+            if not readable:
+                continue
+            chunk = os.read(ready_read, READY_LINE_BYTES_MAX)
+            if not chunk:
+                assert self._process is not None
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(timeout=5)
+                raise BrokerFailed(f"the broker did not start ({self.describe_exit()})", self.log_tail())
+            line += chunk
+        message: dict[str, Any] = json.loads(line)
+        return {str(name): str(address) for name, address in message["listeners"].items()}
+
+    def describe_exit(self) -> str:
+        """How the broker ended, in words."""
+        code = self.exit_code
+        if code is None:
+            return "still running"
+        if code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        return f"exit code {code}"
+
+    def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
+        """The last lines of the broker's log."""
+        try:
+            text = self.log_path.read_text("utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait for the broker to end by itself; its exit code, or None when it still runs after `timeout_s`."""
+        assert self._process is not None, "the broker was never started"
+        try:
+            return self._process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def stop(self, timeout_s: float = 10.0) -> bool:
+        """Ask the broker to shut down; True when it did so cleanly, False when it had to be killed."""
+        if self.pid is not None:
+            self.terminate()
+            self.wait(timeout_s)
+        clean = self.exit_code == 0
+        self.kill()
+        return clean
+
+    def terminate(self) -> None:
+        """Ask the broker to shut down and return at once."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End the broker with SIGKILL, as a crash would. Harmless when it is not running."""
+        if self._process is not None:
+            if self._process.poll() is None:
+                self._process.kill()
+            self._process.wait()
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
