@@ -1,0 +1,230 @@
+"""Topic settings: every topic property of Kafka 4.1, the broker properties that give its default, and their checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.config.properties import (
+    ConfigError,
+    Finding,
+    Value,
+    config_error,
+    nearest,
+)
+from penstock.config.tables.topic import REMOVED_TOPIC_PROPERTIES, TOPIC_PROPERTIES, TOPIC_SYNONYMS, Synonym
+
+CLEANUP_DELETE = "delete"
+CLEANUP_COMPACT = "compact"
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+# local.retention.* = -2 means "the same as retention.*".
+LIKE_RETENTION = -2
+UNLIMITED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What a topic runs with. `TopicSettings()` is Kafka's defaults.
+
+    Times are milliseconds, sizes are bytes, -1 means no limit for retention.
+    """
+
+    cleanup_policy: frozenset[str] = frozenset((CLEANUP_DELETE,))
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_type: str = "producer"
+    compression_zstd_level: int = 3
+    delete_retention_ms: int = 86_400_000
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = 2**63 - 1
+    flush_ms: int = 2**63 - 1
+    follower_replication_throttled_replicas: tuple[str, ...] = ()
+    index_interval_bytes: int = 4096
+    leader_replication_throttled_replicas: tuple[str, ...] = ()
+    local_retention_bytes: int = LIKE_RETENTION
+    local_retention_ms: int = LIKE_RETENTION
+    max_compaction_lag_ms: int = 2**63 - 1
+    max_message_bytes: int = 1_048_588
+    message_timestamp_after_max_ms: int = 3_600_000
+    message_timestamp_before_max_ms: int = 2**63 - 1
+    message_timestamp_type: str = CREATE_TIME
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    min_insync_replicas: int = 1
+    preallocate: bool = False
+    remote_log_copy_disable: bool = False
+    remote_log_delete_on_disable: bool = False
+    remote_storage_enable: bool = False
+    retention_bytes: int = UNLIMITED
+    retention_ms: int = 604_800_000
+    segment_bytes: int = 1_073_741_824
+    segment_index_bytes: int = 10_485_760
+    segment_jitter_ms: int = 0
+    segment_ms: int = 604_800_000
+    unclean_leader_election_enable: bool = False
+
+    @property
+    def deletes(self) -> bool:
+        """Whether old segments are removed by retention."""
+        return CLEANUP_DELETE in self.cleanup_policy
+
+    @property
+    def compacts(self) -> bool:
+        """Whether only the last record of each key is kept."""
+        return CLEANUP_COMPACT in self.cleanup_policy
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether the broker stamps records with its own time."""
+        return self.message_timestamp_type == LOG_APPEND_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDefaults:
+    """What a broker gives to topics that don't say otherwise. `BrokerDefaults()` is Kafka's defaults."""
+
+    topic: TopicSettings = field(default_factory=TopicSettings)
+    remote_storage_system_enable: bool = False
+
+
+def topic_settings(overrides: Mapping[str, str], broker: BrokerDefaults) -> TopicSettings:
+    """The settings of a topic with these overrides; raises ConfigError naming every property that is wrong."""
+    fields = _parse_overrides(overrides)
+    internal_segment_bytes = fields.pop("internal_segment_bytes", None)
+    if internal_segment_bytes is not None:
+        fields["segment_bytes"] = internal_segment_bytes
+    settings = replace(broker.topic, **fields)
+    findings = _cross_checks(settings, broker.remote_storage_system_enable)
+    if findings:
+        raise ConfigError(findings)
+    return settings
+
+
+def validate_topic_overrides(overrides: Mapping[str, str]) -> None:
+    """Check names and values on their own, without knowing a broker's defaults; raises ConfigError."""
+    _parse_overrides(overrides)
+
+
+def broker_defaults(properties: Mapping[str, str]) -> BrokerDefaults:
+    """The topic defaults that broker properties (and their finer-unit synonyms) give; raises ConfigError."""
+    fields: dict[str, Any] = {}
+    findings: list[Finding] = []
+    for name, synonyms in TOPIC_SYNONYMS.items():
+        chosen = next((synonym for synonym in synonyms if synonym.name in properties), None)
+        if chosen is None:
+            continue
+        try:
+            value = synonym_value(chosen, properties[chosen.name])
+        except ConfigError as error:
+            findings.extend(error.findings)
+            continue
+        fields[TOPIC_PROPERTIES[name].field] = _field_value(name, value)
+    if findings:
+        raise ConfigError(findings)
+    remote = properties.get("remote.log.storage.system.enable", "false").strip().lower() == "true"
+    settings = replace(TopicSettings(), **fields)
+    findings = _cross_checks(settings, remote)
+    if findings:
+        raise ConfigError(findings)
+    return BrokerDefaults(settings, remote)
+
+
+def synonym_value(synonym: Synonym, text: str) -> Value:
+    """Read a broker property's text as the value of the topic property that it stands for; raises ConfigError."""
+    value = synonym.row.parse(text)
+    if synonym.multiplier == 1 or not isinstance(value, int):
+        return value
+    # Any negative number of hours or minutes means "no limit", as -1 milliseconds does.
+    return UNLIMITED if value < 0 else value * synonym.multiplier
+
+
+def _parse_overrides(overrides: Mapping[str, str]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    findings: list[Finding] = []
+    for name, text in overrides.items():
+        row = TOPIC_PROPERTIES.get(name)
+        if row is None:
+            findings.append(Finding(name, _unknown(name)))
+            continue
+        try:
+            fields[row.field] = _field_value(name, row.parse(text))
+            if name.endswith(".replication.throttled.replicas"):
+                _check_throttled_replicas(name, text)
+        except ConfigError as error:
+            findings.extend(error.findings)
+    if findings:
+        raise ConfigError(findings)
+    return fields
+
+
+def _field_value(name: str, value: Value) -> object:
+    if name == "cleanup.policy":
+        assert isinstance(value, tuple)
+        return frozenset(value)
+    return value
+
+
+def _unknown(name: str) -> str:
+    if name in REMOVED_TOPIC_PROPERTIES:
+        return f"{name} is no longer a topic setting: {REMOVED_TOPIC_PROPERTIES[name]}"
+    for topic_name, synonyms in TOPIC_SYNONYMS.items():
+        if any(synonym.name == name for synonym in synonyms):
+            return f"{name} is a broker setting; for a topic use {topic_name}"
+    suggestion = nearest(name, TOPIC_PROPERTIES)
+    if suggestion is not None:
+        return f"{name} is not a topic setting; did you mean {suggestion}?"
+    return f"{name} is not a topic setting; docs/configuration.md lists those that are"
+
+
+def _check_throttled_replicas(name: str, text: str) -> None:
+    text = text.strip()
+    if text in ("", "*", "none"):
+        return
+    for item in text.split(","):
+        parts = item.strip().split(":")
+        if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+            raise config_error(name, f"{name}={text}: expected *, or partition:broker pairs such as 0:101,1:102")
+
+
+def _cross_checks(settings: TopicSettings, remote_storage_system_enable: bool) -> list[Finding]:
+    findings = []
+    if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
+        findings.append(
+            Finding(
+                "min.compaction.lag.ms",
+                f"min.compaction.lag.ms={settings.min_compaction_lag_ms} is more than "
+                f"max.compaction.lag.ms={settings.max_compaction_lag_ms}: lower the first or raise the second",
+            )
+        )
+    if settings.remote_storage_enable:
+        findings.extend(_remote_checks(settings, remote_storage_system_enable))
+    return findings
+
+
+def _remote_checks(settings: TopicSettings, system_enable: bool) -> list[Finding]:
+    if not system_enable:
+        text = (
+            "remote.storage.enable=true: tiered storage is off; set remote.log.storage.system.enable=true on the broker"
+        )
+        return [Finding("remote.storage.enable", text)]
+    findings = []
+    if settings.compacts:
+        text = "remote.storage.enable=true: a compacted topic stays local; take compact out of cleanup.policy"
+        findings.append(Finding("remote.storage.enable", text))
+    pairs = (
+        ("bytes", settings.local_retention_bytes, settings.retention_bytes),
+        ("ms", settings.local_retention_ms, settings.retention_ms),
+    )
+    for unit, local, total in pairs:
+        if local == LIKE_RETENTION:
+            continue
+        name = f"local.retention.{unit}"
+        if settings.remote_log_copy_disable and local != total:
+            text = f"{name}={local} must equal retention.{unit}={total} while remote.log.copy.disable=true"
+            findings.append(Finding(name, text))
+        elif total != UNLIMITED and (local == UNLIMITED or local > total):
+            text = f"{name}={local} keeps more than retention.{unit}={total}: use at most {total}, or -2 for the same"
+            findings.append(Finding(name, text))
+    return findings
