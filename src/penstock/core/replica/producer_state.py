@@ -1,0 +1,269 @@
+"""What a partition remembers of its producers, so that a retried batch is stored once and a stale producer not at all.
+
+Every idempotent producer numbers its records per partition. The partition keeps, for each producer id, the epoch and
+the last five batches. A batch that repeats one of them is a duplicate and is answered with the offsets of the first
+copy; one that goes on where the last ended is accepted; anything else left a gap. A larger epoch starts again at
+sequence 0, a smaller one is fenced. An unknown producer may start anywhere: its earlier records may have been deleted.
+
+`check` asks, `update` and `complete` note what was appended. Nothing here reads a clock or a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from penstock.model.errors import ErrorCode
+from penstock.wire.records import BatchHeader
+
+BATCHES_KEPT = 5
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+SEQUENCE_MAX = 2**31 - 1
+
+_TRANSACTIONAL = 0x10
+
+
+class AppendOrigin(Enum):
+    """Who appends. Clients are checked in full, coordinators by epoch only, what a leader replicates not at all."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+
+
+class AppendedBatch(NamedTuple):
+    """One of a producer's last batches."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The batch is already in the log, here; the producer gets these offsets again."""
+
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The batch must not be appended; `code` and `message` go to the producer."""
+
+    code: ErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedTransaction:
+    """A transaction that its end marker closed."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+
+
+class EndMarker(NamedTuple):
+    """What a control record that ends a transaction says."""
+
+    aborted: bool
+    coordinator_epoch: int
+
+
+@dataclass(slots=True)
+class ProducerEntry:
+    """All that is known of one producer; `batches` are in the order of their sequences."""
+
+    producer_id: int
+    producer_epoch: int = NO_EPOCH
+    coordinator_epoch: int = -1
+    last_timestamp: int = NO_TIMESTAMP
+    transaction_first_offset: int = NO_OFFSET
+    batches: tuple[AppendedBatch, ...] = ()
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def move_to_epoch(self, producer_epoch: int) -> None:
+        """Sequences count anew in every epoch, so batches of another one say nothing any more."""
+        if producer_epoch != self.producer_epoch:
+            self.batches = ()
+            self.producer_epoch = producer_epoch
+
+
+class ProducerState:
+    """The producers of one partition. `end_offset` is the log's end up to which they have been noted."""
+
+    __slots__ = ("_entries", "_transactions", "end_offset")
+
+    def __init__(self, end_offset: int = 0) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+        # First offsets of open transactions, by producer id.
+        self._transactions: dict[int, int] = {}
+        self.end_offset = end_offset
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def entries(self) -> Iterable[ProducerEntry]:
+        return self._entries.values()
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """Where the oldest open transaction starts; readers of committed records stop there."""
+        return min(self._transactions.values(), default=None)
+
+    def check(self, header: BatchHeader, origin: AppendOrigin = AppendOrigin.CLIENT) -> Duplicate | Refused | None:
+        """May this batch of data be appended? None means yes."""
+        producer_id = header.producer_id
+        entry = self._entries.get(producer_id)
+        if producer_id < 0 or entry is None or origin is AppendOrigin.REPLICATION:
+            return None
+        epoch = header.producer_epoch
+        if origin is AppendOrigin.CLIENT and epoch == entry.producer_epoch:
+            first, last = header.base_sequence, header.last_sequence
+            for batch in entry.batches:
+                if batch.first_sequence == first and batch.last_sequence == last:
+                    return Duplicate(batch.base_offset, batch.last_offset, batch.timestamp)
+        if epoch < entry.producer_epoch:
+            return Refused(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Producer {producer_id} has epoch {epoch}, but epoch {entry.producer_epoch} has already written here; "
+                "another instance took over.",
+            )
+        if origin is AppendOrigin.CLIENT:
+            refused = _check_sequence(header, entry)
+            if refused is not None:
+                return refused
+        if entry.transaction_first_offset != NO_OFFSET and not header.attributes & _TRANSACTIONAL:
+            return Refused(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Producer {producer_id} has an open transaction here and must write inside it.",
+            )
+        return None
+
+    def check_marker(self, header: BatchHeader, marker: EndMarker) -> Refused | None:
+        """May this end of a transaction be appended? Asked for markers that a coordinator sends."""
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            return None
+        if header.producer_epoch < entry.producer_epoch:
+            return Refused(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"The marker of producer {header.producer_id} has epoch {header.producer_epoch}, "
+                f"but epoch {entry.producer_epoch} has already written here.",
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            return Refused(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"The coordinator of producer {header.producer_id} has epoch {marker.coordinator_epoch}, "
+                f"but epoch {entry.coordinator_epoch} has already ended a transaction here.",
+            )
+        return None
+
+    def update(self, header: BatchHeader) -> None:
+        """Note a batch of data that is now in the log, with its final offsets."""
+        (base_offset, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, first_sequence, _) = header
+        last_offset = base_offset + delta
+        self.end_offset = last_offset + 1
+        if producer_id < 0:
+            return
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry(producer_id, epoch)
+        elif epoch != entry.producer_epoch:
+            entry.move_to_epoch(epoch)
+        last_sequence = (first_sequence + delta) & SEQUENCE_MAX if first_sequence >= 0 else NO_SEQUENCE
+        batch = AppendedBatch(first_sequence, last_sequence, base_offset, last_offset, timestamp)
+        entry.batches = (*entry.batches[1 - BATCHES_KEPT :], batch)
+        entry.last_timestamp = timestamp
+        if attributes & _TRANSACTIONAL and entry.transaction_first_offset == NO_OFFSET:
+            entry.transaction_first_offset = self._transactions[producer_id] = base_offset
+
+    def complete(self, header: BatchHeader, marker: EndMarker) -> CompletedTransaction | None:
+        """Note an end marker that is now in the log; says which transaction it closed, if that had records here."""
+        self.end_offset = header.next_offset
+        producer_id = header.producer_id
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
+        entry.move_to_epoch(header.producer_epoch)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = header.max_timestamp
+        entry.transaction_first_offset = NO_OFFSET
+        first_offset = self._transactions.pop(producer_id, None)
+        if first_offset is None:
+            return None
+        return CompletedTransaction(producer_id, first_offset, header.base_offset, marker.aborted)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that have been silent this long, except in mid-transaction; returns how many."""
+        expired = [entry.producer_id for entry in self._entries.values() if _is_expired(entry, now_ms, expiration_ms)]
+        for producer_id in expired:
+            del self._entries[producer_id]
+        return len(expired)
+
+    def load(self, entries: Iterable[ProducerEntry], end_offset: int, now_ms: int, expiration_ms: int) -> None:
+        """Replace everything by a snapshot's content; what follows it in the log is noted with `update`."""
+        self.clear(end_offset)
+        for entry in entries:
+            if _is_expired(entry, now_ms, expiration_ms):
+                continue
+            self._entries[entry.producer_id] = entry
+            if entry.transaction_first_offset != NO_OFFSET:
+                self._transactions[entry.producer_id] = entry.transaction_first_offset
+
+    def clear(self, end_offset: int) -> None:
+        """Start again with nobody known."""
+        self._entries.clear()
+        self._transactions.clear()
+        self.end_offset = end_offset
+
+
+def first_sequence_of(last_sequence: int, delta: int) -> int:
+    """The sequence `delta` before this one, counting back past 0 to the largest."""
+    return (last_sequence - delta) & SEQUENCE_MAX
+
+
+def _check_sequence(header: BatchHeader, entry: ProducerEntry) -> Refused | None:
+    first = header.base_sequence
+    if header.producer_epoch != entry.producer_epoch:
+        if first == 0 or entry.producer_epoch == NO_EPOCH:
+            return None
+        return Refused(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first} instead of 0 "
+            f"(epoch {entry.producer_epoch} wrote last).",
+        )
+    last = entry.last_sequence
+    # From -1 (nothing in this epoch yet) the next is 0, and after the largest sequence comes 0 again.
+    if first == last + 1 or (first == 0 and last == SEQUENCE_MAX) or entry.producer_epoch == NO_EPOCH:
+        return None
+    return Refused(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"Producer {header.producer_id} sent sequence {first} after {last}; a batch between them is missing "
+        "or this one is older than the last five.",
+    )
+
+
+def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+    return entry.transaction_first_offset == NO_OFFSET and now_ms - entry.last_timestamp >= expiration_ms

@@ -1,0 +1,358 @@
+"""Every touch of the disk, behind two small protocols.
+
+`OsFilesystem` is the real one. A simulator passes another that forgets what was never synced, tears writes, fills
+up, or fails. Code above this module therefore never opens a path by itself.
+
+Errors: a path that does not exist raises `FileNotFoundError`; everything else that the operating system refuses
+(no space, input/output error, no permission) raises `StorageError`, which clients see as KAFKA_STORAGE_ERROR.
+
+A file is closed when its last user lets go of it, not before: a reader or a sync running in a worker keeps its own
+reference, so a segment may be closed or deleted under it without the descriptor being taken over by another file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.wire.record_types import Buffer
+
+
+class StorageError(ApiError):
+    """The disk refused; nothing that raised it may be acknowledged. `errno` is the operating system's, or 0."""
+
+    def __init__(self, message: str, number: int = 0, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
+        super().__init__(code, message)
+        self.errno = number
+
+    @property
+    def is_disk_full(self) -> bool:
+        """True when freeing space cures it, False when the disk itself is suspect."""
+        return self.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+class CorruptLogError(StorageError):
+    """Stored bytes fail their checksum or structure; clients see CORRUPT_MESSAGE."""
+
+    def __init__(self, path: Path, position: int, reason: str) -> None:
+        super().__init__(f"{path} is damaged at byte {position}: {reason}", code=ErrorCode.CORRUPT_MESSAGE)
+        self.path = path
+        self.position = position
+
+
+class DiskSpace(NamedTuple):
+    """Size of the disk under a path, and what is left for us on it."""
+
+    total_bytes: int
+    free_bytes: int
+
+    @property
+    def used_fraction(self) -> float:
+        return 1.0 - self.free_bytes / self.total_bytes if self.total_bytes else 1.0
+
+
+class File(Protocol):
+    """An open file. Reads may happen from any thread; writes and truncation come from one."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def size(self) -> int:
+        """Bytes known to be good; what the next append is put after."""
+        ...
+
+    def append(self, data: Buffer) -> None:
+        """Write all of `data` at the end, or leave the file as it was and raise `StorageError`."""
+        ...
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def reserve(self, size: int) -> None:
+        """Claim disk space up to `size` bytes; the bytes past `File.size` read as zeros until they are written."""
+        ...
+
+    def sync(self) -> None:
+        """Return once everything appended before the call would survive a power cut."""
+        ...
+
+    def fileno(self) -> int:
+        """The descriptor, for zero-copy sends; -1 when there is none behind this file."""
+        ...
+
+
+class Filesystem(Protocol):
+    """What storage asks of a disk."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and appending."""
+        ...
+
+    def read_file(self, path: Path) -> bytes: ...
+
+    def write_file(self, path: Path, data: Buffer) -> File:
+        """Write a whole file anew and return it, not yet synced."""
+        ...
+
+    def replace_file(self, path: Path, data: Buffer) -> None:
+        """Durably give `path` this content: after a crash it has either the old or the new one."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None: ...
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file; one that is already gone is no error."""
+        ...
+
+    def list_directory(self, path: Path) -> dict[str, int]:
+        """Names in a directory with their sizes; -1 stands for a directory."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Create a directory and its parents; an existing one is no error."""
+        ...
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove a directory with what is in it."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Make creations, renames and removals in a directory durable."""
+        ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def modified_ms(self, path: Path) -> int:
+        """When a file was last written, in milliseconds since 1970."""
+        ...
+
+    def disk_space(self, path: Path) -> DiskSpace: ...
+
+
+def storage_error(action: str, path: Path, error: OSError) -> StorageError:
+    """Name what failed where, and what a person can do about it."""
+    number = error.errno or 0
+    advice = ""
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        advice = " Free space on this disk, or lower retention."
+    elif number in (errno.EMFILE, errno.ENFILE):
+        advice = " Raise the limit of open files (ulimit -n)."
+    return StorageError(f"Cannot {action} {path}: {error.strerror or error}.{advice}", number)
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_descriptor", "_path", "_torn", "size")
+
+    def __init__(self, path: Path, descriptor: int, size: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._torn = False
+        self.size = size
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def append(self, data: Buffer) -> None:
+        if self._torn:
+            self._repair()
+        size = self.size
+        try:
+            written = os.pwrite(self._descriptor, data, size)
+            if written != len(data):
+                self._write_rest(memoryview(data), written)
+        except OSError as error:
+            self._torn = True
+            self._repair_quietly()
+            raise storage_error("write to", self._path, error) from error
+        self.size = size + len(data)
+
+    def _write_rest(self, data: memoryview, written: int) -> None:
+        """Finish a short write: the next call either goes on or says why the first one stopped."""
+        while written < len(data):
+            count = os.pwrite(self._descriptor, data[written:], self.size + written)
+            if count == 0:
+                raise OSError(errno.EIO, "the disk accepts no more bytes")
+            written += count
+
+    def _repair(self) -> None:
+        try:
+            os.ftruncate(self._descriptor, self.size)
+        except OSError as error:
+            raise storage_error("cut a torn write off", self._path, error) from error
+        self._torn = False
+
+    def _repair_quietly(self) -> None:
+        try:
+            self._repair()
+        except StorageError:
+            # The write's own error is what the caller must hear; the next append tries this again first.
+            return
+
+    def read(self, position: int, size: int) -> bytes:
+        try:
+            data = os.pread(self._descriptor, size, position)
+            if len(data) == size:
+                return data
+            return self._read_rest(data, position, size)
+        except OSError as error:
+            raise storage_error("read", self._path, error) from error
+
+    def _read_rest(self, data: bytes, position: int, size: int) -> bytes:
+        parts = [data]
+        have = len(data)
+        while data and have < size:
+            data = os.pread(self._descriptor, size - have, position + have)
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            raise storage_error("truncate", self._path, error) from error
+        self.size = size
+
+    def reserve(self, size: int) -> None:
+        try:
+            os.posix_fallocate(self._descriptor, 0, size)
+        except OSError as error:
+            raise storage_error("reserve space for", self._path, error) from error
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise storage_error("sync", self._path, error) from error
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+
+class OsFilesystem:
+    """The real disk."""
+
+    def open(self, path: Path, *, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return self._open(path, flags)
+
+    def _open(self, path: Path, flags: int) -> OsFile:
+        try:
+            descriptor = os.open(path, flags, 0o644)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise storage_error("open", path, error) from error
+        return OsFile(path, descriptor, os.fstat(descriptor).st_size)
+
+    def read_file(self, path: Path) -> bytes:
+        file = self._open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return file.read(0, file.size)
+
+    def write_file(self, path: Path, data: Buffer) -> OsFile:
+        file = self._open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_TRUNC)
+        if len(data):
+            file.append(data)
+        return file
+
+    def replace_file(self, path: Path, data: Buffer) -> None:
+        temporary = path.with_name(path.name + ".tmp")
+        self.write_file(temporary, data).sync()
+        self.rename(temporary, path)
+        self.sync_directory(path.parent)
+
+    def rename(self, source: Path, target: Path) -> None:
+        try:
+            os.replace(source, target)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise storage_error("rename", source, error) from error
+
+    def unlink(self, path: Path) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise storage_error("delete", path, error) from error
+
+    def list_directory(self, path: Path) -> dict[str, int]:
+        try:
+            with os.scandir(path) as entries:
+                return {entry.name: -1 if entry.is_dir() else entry.stat().st_size for entry in entries}
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise storage_error("list", path, error) from error
+
+    def make_directory(self, path: Path) -> None:
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            raise storage_error("create the directory", path, error) from error
+
+    def remove_directory(self, path: Path) -> None:
+        for name, size in self.list_directory(path).items():
+            if size < 0:
+                self.remove_directory(path / name)
+            else:
+                self.unlink(path / name)
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            raise storage_error("remove the directory", path, error) from error
+
+    def sync_directory(self, path: Path) -> None:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise storage_error("open the directory", path, error) from error
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise storage_error("sync the directory", path, error) from error
+        finally:
+            os.close(descriptor)
+
+    def exists(self, path: Path) -> bool:
+        return os.path.exists(path)
+
+    def modified_ms(self, path: Path) -> int:
+        try:
+            return os.stat(path).st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise storage_error("look at", path, error) from error
+
+    def disk_space(self, path: Path) -> DiskSpace:
+        try:
+            facts = os.statvfs(path)
+        except OSError as error:
+            raise storage_error("ask for the free space of", path, error) from error
+        return DiskSpace(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
+
+
+def sync_all(filesystem: Filesystem, files: Sequence[File], directory: Path | None) -> None:
+    """Make these files durable, then the directory entries that lead to them."""
+    for file in files:
+        file.sync()
+    if directory is not None:
+        filesystem.sync_directory(directory)

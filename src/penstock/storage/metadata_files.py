@@ -1,0 +1,100 @@
+"""The small files that say whose a data directory is: meta.properties, partition.metadata, the clean-stop marker."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.model.ids import Uuid, format_uuid, parse_uuid
+from penstock.storage.files import Filesystem
+from penstock.storage.names import PARTITION_METADATA
+
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+
+class MetadataFileError(Exception):
+    """One of these files says something that cannot be true; `str()` names the file and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """Which cluster and node a data directory belongs to."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: Uuid
+
+
+def write_meta_properties(filesystem: Filesystem, directory: Path, properties: MetaProperties) -> None:
+    text = (
+        "#\n"
+        f"cluster.id={properties.cluster_id}\n"
+        f"directory.id={format_uuid(properties.directory_id)}\n"
+        f"node.id={properties.node_id}\n"
+        "version=1\n"
+    )
+    filesystem.replace_file(directory / META_PROPERTIES, text.encode())
+
+
+def read_meta_properties(filesystem: Filesystem, directory: Path) -> MetaProperties | None:
+    """Who owns a data directory, or None for a fresh one."""
+    path = directory / META_PROPERTIES
+    try:
+        text = filesystem.read_file(path).decode()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise MetadataFileError(f"{path} is not text; restore it from a backup") from error
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.strip() and not line.lstrip().startswith(("#", "!")):
+            key, _, value = line.partition("=")
+            values[key.strip()] = value.strip()
+    if values.get("version") != "1":
+        raise MetadataFileError(f"{path} has version {values.get('version')!r}; only version 1 (KRaft) is understood")
+    try:
+        return MetaProperties(values["cluster.id"], int(values["node.id"]), parse_uuid(values["directory.id"]))
+    except KeyError as error:
+        raise MetadataFileError(f"{path} lacks {error.args[0]}; restore it from a backup") from error
+    except ValueError as error:
+        raise MetadataFileError(f"{path}: {error}") from error
+
+
+def write_partition_metadata(filesystem: Filesystem, directory: Path, topic_id: Uuid) -> None:
+    """Note in a partition's directory which topic it belongs to, so that a namesake created later is not mistaken."""
+    text = f"version: 0\ntopic_id: {format_uuid(topic_id)}"
+    filesystem.replace_file(directory / PARTITION_METADATA, text.encode())
+
+
+def read_partition_metadata(filesystem: Filesystem, directory: Path) -> Uuid | None:
+    """The topic id of a partition's directory, or None when it was never written."""
+    path = directory / PARTITION_METADATA
+    try:
+        lines = filesystem.read_file(path).decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return None
+    values = dict(line.split(": ", 1) for line in lines if ": " in line)
+    if values.get("version") != "0" or "topic_id" not in values:
+        raise MetadataFileError(f"{path} is damaged: expected 'version: 0' and 'topic_id: …'")
+    try:
+        return parse_uuid(values["topic_id"].strip())
+    except ValueError as error:
+        raise MetadataFileError(f"{path}: {error}") from error
+
+
+def write_clean_shutdown(filesystem: Filesystem, directory: Path, broker_epoch: int) -> None:
+    """Say that every log below was closed cleanly. The last thing a stopping node writes."""
+    content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    filesystem.replace_file(directory / CLEAN_SHUTDOWN, content.encode())
+
+
+def take_clean_shutdown(filesystem: Filesystem, directory: Path) -> bool:
+    """True when the last stop was clean. The marker is gone, durably, by the time this returns."""
+    path = directory / CLEAN_SHUTDOWN
+    if not filesystem.exists(path):
+        return False
+    filesystem.unlink(path)
+    filesystem.sync_directory(directory)
+    return True

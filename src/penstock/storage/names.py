@@ -1,0 +1,64 @@
+"""File and directory names inside a data directory, as Kafka spells them."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.model.ids import TopicPartition
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+TEMPORARY_SUFFIX = ".tmp"
+
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+_OFFSET_DIGITS = 20
+_DELETED_DIRECTORY = re.compile(r"^(?P<name>.+-\d+)\.[0-9a-f]{32}-delete$")
+_PARTITION_DIRECTORY = re.compile(r"^(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>\d{1,10})$")
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """`00000000000000000042.log` for offset 42 and suffix `.log`."""
+    return f"{offset:0{_OFFSET_DIGITS}d}{suffix}"
+
+
+def offset_of(name: str, suffix: str) -> int | None:
+    """The offset in a file name with exactly this suffix, or None for any other name."""
+    stem = name.removesuffix(suffix)
+    if len(stem) != _OFFSET_DIGITS or len(name) != _OFFSET_DIGITS + len(suffix) or not stem.isdecimal():
+        return None
+    return int(stem)
+
+
+def deletion_directory_name(directory_name: str, unique: bytes) -> str:
+    """What a partition's directory is renamed to before it is removed; `unique` is sixteen random bytes.
+
+    Long topic names are shortened so that the result stays within the 255 bytes a file system allows.
+    """
+    suffix = f".{unique.hex()}-delete"
+    assert len(unique) == 16
+    return directory_name[: 255 - len(suffix)] + suffix
+
+
+def is_deletion_directory(name: str) -> bool:
+    """True for a directory that was on its way out when the process stopped."""
+    return name.endswith("-delete") and (
+        _DELETED_DIRECTORY.match(name) is not None or re.search(r"\.[0-9a-f]{32}-delete$", name) is not None
+    )
+
+
+def parse_partition_directory(name: str) -> TopicPartition | None:
+    """The partition a directory belongs to, or None when the name is not `topic-partition`."""
+    match = _PARTITION_DIRECTORY.match(name)
+    if match is None:
+        return None
+    return TopicPartition(match["topic"], int(match["partition"]))

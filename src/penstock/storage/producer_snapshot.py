@@ -1,0 +1,72 @@
+"""Producer snapshots, `<offset>.snapshot`: who had written what when the log ended at that offset.
+
+    version int16 = 1 · crc uint32 · count int32 · entries
+
+The CRC-32C covers everything after itself. An entry keeps only the producer's last batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from crc32c import crc32c
+
+from penstock.core.replica.producer_state import (
+    NO_OFFSET,
+    AppendedBatch,
+    ProducerEntry,
+    first_sequence_of,
+)
+
+_VERSION = 1
+_HEAD = struct.Struct(">hIi")
+# Producer id and epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, transaction's start.
+_ENTRY = struct.Struct(">qhiqiqiq")
+_SUMMED_FROM = 6
+
+
+class DamagedSnapshotError(Exception):
+    """A snapshot that was not written whole; an older one, or the log itself, must serve instead."""
+
+
+def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    packed = [
+        _ENTRY.pack(
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.last_sequence,
+            entry.last_offset,
+            entry.batches[-1].last_offset - entry.batches[-1].base_offset if entry.batches else 0,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            entry.transaction_first_offset,
+        )
+        for entry in entries
+    ]
+    body = b"".join(packed)
+    crc = crc32c(_HEAD.pack(0, 0, len(packed))[_SUMMED_FROM:] + body)
+    return _HEAD.pack(_VERSION, crc, len(packed)) + body
+
+
+def decode_snapshot(data: bytes) -> list[ProducerEntry]:
+    """Read a snapshot file; raises DamagedSnapshotError unless every byte is as it was written."""
+    if len(data) < _HEAD.size:
+        raise DamagedSnapshotError(f"only {len(data)} bytes")
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != _VERSION:
+        raise DamagedSnapshotError(f"unknown version {version}")
+    if crc32c(memoryview(data)[_SUMMED_FROM:]) != crc:
+        raise DamagedSnapshotError("its checksum does not match")
+    if count * _ENTRY.size != len(data) - _HEAD.size:
+        raise DamagedSnapshotError(f"{count} entries announced in {len(data)} bytes")
+    return [_entry(fields) for fields in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :])]
+
+
+def _entry(fields: tuple[int, ...]) -> ProducerEntry:
+    producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, transaction = fields
+    batches: tuple[AppendedBatch, ...] = ()
+    if last_offset >= 0:
+        first_sequence = first_sequence_of(last_sequence, delta) if last_sequence >= 0 else last_sequence
+        batches = (AppendedBatch(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp),)
+    return ProducerEntry(producer_id, epoch, coordinator_epoch, timestamp, max(transaction, NO_OFFSET), batches)
