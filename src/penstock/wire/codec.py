@@ -1,0 +1,78 @@
+"""Bytes to messages and back, for every message class under `messages/`.
+
+`decoder` and `encoder` hand out a function for one class and one version, compiled on first use and kept. Whoever
+serves many requests keeps the functions; whoever reads a message now and then calls `decode` and `encode`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from penstock.wire import schema
+from penstock.wire.decoding import compile_decoder
+from penstock.wire.encoding import compile_encoder
+from penstock.wire.primitives import Buffer, MalformedMessage, UnsupportedVersion
+
+MessageT = TypeVar("MessageT")
+
+_decoders: dict[tuple[type[Any], int], Callable[[Buffer, int], tuple[Any, int]]] = {}
+_encoders: dict[tuple[type[Any], int], Callable[[Any, list[Buffer]], None]] = {}
+
+
+def decoder(cls: type[MessageT], version: int) -> Callable[[Buffer, int], tuple[MessageT, int]]:
+    """A function that reads a message of that version at a position; it returns the message and the position behind it.
+
+    It raises MalformedMessage for anything that is not such a message. Records are views of the buffer it is given,
+    everything else is copied out. Raises UnsupportedVersion if the message has no such version.
+    """
+    found = _decoders.get((cls, version))
+    if found is None:
+        found = _decoders[cls, version] = compile_decoder(_message(cls, version), version, _classes(cls))
+    return found
+
+
+def encoder(cls: type[MessageT], version: int) -> Callable[[MessageT, list[Buffer]], None]:
+    """A function that appends a message's bytes to a list of buffers.
+
+    Records are appended as they are, never copied. It raises ValueError, and appends nothing, for a message that the
+    version cannot express: null where it may not be, a number out of range, a field that the version does not have
+    and that may not be dropped. Raises UnsupportedVersion if the message has no such version.
+    """
+    found = _encoders.get((cls, version))
+    if found is None:
+        found = _encoders[cls, version] = compile_encoder(_message(cls, version), version, _classes(cls))
+    return found
+
+
+def decode(cls: type[MessageT], version: int, data: Buffer, *, whole: bool = True) -> MessageT:
+    """The message that `data` holds; bytes behind it are refused unless `whole` is false."""
+    message, position = decoder(cls, version)(data, 0)
+    if whole and position != len(data):
+        raise MalformedMessage(f"{cls.__name__} version {version} is followed by {len(data) - position} bytes too many")
+    return message
+
+
+def encode(message: object, version: int) -> bytes:
+    """The bytes of one message."""
+    buffers: list[Buffer] = []
+    encoder(type(message), version)(message, buffers)
+    return b"".join(buffers)
+
+
+def definition_of(cls: type[Any]) -> schema.Message:
+    """The definition that a message class was generated from."""
+    return schema.load(cls.__module__.rpartition(".")[2]).message(cls.__name__)
+
+
+def _message(cls: type[Any], version: int) -> schema.Message:
+    message = definition_of(cls)
+    if version not in message.versions:
+        raise UnsupportedVersion(f"{cls.__name__} has versions {message.versions}, not {version}")
+    return message
+
+
+def _classes(cls: type[Any]) -> Callable[[str], type[Any]]:
+    module = sys.modules[cls.__module__]
+    return lambda name: cast(type[Any], getattr(module, name))

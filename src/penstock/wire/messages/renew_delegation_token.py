@@ -1,0 +1,23 @@
+"""Messages of the RenewDelegationToken API.
+
+Generated from definitions/renew_delegation_token.txt by penstock.wire.generate; edit the definition instead.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class RenewDelegationTokenRequest(NamedTuple):
+    """Versions 1-2, flexible from 2."""
+
+    hmac: bytes = b""
+    renew_period_ms: int = 0
+
+
+class RenewDelegationTokenResponse(NamedTuple):
+    """Versions 1-2, flexible from 2."""
+
+    error_code: int = 0
+    expiry_timestamp_ms: int = 0
+    throttle_time_ms: int = 0
