@@ -127,7 +127,8 @@ class Cluster:
         timeout_s: float = 10.0,
     ) -> str:
         """Create a topic and return its name; without a name, one that no other test has."""
-        from confluent_kafka.admin import AdminClient, NewTopic
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
 
         topic = name or f"test-{next(self._topic_numbers)}-{uuid.uuid4().hex[:8]}"
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})

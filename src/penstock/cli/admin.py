@@ -1,0 +1,221 @@
+"""The one place that talks to confluent-kafka's AdminClient. A call succeeds or ends in a CommandFailure."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init__ has no __all__
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    OffsetSpec,
+)
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from penstock.cli.client import REQUEST_TIMEOUT_S, client_settings, explain, knock
+from penstock.cli.failures import CommandFailure
+from penstock.cli.options import Connection
+
+# Stands for the high watermark in a DeleteRecords request.
+OFFSET_HIGH_WATERMARK = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One broker as the cluster advertises it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition's leader and replicas; leader -1 means that it has none."""
+
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic and its partitions in order. `topic_id` is known after `Admin.describe_topic` only."""
+
+    name: str
+    partitions: tuple[Partition, ...]
+    internal: bool
+    topic_id: str = ""
+
+    @property
+    def replication_factor(self) -> int:
+        """The replicas of the first partition."""
+        return len(self.partitions[0].replicas) if self.partitions else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One setting of a topic and where its value comes from (`dynamic topic`, `default`, …)."""
+
+    name: str
+    value: str | None
+    source: str
+
+
+class Admin:
+    """A connected administrator. Raises CommandFailure from the start when no broker can be reached."""
+
+    def __init__(self, connection: Connection, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        knock(connection.bootstrap)
+        self._timeout_s = timeout_s
+        try:
+            self._client = AdminClient(client_settings(connection))
+        except KafkaException as error:
+            raise explain(error.args[0], "librdkafka refuses these settings") from error
+
+    def brokers(self) -> tuple[str, int | None, list[Broker]]:
+        """The cluster's id, its controller and its brokers in order of their ids."""
+        future = self._client.describe_cluster(request_timeout=self._timeout_s)
+        cluster = self._result(future, "cannot describe the cluster")
+        brokers = [Broker(node.id, node.host, node.port, node.rack) for node in cluster.nodes]
+        controller = cluster.controller.id if cluster.controller is not None else None
+        return cluster.cluster_id, controller, sorted(brokers, key=lambda broker: broker.node_id)
+
+    def topics(self) -> list[Topic]:
+        """Every topic, by name."""
+        try:
+            metadata = self._client.list_topics(timeout=self._timeout_s)
+        except KafkaException as error:
+            raise explain(error.args[0], "cannot list the topics") from error
+        topics = []
+        for name, topic in sorted(metadata.topics.items()):
+            partitions = tuple(
+                Partition(number, partition.leader, tuple(partition.replicas), tuple(partition.isrs))
+                for number, partition in sorted(topic.partitions.items())
+            )
+            topics.append(Topic(name, partitions, name.startswith("__")))
+        return topics
+
+    def describe_topic(self, name: str) -> Topic:
+        """One topic with its id; never creates it."""
+        what = f"cannot describe topic {name}"
+        futures = self._client.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)
+        description = self._result(futures[name], what)
+        partitions = tuple(
+            Partition(
+                partition.id,
+                partition.leader.id if partition.leader is not None else -1,
+                tuple(node.id for node in partition.replicas),
+                tuple(node.id for node in partition.isr),
+            )
+            for partition in sorted(description.partitions, key=lambda partition: int(partition.id))
+        )
+        # librdkafka writes ids in plain base64; Kafka's tools write them in the URL-safe alphabet.
+        topic_id = str(description.topic_id).replace("+", "-").replace("/", "_")
+        return Topic(name, partitions, description.is_internal, topic_id)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        configs: Mapping[str, str],
+        validate_only: bool = False,
+    ) -> None:
+        """Create a topic; -1 leaves a number to the broker's default."""
+        topic = NewTopic(name, partitions, replication_factor, config=dict(configs))
+        futures = self._client.create_topics(
+            [topic], request_timeout=self._timeout_s, operation_timeout=self._timeout_s, validate_only=validate_only
+        )
+        self._result(futures[name], f"cannot create topic {name}")
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and wait until the broker has done it."""
+        futures = self._client.delete_topics([name], request_timeout=self._timeout_s, operation_timeout=self._timeout_s)
+        self._result(futures[name], f"cannot delete topic {name}")
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Raise a topic's number of partitions to `total`."""
+        futures = self._client.create_partitions([NewPartitions(name, total)], request_timeout=self._timeout_s)
+        self._result(futures[name], f"cannot raise topic {name} to {total} partitions")
+
+    def topic_configs(self, name: str) -> list[Config]:
+        """Every setting of a topic, by name."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        futures = self._client.describe_configs([resource], request_timeout=self._timeout_s)
+        entries: dict[str, ConfigEntry] = self._result(futures[resource], f"cannot read the settings of topic {name}")
+        return [Config(name, entry.value, _source(entry)) for name, entry in sorted(entries.items())]
+
+    def alter_topic(self, name: str, assign: Mapping[str, str], unset: Iterable[str]) -> None:
+        """Set and unset settings of a topic in one request; the others keep their values."""
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in assign.items()
+        ]
+        entries += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in unset]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+        futures = self._client.incremental_alter_configs([resource], request_timeout=self._timeout_s)
+        self._result(futures[resource], f"cannot change the settings of topic {name}")
+
+    def offsets(self, name: str, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, tuple[int, int]]:
+        """(offset, timestamp) by partition for `spec`; offset -1 when no record matches."""
+        wanted = {TopicPartition(name, partition): spec for partition in partitions}
+        if not wanted:
+            return {}
+        futures = self._client.list_offsets(wanted, request_timeout=self._timeout_s)
+        found = {}
+        for key, future in futures.items():
+            info = self._result(future, f"cannot read the offsets of {name}-{key.partition}")
+            found[key.partition] = (info.offset, info.timestamp)
+        return found
+
+    def earliest_offsets(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The first offset that is there, by partition."""
+        found = self.offsets(name, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return {partition: offset for partition, (offset, _) in found.items()}
+
+    def latest_offsets(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The offset that the next record will get, by partition."""
+        found = self.offsets(name, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return {partition: offset for partition, (offset, _) in found.items()}
+
+    def offsets_at(self, name: str, partitions: Iterable[int], timestamp_ms: int) -> dict[int, int]:
+        """The first offset at or after a time, by partition; the end where there is no such record."""
+        numbers = list(partitions)
+        found = self.offsets(name, numbers, OffsetSpec.for_timestamp(timestamp_ms))
+        missing = [partition for partition in numbers if found[partition][0] < 0]
+        ends = self.latest_offsets(name, missing)
+        return {partition: ends.get(partition, found[partition][0]) for partition in numbers}
+
+    def delete_records(self, name: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Delete what lies before the given offsets; the new first offset by partition."""
+        requests = [TopicPartition(name, partition, offset) for partition, offset in offsets.items()]
+        futures = self._client.delete_records(requests, request_timeout=self._timeout_s)
+        return {
+            key.partition: self._result(future, f"cannot trim {name}-{key.partition}").low_watermark
+            for key, future in futures.items()
+        }
+
+    def _result(self, future: concurrent.futures.Future[Any], what: str) -> Any:
+        try:
+            # librdkafka keeps the request's timeout itself; this one only guards against a reply that never comes.
+            return future.result(timeout=self._timeout_s + 5)
+        except KafkaException as error:
+            raise explain(error.args[0], what) from error
+        except concurrent.futures.TimeoutError:
+            raise CommandFailure(what, f"the broker did not answer within {self._timeout_s:g} seconds") from None
+
+
+def _source(entry: ConfigEntry) -> str:
+    try:
+        source = ConfigSource(entry.source)
+    except ValueError:
+        return "unknown"
+    return source.name.removesuffix("_CONFIG").replace("_", " ").lower()

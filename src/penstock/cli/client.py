@@ -1,0 +1,103 @@
+"""How commands reach a cluster with librdkafka: its settings, a first knock at the door, and its errors in words."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.failures import CommandFailure
+from penstock.cli.options import Connection
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+CONNECT_TIMEOUT_S = 5.0
+REQUEST_TIMEOUT_S = 15.0
+DEFAULT_PORT = 9092
+
+ADVICE = {
+    "TOPIC_ALREADY_EXISTS": "choose another name, or change it with `penstock topic alter`",
+    "UNKNOWN_TOPIC_OR_PART": "`penstock topic list` shows what is there; `penstock topic create` makes one",
+    "_UNKNOWN_TOPIC": "`penstock topic list` shows what is there; `penstock topic create` makes one",
+    "_UNKNOWN_PARTITION": "`penstock topic describe` shows the partitions that are there",
+    "INVALID_REPLICATION_FACTOR": "use a replication factor of at most the number of brokers (`penstock cluster info`)",
+    "INVALID_PARTITIONS": "ask for more partitions than there are; Kafka cannot take partitions away",
+    "POLICY_VIOLATION": "records can be trimmed only where cleanup.policy contains delete",
+    "MSG_SIZE_TOO_LARGE": "raise the topic's max.message.bytes: `penstock topic alter TOPIC -c max.message.bytes=…`",
+    "OFFSET_OUT_OF_RANGE": "`penstock topic describe` shows the first and last offsets that are there",
+    "TOPIC_AUTHORIZATION_FAILED": "sign in with -X sasl.username=… or ask for access to the topic",
+    "_AUTHENTICATION": "check -X security.protocol, sasl.mechanisms, sasl.username and sasl.password",
+    "_TIMED_OUT": "`penstock doctor` looks at the connection and at the addresses the brokers advertise",
+    "_TRANSPORT": "`penstock doctor` looks at the connection and at the addresses the brokers advertise",
+    "UNSUPPORTED_VERSION": "the broker does not serve this request; `penstock cluster info` shows what it is",
+}
+
+
+def client_settings(connection: Connection, **more: Any) -> dict[str, Any]:
+    """librdkafka's settings for a command: quiet, patient for seconds instead of minutes, -X words last."""
+    return {
+        "bootstrap.servers": connection.bootstrap,
+        "client.id": "penstock-cli",
+        "log_level": 0,
+        "socket.connection.setup.timeout.ms": int(CONNECT_TIMEOUT_S * 1000),
+        **more,
+        **connection.properties,
+    }
+
+
+def parse_addresses(bootstrap: str) -> list[tuple[str, int]]:
+    """The hosts and ports of a bootstrap list; brackets around IPv6 addresses, `PLAINTEXT://` in front allowed."""
+    addresses = []
+    for word in bootstrap.split(","):
+        address = word.strip().rpartition("://")[2]
+        if not address:
+            continue
+        host, colon, port = address.rpartition(":")
+        if not colon or address.endswith("]"):
+            host, port = address, str(DEFAULT_PORT)
+        if not port.isdigit() or not 0 < int(port) < 65536:
+            raise CommandFailure(f"{word.strip()!r} is not an address", "the port must be a number from 1 to 65535")
+        addresses.append((host.strip("[]"), int(port)))
+    if not addresses:
+        raise CommandFailure("no bootstrap address is given", advice="add -b HOST:PORT")
+    return addresses
+
+
+def knock(bootstrap: str, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    """Return once any of the addresses accepts a connection; fail with what each of them said.
+
+    librdkafka reports a refused connection only when its whole timeout has passed, and without the reason.
+    """
+    addresses = parse_addresses(bootstrap)
+    deadline = time.monotonic() + timeout_s
+    reasons = []
+    for number, (host, port) in enumerate(addresses):
+        share_s = max(0.1, (deadline - time.monotonic()) / (len(addresses) - number))
+        try:
+            socket.create_connection((host, port), timeout=share_s).close()
+        except OSError as error:
+            reasons.append(f"{host}:{port}: {connection_error(error)}")
+        else:
+            return
+    raise CommandFailure(
+        f"cannot reach a broker at {bootstrap}",
+        "; ".join(reasons),
+        "start one here with `penstock up`, or name another with -b HOST:PORT (or PENSTOCK_BOOTSTRAP)",
+    )
+
+
+def connection_error(error: OSError) -> str:
+    """Why a connection failed, in words that a person can act on."""
+    if isinstance(error, socket.gaierror):
+        return "this name cannot be resolved"
+    if isinstance(error, ConnectionRefusedError):
+        return "nothing listens there (connection refused)"
+    if isinstance(error, TimeoutError):
+        return "no answer (a firewall, or the wrong address)"
+    return error.strerror or str(error)
+
+
+def explain(error: KafkaError, what: str) -> CommandFailure:
+    """A broker's or librdkafka's error as a failure of the command that was doing `what`."""
+    return CommandFailure(what, f"{error.str()} ({error.name()})", ADVICE.get(error.name(), ""))

@@ -1,0 +1,61 @@
+"""The entry point: the list of commands, the options that all of them share, and how errors leave."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from penstock import __version__
+from penstock.cli.failures import report_unexpected
+from penstock.cli.lazy import LazyGroup
+from penstock.cli.options import SharedOptions
+
+COMMANDS = {
+    "up": ("penstock.cli.up", "Start a node here and show that it works."),
+    "server": ("penstock.cli.server", "Run one node from a properties file."),
+    "topic": ("penstock.cli.topic", "Create, list, describe, change, trim and delete topics."),
+    "produce": ("penstock.cli.produce", "Send records from standard input or a file."),
+    "consume": ("penstock.cli.consume", "Read records and print them."),
+    "cluster": ("penstock.cli.cluster", "Look at the cluster as a whole."),
+    "log": ("penstock.cli.log", "Look into segment, index and checkpoint files."),
+    "doctor": ("penstock.cli.doctor", "Find the usual mistakes and say how to mend them."),
+    "completion": ("penstock.cli.completion", "Print the completion script for a shell."),
+    "version": ("penstock.cli.version", "Print the versions of Penstock and of its parts."),
+}
+
+EPILOG = "Most commands take -b, -X and -o too: `penstock topic list -b broker:9092 -o json`."
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.option(
+    "-b",
+    "--bootstrap",
+    envvar="PENSTOCK_BOOTSTRAP",
+    default="localhost:9092",
+    show_default=True,
+    show_envvar=True,
+    metavar="HOST:PORT,…",
+    help="Where the cluster is.",
+)
+@click.option("-X", "properties", multiple=True, metavar="NAME=VALUE", help="A librdkafka property; may be repeated.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="For people or machines.")
+@click.version_option(__version__, "--version", prog_name="penstock")
+@click.pass_context
+def penstock(context: click.Context, bootstrap: str, properties: tuple[str, ...], output: str) -> None:
+    """A message broker that speaks Apache Kafka's protocol.
+
+    `penstock up` starts one; `penstock doctor` says what is wrong when something is.
+    """
+    context.obj = SharedOptions(bootstrap, properties, output)
+
+
+def main() -> None:
+    """Run the command that the process's arguments name, and exit with its code."""
+    sys.excepthook = report_unexpected
+    penstock(prog_name="penstock")

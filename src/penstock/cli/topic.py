@@ -1,0 +1,280 @@
+"""`penstock topic …`: create, list, describe, delete, alter, add-partitions, trim."""
+
+from __future__ import annotations
+
+import click
+
+from penstock.cli.failures import CommandFailure
+from penstock.cli.options import Connection, confirm, connection_options, output_option, parse_assignments
+from penstock.cli.render import human_bytes, plural, print_facts, print_json, print_table
+from penstock.cli.style import StyledGroup
+
+
+@click.group(cls=StyledGroup)
+def command() -> None:
+    """Create, list, describe, change, trim and delete topics."""
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC…")
+@click.option("-p", "--partitions", type=click.IntRange(1), help="Default: the broker's num.partitions.")
+@click.option("-r", "--replication-factor", type=click.IntRange(1), help="Default: the broker's default.")
+@click.option("-c", "--config", "configs", multiple=True, metavar="NAME=VALUE", help="A topic setting; repeatable.")
+@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is no error.")
+@click.option("--validate-only", is_flag=True, help="Ask the broker whether it would; create nothing.")
+@connection_options
+@output_option
+def create(
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    validate_only: bool,
+    connection: Connection,
+    as_json: bool,
+) -> None:
+    """Create topics.
+
+    Example: penstock topic create orders -p 6 -c retention.ms=3600000
+    """
+    from penstock.cli.admin import Admin
+
+    settings = parse_assignments(configs, "-c")
+    admin = Admin(connection)
+    existing = {topic.name for topic in admin.topics()} if if_not_exists else set()
+    results = []
+    for name in names:
+        if name not in existing:
+            admin.create_topic(name, partitions or -1, replication_factor or -1, settings, validate_only)
+        verdict = "exists" if name in existing else "valid" if validate_only else "created"
+        results.append({"topic": name, "result": verdict})
+    if as_json:
+        print_json(results)
+        return
+    for result in results:
+        click.echo(f"{result['result']} {click.style(result['topic'], bold=True)}")
+
+
+@command.command("list")
+@click.argument("pattern", default="*")
+@click.option("--internal", is_flag=True, help="Show internal topics (those that start with __) too.")
+@connection_options
+@output_option
+def list_topics(pattern: str, internal: bool, connection: Connection, as_json: bool) -> None:
+    """List topics whose name matches PATTERN (`*`, `?` and `[a-z]` as in a shell)."""
+    import fnmatch
+
+    from penstock.cli.admin import Admin
+
+    topics = [
+        topic
+        for topic in Admin(connection).topics()
+        if (internal or not topic.internal) and fnmatch.fnmatchcase(topic.name, pattern)
+    ]
+    rows = [(topic.name, len(topic.partitions), topic.replication_factor, topic.internal) for topic in topics]
+    if as_json:
+        names = ("name", "partitions", "replication_factor", "internal")
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    elif rows:
+        print_table(("topic", "partitions", "replicas"), [row[:3] for row in rows])
+    else:
+        click.echo("no topics" if pattern == "*" else f"no topic matches {pattern!r}", err=True)
+
+
+@command.command()
+@click.argument("name", metavar="TOPIC")
+@click.option("--all-configs", is_flag=True, help="Show every setting, not only those that were changed.")
+@connection_options
+@output_option
+def describe(name: str, all_configs: bool, connection: Connection, as_json: bool) -> None:
+    """Show a topic's partitions, offsets, size and settings."""
+    from penstock.cli.admin import Admin
+    from penstock.cli.broker_probe import replica_sizes
+
+    admin = Admin(connection)
+    topic = admin.describe_topic(name)
+    online = [partition.partition for partition in topic.partitions if partition.leader >= 0]
+    first = admin.earliest_offsets(name, online)
+    last = admin.latest_offsets(name, online)
+    leaders = {partition.partition: partition.leader for partition in topic.partitions}
+    sizes = replica_sizes(connection, admin.brokers()[2], name, leaders)
+    partitions: list[dict[str, object]] = [
+        {
+            "partition": partition.partition,
+            "leader": partition.leader if partition.leader >= 0 else None,
+            "replicas": list(partition.replicas),
+            "in_sync_replicas": list(partition.in_sync_replicas),
+            "start_offset": first.get(partition.partition),
+            "end_offset": last.get(partition.partition),
+            "size_bytes": sizes.get(partition.partition),
+        }
+        for partition in topic.partitions
+    ]
+    configs = [
+        {"name": config.name, "value": config.value, "source": config.source}
+        for config in admin.topic_configs(name)
+        if all_configs or config.source == "dynamic topic"
+    ]
+    described = {
+        "name": name,
+        "topic_id": topic.topic_id,
+        "internal": topic.internal,
+        "replication_factor": topic.replication_factor,
+        "partitions": partitions,
+        "configs": configs,
+    }
+    if as_json:
+        print_json(described)
+        return
+    records = sum(last[number] - first[number] for number in online)
+    print_facts(
+        [
+            ("topic", click.style(name, bold=True)),
+            ("id", topic.topic_id),
+            ("partitions", len(partitions)),
+            ("replication", topic.replication_factor),
+            ("offsets held", f"{records:,}"),
+        ]
+    )
+    _print_partitions(partitions)
+    if configs:
+        print_table(("setting", "value", "from"), [(c["name"], c["value"], c["source"]) for c in configs])
+    else:
+        click.echo("every setting has its default value")
+
+
+def _print_partitions(partitions: list[dict[str, object]]) -> None:
+    def numbers(value: object) -> str:
+        assert isinstance(value, list)
+        return ",".join(map(str, value))
+
+    rows = []
+    for partition in partitions:
+        size = partition["size_bytes"]
+        rows.append(
+            (
+                partition["partition"],
+                partition["leader"] if partition["leader"] is not None else "none",
+                numbers(partition["replicas"]),
+                numbers(partition["in_sync_replicas"]),
+                partition["start_offset"],
+                partition["end_offset"],
+                human_bytes(size) if isinstance(size, int) else None,
+            )
+        )
+    print_table(("partition", "leader", "replicas", "in sync", "first offset", "next offset", "size"), rows)
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC…")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@connection_options
+def delete(names: tuple[str, ...], yes: bool, connection: Connection) -> None:
+    """Delete topics and all their records."""
+    from penstock.cli.admin import Admin
+
+    admin = Admin(connection)
+    confirm(f"Delete {', '.join(names)} and all records in {'it' if len(names) == 1 else 'them'}?", yes)
+    for name in names:
+        admin.delete_topic(name)
+        click.echo(f"deleted {click.style(name, bold=True)}")
+
+
+@command.command()
+@click.argument("name", metavar="TOPIC")
+@click.option("-c", "--config", "configs", multiple=True, metavar="NAME=VALUE", help="Set a setting; repeatable.")
+@click.option("-u", "--unset", multiple=True, metavar="NAME", help="Give a setting its default value again.")
+@connection_options
+def alter(name: str, configs: tuple[str, ...], unset: tuple[str, ...], connection: Connection) -> None:
+    """Change a topic's settings; the ones not named keep their values."""
+    from penstock.cli.admin import Admin
+
+    settings = parse_assignments(configs, "-c")
+    if not settings and not unset:
+        raise click.UsageError("Name a setting to change with -c NAME=VALUE or --unset NAME.")
+    both = sorted(set(settings) & set(unset))
+    if both:
+        raise click.UsageError(f"{both[0]} is both set and unset.")
+    Admin(connection).alter_topic(name, settings, unset)
+    for key, value in settings.items():
+        click.echo(f"{name}: {key} = {value}")
+    for key in unset:
+        click.echo(f"{name}: {key} has its default value again")
+
+
+@command.command("add-partitions")
+@click.argument("name", metavar="TOPIC")
+@click.option("-n", "--count", type=click.IntRange(1), help="How many partitions to add.")
+@click.option("--total", type=click.IntRange(1), help="How many partitions there shall be.")
+@connection_options
+def add_partitions(name: str, count: int | None, total: int | None, connection: Connection) -> None:
+    """Add partitions to a topic.
+
+    Records with a key go to other partitions afterwards, so the order of one key holds only from then on.
+    """
+    from penstock.cli.admin import Admin
+
+    if (count is None) == (total is None):
+        raise click.UsageError("Say either how many to add (-n) or how many there shall be (--total).")
+    admin = Admin(connection)
+    present = len(admin.describe_topic(name).partitions)
+    wanted = total if total is not None else present + (count or 0)
+    admin.add_partitions(name, wanted)
+    click.echo(f"{name}: {present} → {wanted} partitions")
+
+
+@command.command()
+@click.argument("name", metavar="TOPIC")
+@click.option("-p", "--partition", "numbers", multiple=True, type=click.IntRange(0), help="Default: all partitions.")
+@click.option("--offset", type=click.IntRange(0), help="Delete the records before this offset.")
+@click.option(
+    "--before", metavar="TIME", help="Delete the records before a time: 2026-01-31T10:00, 1700000000000, -1h."
+)
+@click.option("--all", "everything", is_flag=True, help="Delete every record.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@connection_options
+@output_option
+def trim(
+    name: str,
+    numbers: tuple[int, ...],
+    offset: int | None,
+    before: str | None,
+    everything: bool,
+    yes: bool,
+    connection: Connection,
+    as_json: bool,
+) -> None:
+    """Delete a topic's oldest records; the topic itself stays."""
+    import time
+
+    from penstock.cli.admin import OFFSET_HIGH_WATERMARK, Admin
+    from penstock.cli.offset_spec import parse_timestamp
+
+    if [offset is not None, before is not None, everything].count(True) != 1:
+        raise click.UsageError("Say one of --offset, --before and --all.")
+    timestamp_ms = parse_timestamp(before, int(time.time() * 1000)) if before is not None else None
+    admin = Admin(connection)
+    present = [partition.partition for partition in admin.describe_topic(name).partitions]
+    unknown = sorted(set(numbers) - set(present))
+    if unknown:
+        raise CommandFailure(
+            f"topic {name} has no partition {unknown[0]}", f"it has {plural(len(present), 'partition')}"
+        )
+    chosen = sorted(set(numbers)) or present
+    firsts = admin.earliest_offsets(name, chosen)
+    if timestamp_ms is not None:
+        targets = admin.offsets_at(name, chosen, timestamp_ms)
+    else:
+        targets = dict.fromkeys(chosen, OFFSET_HIGH_WATERMARK if offset is None else offset)
+        if offset is not None:
+            # A partition that starts later already is done; Kafka would call the offset out of range.
+            targets = {number: max(offset, firsts[number]) for number in chosen}
+    confirm(f"Delete the oldest records of {name}, partitions {', '.join(map(str, chosen))}?", yes)
+    lows = admin.delete_records(name, targets)
+    rows = [(number, firsts[number], lows[number], lows[number] - firsts[number]) for number in sorted(lows)]
+    if as_json:
+        names = ("partition", "start_offset_before", "start_offset", "offsets_removed")
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    else:
+        print_table(("partition", "first offset before", "first offset now", "removed"), rows)
