@@ -22,6 +22,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "kcat: needs kcat")
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetch what the collected tests need now, so that no test's time limit pays for a download."""
+    for marker, missing in MISSING_BY_MARKER.items():
+        if any(item.get_closest_marker(marker) is not None for item in session.items):
+            missing()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests marked `java` or `kcat` run only where that tool can be had."""
     for marker, missing in MISSING_BY_MARKER.items():
