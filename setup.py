@@ -2,4 +2,12 @@
 
 from setuptools import Extension, setup
 
-setup(ext_modules=[Extension("penstock.wire._kernel", ["native/_kernel.pyx"], optional=True, extra_compile_args=["-O3"])])
+kernel = Extension(
+    "penstock.wire._kernel",
+    ["native/_kernel.pyx"],
+    depends=["native/walk.pxi", "native/offset_map.pxi", "native/columns.pxi"],
+    extra_compile_args=["-O3"],
+    optional=True,
+)
+
+setup(ext_modules=[kernel])

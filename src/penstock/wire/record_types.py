@@ -72,3 +72,82 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class RecordFacts(NamedTuple):
+    """What checking a batch's records tells about their timestamps, relative to the batch's base.
+
+    The offset delta is the first record's that has the largest timestamp.
+    """
+
+    max_timestamp_delta: int
+    offset_delta_of_max_timestamp: int
+    min_timestamp_delta: int
+
+
+class Keys(NamedTuple):
+    """Where a batch's records and their keys lie: parallel int arrays, one entry a record.
+
+    `starts` to `ends` is a whole record, `key_starts` to `key_ends` its key within the body; a missing key starts
+    at -1. `tombstones` has 1 for records without a value.
+    """
+
+    offset_deltas: memoryview
+    timestamp_deltas: memoryview
+    starts: memoryview
+    ends: memoryview
+    key_starts: memoryview
+    key_ends: memoryview
+    tombstones: bytes
+
+
+class Scan(NamedTuple):
+    """The whole batches of a stretch of a segment, and where the walk ended.
+
+    Each batch is (position, size, base offset, last offset, max timestamp). `position` is where the first byte lies
+    that belongs to none of them. `problem` is None if only more bytes are needed there (or nothing is left), else
+    it says what is wrong with the batch that starts there.
+    """
+
+    batches: list[tuple[int, int, int, int, int]]
+    position: int
+    problem: str | None
+
+
+class BatchBody(NamedTuple):
+    """A batch's decompressed records, and what turns their deltas into offsets and timestamps."""
+
+    body: Buffer
+    records_count: int
+    base_offset: int
+    base_timestamp: int
+    fixed_timestamp: int | None
+
+
+class BinaryColumn(NamedTuple):
+    """The buffers of an Arrow binary array: validity bits, int32 offsets, bytes."""
+
+    null_count: int
+    validity: bytes
+    offsets: bytes
+    data: bytes
+
+
+class HeaderColumns(NamedTuple):
+    """The buffers of an Arrow list<struct<key, value>> array: int32 list offsets, then the entries of all lists."""
+
+    headers_count: int
+    list_offsets: bytes
+    keys: BinaryColumn
+    values: BinaryColumn
+
+
+class Columns(NamedTuple):
+    """Records as Arrow buffers: int64 offsets and timestamps, binary keys and values, headers if asked for."""
+
+    records_count: int
+    offsets: bytes
+    timestamps: bytes
+    keys: BinaryColumn
+    values: BinaryColumn
+    headers: HeaderColumns | None
