@@ -153,9 +153,14 @@ class Property:
         return str(value)
 
     @property
+    def default_value(self) -> Value:
+        """The default; None when there is none."""
+        return None if isinstance(self.default, _Required) else self.default
+
+    @property
     def default_text(self) -> str | None:
         """The default as text; None when there is none."""
-        return None if isinstance(self.default, _Required) else self.format(self.default)
+        return self.format(self.default_value)
 
     def expectation(self) -> str:
         """What a valid value looks like, as the end of the sentence "expected …"."""
@@ -220,7 +225,7 @@ class Property:
 
     def _example(self) -> str:
         numeric = self.type in (*_BITS, PropertyType.DOUBLE)
-        if not numeric or self.default in (None, REQUIRED) or self.default == -1:
+        if not numeric or self.default_value in (None, -1):
             return ""
         return f", for example {self.default_text}"
 

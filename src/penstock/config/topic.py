@@ -136,7 +136,7 @@ def synonym_value(synonym: Synonym, text: str) -> Value:
     value = synonym.row.parse(text)
     if synonym.multiplier == 1 or not isinstance(value, int):
         return value
-    # Any negative number of hours or minutes means "no limit", as -1 milliseconds does.
+    # -1 hours or minutes mean "no limit", as -1 milliseconds do.
     return UNLIMITED if value < 0 else value * synonym.multiplier
 
 

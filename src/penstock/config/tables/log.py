@@ -201,12 +201,16 @@ _TOPIC_DEFAULT_ROWS = (
         INT,
         168,
         "Age in hours above which segments are dropped, when neither the ms nor the minutes form is set; -1 for none.",
+        minimum=1,
+        exceptions=(-1,),
     ),
     Property(
         "log.retention.minutes",
         INT,
         None,
         "Age in minutes above which segments are dropped, when log.retention.ms is not set; -1 for none.",
+        minimum=1,
+        exceptions=(-1,),
     ),
     Property(
         "log.retention.ms",

@@ -1,0 +1,168 @@
+"""Checks between settings of a node: what contradicts itself is an error, what is likely a mistake a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.config.node import NodeSettings
+from penstock.config.properties import Finding
+from penstock.config.tables.topic import TOPIC_SYNONYMS
+
+_MEBIBYTE = 1024 * 1024
+# The listeners of this release speak plain text. Opening a secured listener without its security, or starting
+# without the ACLs that a configuration asks for, would hand data to anyone who connects.
+_SERVED_PROTOCOLS = frozenset(("PLAINTEXT",))
+
+
+def check_settings(settings: NodeSettings, errors: list[Finding], warnings: list[Finding]) -> None:
+    """Everything that needs more than one setting, listeners and roles aside."""
+    _check_quorum(settings, errors)
+    _check_replication(settings, errors, warnings)
+    _check_groups(settings, errors)
+    _check_limits(settings, errors, warnings)
+    _check_security(settings, errors)
+    _check_directories(settings, errors, warnings)
+
+
+def check_units(properties: Mapping[str, str], warnings: list[Finding]) -> None:
+    """The same limit given in several units: the finest counts."""
+    for synonyms in TOPIC_SYNONYMS.values():
+        given = [synonym.name for synonym in synonyms if synonym.name in properties]
+        warnings.extend(_ignored(name, given[0], properties) for name in given[1:])
+    if "log.dir" in properties and "log.dirs" in properties:
+        warnings.append(_ignored("log.dir", "log.dirs", properties))
+
+
+def _ignored(name: str, winner: str, properties: Mapping[str, str]) -> Finding:
+    text = f"{name}={properties[name]} is ignored: {winner}={properties[winner]} counts, remove one of them"
+    return Finding(name, text)
+
+
+def _check_quorum(settings: NodeSettings, errors: list[Finding]) -> None:
+    voter_ids = [voter.node_id for voter in settings.controller_quorum_voters]
+    name = "controller.quorum.voters"
+    if not voter_ids and not settings.controller_quorum_bootstrap_servers:
+        example = f"{name}={settings.node_id}@localhost:9093"
+        text = f"{name} and controller.quorum.bootstrap.servers are both missing: say where the controllers are, "
+        errors.append(Finding(name, f"{text}for example {example}"))
+    if len(set(voter_ids)) != len(voter_ids):
+        errors.append(Finding(name, f"{name} names a node twice: each id belongs to one controller"))
+    if voter_ids and settings.is_controller and settings.node_id not in voter_ids:
+        text = (
+            f"{name} does not name node.id={settings.node_id}, which is a controller: add {settings.node_id}@host:port"
+        )
+        errors.append(Finding(name, text))
+    if not settings.is_controller and settings.node_id in voter_ids:
+        text = f"{name} names node.id={settings.node_id}, which is only a broker: add controller to process.roles, "
+        errors.append(Finding(name, text + "or give this broker another node.id"))
+
+
+def _check_replication(settings: NodeSettings, errors: list[Finding], warnings: list[Finding]) -> None:
+    wait = settings.replica_fetch_wait_max_ms
+    for name, value in (
+        ("replica.socket.timeout.ms", settings.replica_socket_timeout_ms),
+        ("replica.lag.time.max.ms", settings.replica_lag_time_max_ms),
+    ):
+        if wait > value:
+            errors.append(Finding(name, f"{name}={value} is less than replica.fetch.wait.max.ms={wait}: raise it"))
+    topic = settings.topic_defaults.topic
+    for isr_name, isr, factor_name, factor in (
+        (
+            "min.insync.replicas",
+            topic.min_insync_replicas,
+            "default.replication.factor",
+            settings.default_replication_factor,
+        ),
+        (
+            "transaction.state.log.min.isr",
+            settings.transaction_state_log_min_isr,
+            "transaction.state.log.replication.factor",
+            settings.transaction_state_log_replication_factor,
+        ),
+        (
+            "share.coordinator.state.topic.min.isr",
+            settings.share_coordinator_state_topic_min_isr,
+            "share.coordinator.state.topic.replication.factor",
+            settings.share_coordinator_state_topic_replication_factor,
+        ),
+    ):
+        if isr > factor:
+            text = f"{isr_name}={isr} is more than {factor_name}={factor}: such topics would take no acks=all write"
+            warnings.append(Finding(isr_name, text))
+    if settings.default_replication_factor < 1:
+        name = "default.replication.factor"
+        errors.append(Finding(name, f"{name}={settings.default_replication_factor}: expected at least 1"))
+    if settings.broker_heartbeat_interval_ms * 2 > settings.broker_session_timeout_ms:
+        text = (
+            f"broker.heartbeat.interval.ms={settings.broker_heartbeat_interval_ms} is more than half of "
+            f"broker.session.timeout.ms={settings.broker_session_timeout_ms}: one lost heartbeat fences the broker"
+        )
+        warnings.append(Finding("broker.heartbeat.interval.ms", text))
+
+
+def _check_groups(settings: NodeSettings, errors: list[Finding]) -> None:
+    for kind in ("consumer", "share"):
+        for what in ("heartbeat.interval.ms", "session.timeout.ms"):
+            _check_order(settings, f"group.{kind}.min.{what}", f"group.{kind}.{what}", errors)
+            _check_order(settings, f"group.{kind}.{what}", f"group.{kind}.max.{what}", errors)
+        _check_order(
+            settings, f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms", errors, strictly=True
+        )
+    _check_order(settings, "group.min.session.timeout.ms", "group.max.session.timeout.ms", errors)
+    lock = "record.lock.duration.ms"
+    _check_order(settings, f"group.share.min.{lock}", f"group.share.{lock}", errors)
+    _check_order(settings, f"group.share.{lock}", f"group.share.max.{lock}", errors)
+
+
+def _check_order(
+    settings: NodeSettings, smaller: str, larger: str, errors: list[Finding], strictly: bool = False
+) -> None:
+    low = getattr(settings, smaller.replace(".", "_"))
+    high = getattr(settings, larger.replace(".", "_"))
+    if low > high or (strictly and low == high):
+        relation = "must be less than" if strictly else "must not be more than"
+        errors.append(Finding(smaller, f"{smaller}={low} {relation} {larger}={high}"))
+
+
+def _check_limits(settings: NodeSettings, errors: list[Finding], warnings: list[Finding]) -> None:
+    request_max = settings.socket_request_max_bytes
+    queued = settings.queued_max_request_bytes
+    if 0 < queued < request_max:
+        text = f"queued.max.request.bytes={queued} is less than socket.request.max.bytes={request_max}: raise it"
+        errors.append(Finding("queued.max.request.bytes", text))
+    message_max = settings.topic_defaults.topic.max_message_bytes
+    if message_max > request_max:
+        text = f"message.max.bytes={message_max} is more than socket.request.max.bytes={request_max}: raise the latter"
+        warnings.append(Finding("message.max.bytes", text))
+    if settings.max_connections_per_ip == 0 and not settings.max_connections_per_ip_overrides:
+        text = "max.connections.per.ip=0 lets nobody in: raise it, or set max.connections.per.ip.overrides"
+        errors.append(Finding("max.connections.per.ip", text))
+    if settings.log_cleaner_dedupe_buffer_size <= _MEBIBYTE:
+        name = "log.cleaner.dedupe.buffer.size"
+        text = f"{name}={settings.log_cleaner_dedupe_buffer_size}: expected more than {_MEBIBYTE}"
+        errors.append(Finding(name, text))
+
+
+def _check_security(settings: NodeSettings, errors: list[Finding]) -> None:
+    for listener in settings.listeners:
+        if listener.security_protocol not in _SERVED_PROTOCOLS:
+            text = (
+                f"listeners: {listener} asks for {listener.security_protocol}, which this release does not serve yet; "
+            )
+            errors.append(Finding("listeners", text + "use a PLAINTEXT listener on a network you trust"))
+    if settings.authorizer_class_name:
+        text = "authorizer.class.name asks for ACLs, which this release does not check yet: remove the line to start "
+        errors.append(Finding("authorizer.class.name", text + "without them"))
+
+
+def _check_directories(settings: NodeSettings, errors: list[Finding], warnings: list[Finding]) -> None:
+    seen = set()
+    for directory in settings.log_dirs:
+        if directory in seen:
+            errors.append(Finding("log.dirs", f"log.dirs names {directory} twice: name each directory once"))
+        seen.add(directory)
+    name = "log.dirs" if "log.dirs" in settings.properties else "log.dir"
+    for directory in sorted(seen):
+        if directory == "/tmp" or directory.startswith("/tmp/"):
+            text = f"{name}: {directory} does not outlive a restart of many systems: choose another for data you need"
+            warnings.append(Finding(name, text))
