@@ -20,6 +20,8 @@ START_TIMEOUT_S = 20.0
 TEST_SETTINGS: Mapping[str, str] = {
     "node.id": "1",
     "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "1@127.0.0.1:0",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
@@ -140,7 +142,7 @@ class Cluster:
         address = self._address or "127.0.0.1:0"
         properties = {
             **TEST_SETTINGS,
-            "listeners": f"{LISTENER}://{address}",
+            "listeners": f"{LISTENER}://{address},CONTROLLER://127.0.0.1:0",
             "log.dirs": str(self.data_dir),
             **self._settings,
         }

@@ -1,0 +1,66 @@
+"""First programs to copy: each sends a record to a topic and reads the topic back. The tests run the Python ones."""
+
+from __future__ import annotations
+
+CONFLUENT_KAFKA = """\
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+producer = Producer({"bootstrap.servers": "%(bootstrap)s"})
+producer.produce("%(topic)s", key="greeting", value="hello from confluent-kafka")
+producer.flush()
+
+consumer = Consumer({"bootstrap.servers": "%(bootstrap)s", "group.id": "first-steps"})
+consumer.assign([TopicPartition("%(topic)s", 0, 0)])
+for message in consumer.consume(num_messages=10, timeout=2):
+    print(message.offset(), message.value())
+consumer.close()
+"""
+
+KAFKA_PYTHON = """\
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+producer = KafkaProducer(bootstrap_servers="%(bootstrap)s")
+producer.send("%(topic)s", key=b"greeting", value=b"hello from kafka-python")
+producer.flush()
+producer.close()
+
+consumer = KafkaConsumer(bootstrap_servers="%(bootstrap)s", consumer_timeout_ms=2000)
+consumer.assign([TopicPartition("%(topic)s", 0)])
+consumer.seek_to_beginning()
+for message in consumer:
+    print(message.offset, message.value)
+consumer.close()
+"""
+
+KCAT = """\
+echo 'hello from kcat' | kcat -b %(bootstrap)s -t %(topic)s -P
+kcat -b %(bootstrap)s -t %(topic)s -C -o beginning -e
+"""
+
+PYSPARK = """\
+import pyspark  # needs Java; version 4 or later
+from pyspark.sql import SparkSession
+
+connector = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+spark = SparkSession.builder.config("spark.jars.packages", connector).getOrCreate()
+records = (
+    spark.read.format("kafka")
+    .option("kafka.bootstrap.servers", "%(bootstrap)s")
+    .option("subscribe", "%(topic)s")
+    .load()
+)
+records.selectExpr("offset", "CAST(value AS STRING)").show(truncate=False)
+"""
+
+# The name people know the client by, the language to colour it in, and the text.
+SNIPPETS = (
+    ("confluent-kafka", "python", CONFLUENT_KAFKA),
+    ("kafka-python", "python", KAFKA_PYTHON),
+    ("kcat", "bash", KCAT),
+    ("PySpark", "python", PYSPARK),
+)
+
+
+def fill(snippet: str, bootstrap: str, topic: str) -> str:
+    """A snippet for one cluster and topic."""
+    return snippet % {"bootstrap": bootstrap, "topic": topic}
