@@ -1,0 +1,111 @@
+"""Which segments of a log are past keeping, by age, by size, and by the log's start offset.
+
+Segments go from the oldest on, as whole segments, and never one that holds records which are not yet replicated
+everywhere. The newest one goes too when all of it has expired; whoever carries out the plan rolls it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+UNLIMITED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """One segment: its offsets up to `end_offset` (the next segment's first), its size, its youngest record.
+
+    `max_timestamp_ms` is when the file was last written if its records carry no timestamps.
+    """
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    max_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionSettings:
+    """Kafka's retention properties; -1 keeps forever. `delete` is whether cleanup.policy has it."""
+
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    retention_bytes: int = UNLIMITED
+    delete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPlan:
+    """Base offsets of the segments to delete, and the log's start offset once they are gone."""
+
+    delete: frozenset[int]
+    start_offset: int
+    bytes_freed: int = 0
+
+
+def plan_retention(
+    segments: Sequence[SegmentFacts],
+    settings: RetentionSettings,
+    now_ms: int,
+    *,
+    high_watermark: int,
+    log_start_offset: int,
+) -> RetentionPlan:
+    """What to delete now, whichever limit asks for it first. `segments` are in order, the newest last."""
+    doomed = _count_passed_by_start(segments, high_watermark, log_start_offset)
+    if settings.delete:
+        doomed = _count_over_size(segments, doomed, settings.retention_bytes, high_watermark)
+        doomed = _count_expired(segments, doomed, settings.retention_ms, now_ms, high_watermark)
+    gone = segments[:doomed]
+    return RetentionPlan(
+        frozenset(segment.base_offset for segment in gone),
+        max(log_start_offset, gone[-1].end_offset) if gone else log_start_offset,
+        sum(segment.size_bytes for segment in gone),
+    )
+
+
+def _count_while(
+    segments: Sequence[SegmentFacts], first: int, high_watermark: int, is_doomed: Callable[[SegmentFacts], bool]
+) -> int:
+    """How many segments, counted from the oldest, go; an empty newest segment never does."""
+    count = first
+    for segment in segments[first:]:
+        is_empty_newest = segment is segments[-1] and segment.size_bytes == 0
+        if is_empty_newest or segment.end_offset > high_watermark or not is_doomed(segment):
+            break
+        count += 1
+    return count
+
+
+def _count_passed_by_start(segments: Sequence[SegmentFacts], high_watermark: int, log_start_offset: int) -> int:
+    newest = segments[-1] if segments else None
+    return _count_while(
+        segments,
+        0,
+        high_watermark,
+        lambda segment: segment is not newest and segment.end_offset <= log_start_offset,
+    )
+
+
+def _count_over_size(segments: Sequence[SegmentFacts], doomed: int, limit: int, high_watermark: int) -> int:
+    """A segment goes while what stays without it still fills the limit."""
+    if limit < 0:
+        return doomed
+    excess = sum(segment.size_bytes for segment in segments[doomed:]) - limit
+
+    def is_doomed(segment: SegmentFacts) -> bool:
+        nonlocal excess
+        excess -= segment.size_bytes
+        return excess >= 0
+
+    return _count_while(segments, doomed, high_watermark, is_doomed)
+
+
+def _count_expired(
+    segments: Sequence[SegmentFacts], doomed: int, retention_ms: int, now_ms: int, high_watermark: int
+) -> int:
+    if retention_ms < 0:
+        return doomed
+    return _count_while(
+        segments, doomed, high_watermark, lambda segment: now_ms - segment.max_timestamp_ms > retention_ms
+    )

@@ -1,0 +1,563 @@
+"""The log of one partition: batches in segments on disk, appended at one end and deleted at the other.
+
+A log is used from one thread; only `FlushTicket.run` may be elsewhere. Nothing here waits for the disk to be durable
+except `flush`, `close` and the rare changes of history (truncation); the caller decides when to sync and what to
+acknowledge. After an error that leaves the disk in doubt the log is failed for good: reads go on, appends do not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+from zlib import crc32
+
+from penstock.core.lifecycle.retention import RetentionPlan, SegmentFacts
+from penstock.core.replica.producer_state import EndMarker
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.storage.files import Filesystem, StorageError
+from penstock.storage.flush import FlushTicket
+from penstock.storage.markers import read_end_marker
+from penstock.storage.names import (
+    DELETED_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    deletion_directory_name,
+    file_name,
+)
+from penstock.storage.producer_snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
+from penstock.storage.recovery import LoadedLog, RecoveryReport, load_log, replay_producers
+from penstock.storage.scan import header_at
+from penstock.storage.segment import Segment
+from penstock.storage.settings import LogSettings
+from penstock.storage.slices import EMPTY_SLICE, LogSlice
+from penstock.storage.timestamps import TimestampOffset, first_at_or_after, largest
+from penstock.wire.record_types import Buffer
+from penstock.wire.records import BatchHeader
+
+# How many segments besides the newest may keep their file and indexes open for readers.
+OPEN_SEGMENTS_MAX = 4
+
+_CONTROL = 0x20
+
+
+class Log:
+    """One partition's batches. `end_offset` is the next offset, `flushed_offset` what a power cut cannot take.
+
+    Besides appending and reading, `epochs` answers where leader epochs begin, `producers` what producers wrote last,
+    and `recovery` what opening the log had to repair.
+    """
+
+    __slots__ = (
+        "_active",
+        "_deleted",
+        "_epochs_changed",
+        "_failure",
+        "_generation",
+        "_home",
+        "_opened",
+        "_segments",
+        "_snapshots",
+        "end_offset",
+        "epochs",
+        "flushed_offset",
+        "last_append_ms",
+        "last_flush_ms",
+        "producers",
+        "recovery",
+        "settings",
+        "start_offset",
+    )
+
+    def __init__(self, loaded: LoadedLog, settings: LogSettings, now_ms: int) -> None:
+        self.settings = settings
+        self.recovery: RecoveryReport = loaded.report
+        self.start_offset = loaded.start_offset
+        self.end_offset = loaded.end_offset
+        self.flushed_offset = loaded.flushed_offset
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.last_append_ms = now_ms
+        self.last_flush_ms = now_ms
+        self._home = loaded.home
+        self._segments = loaded.segments
+        self._active = loaded.segments[-1]
+        self._snapshots = loaded.snapshots
+        self._epochs_changed = loaded.epochs_changed
+        self._failure: str | None = None
+        # Counts truncations, so that a sync begun before one is not taken to cover what was written after it.
+        self._generation = 0
+        self._opened: list[Segment] = []
+        self._deleted: list[tuple[int, list[str]]] = []
+
+    @classmethod
+    def open(
+        cls,
+        filesystem: Filesystem,
+        directory: Path,
+        settings: LogSettings,
+        *,
+        recovery_point: int,
+        clean: bool,
+        now_ms: int,
+        start_offset: int = 0,
+    ) -> Log:
+        """Open a partition's directory, or make it.
+
+        `recovery_point` is the checkpointed `flushed_offset`, `clean` whether the last stop was. Raises
+        CorruptLogError, with nothing changed, when durable records are damaged beyond stepping over.
+        """
+        loaded = load_log(
+            filesystem,
+            directory,
+            settings,
+            recovery_point=recovery_point,
+            clean=clean,
+            now_ms=now_ms,
+            start_offset=start_offset,
+        )
+        log = cls(loaded, settings, now_ms)
+        if log.start_offset > log.end_offset:
+            log.truncate_fully_and_start_at(log.start_offset, now_ms)
+        return log
+
+    # Facts
+
+    @property
+    def directory(self) -> Path:
+        return self._home.path
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    @property
+    def is_failed(self) -> bool:
+        return self._failure is not None
+
+    def segment_facts(self) -> list[SegmentFacts]:
+        """What retention needs to know of each segment, oldest first. May load indexes from disk."""
+        ends = [segment.base_offset for segment in self._segments[1:]] + [self.end_offset]
+        return [self._facts(segment, end) for segment, end in zip(self._segments, ends, strict=True)]
+
+    def _facts(self, segment: Segment, end_offset: int) -> SegmentFacts:
+        timestamp = segment.max_timestamp if segment.size else -1
+        if segment is not self._active and segment not in self._opened:
+            segment.release_indexes()
+        if timestamp < 0:
+            timestamp = self._home.filesystem.modified_ms(self._home.path / segment.name)
+        return SegmentFacts(segment.base_offset, end_offset, segment.size, timestamp)
+
+    # Appending
+
+    def append(self, headers: Sequence[BatchHeader], data: Buffer, now_ms: int) -> None:
+        """Append batches that carry their final offsets and leader epochs; `headers` describe all of `data`.
+
+        Either all of it is appended or StorageError is raised and the log is as before.
+        """
+        if self._failure is not None:
+            raise StorageError(self._failure)
+        first_offset = headers[0][0]
+        last = headers[-1]
+        last_offset = last[0] + last[6]
+        size = len(data)
+        if first_offset < self.end_offset:
+            raise ValueError(f"offset {first_offset} lies before the log's end {self.end_offset}")
+        if len(headers) == 1:
+            max_timestamp = last[8]
+            described = last[1] + 12
+        else:
+            max_timestamp = max(header[8] for header in headers)
+            described = sum(header[1] + 12 for header in headers)
+        if described != size:
+            raise ValueError(f"headers describe {described} bytes, data has {size}")
+        settings = self.settings
+        markers = _read_markers(headers, data)
+        segment = self._active
+        try:
+            jitter_ms = self._jitter_ms(segment) if settings.segment_jitter_ms else 0
+            if segment.must_roll(size, last_offset, max_timestamp, now_ms, settings, jitter_ms):
+                segment = self._roll(max(first_offset, self.end_offset), now_ms)
+            segment.append(headers, data, settings.index_interval_bytes)
+        except StorageError as error:
+            if not error.is_disk_full:
+                self.fail(error)
+            raise
+        self.end_offset = last_offset + 1
+        self.last_append_ms = now_ms
+        self._note(headers, markers)
+
+    def _note(self, headers: Sequence[BatchHeader], markers: dict[int, EndMarker] | None) -> None:
+        """Take appended batches into epochs and producers; must not fail."""
+        epochs, producers = self.epochs, self.producers
+        for header in headers:
+            epoch = header[2]
+            if epoch > epochs.latest:
+                self._epochs_changed |= epochs.assign(epoch, header[0])
+            if header[9] < 0:
+                continue
+            marker = markers.get(header[0]) if markers is not None else None
+            if marker is not None:
+                producers.complete(header, marker)
+            elif not header[5] & _CONTROL:
+                producers.update(header)
+        producers.end_offset = self.end_offset
+
+    def assign_epoch(self, epoch: int, start_offset: int) -> None:
+        """Note that a leader's epoch begins here, before its first batch comes."""
+        if epoch > self.epochs.latest:
+            self._epochs_changed |= self.epochs.assign(epoch, start_offset)
+
+    def roll(self, now_ms: int) -> None:
+        """Finish the newest segment and begin another; nothing happens if it is empty."""
+        self._refuse_if_failed()
+        if self._active.size:
+            self._roll(self.end_offset, now_ms)
+
+    def roll_if_due(self, now_ms: int) -> bool:
+        """Roll a segment that has reached its age although nothing is appended to it."""
+        active = self._active
+        if not active.size or active.age_ms(now_ms, now_ms) <= self.settings.segment_ms - self._jitter_ms(active):
+            return False
+        self.roll(now_ms)
+        return True
+
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        active = self._active
+        if base_offset == active.base_offset:
+            return active
+        if active.size:
+            active.save_indexes()
+            if self.settings.preallocate:
+                active.file.truncate(active.size)
+            self._home.await_sync(active.name, active.file)
+        self._take_snapshot(base_offset)
+        segment = Segment.create(self._home, base_offset, now_ms, self.settings)
+        segment.next_offset = base_offset
+        self._segments.append(segment)
+        self._active = segment
+        active.release()
+        return segment
+
+    def _jitter_ms(self, segment: Segment) -> int:
+        """A share of the allowed jitter that is random between logs and the same after a restart."""
+        jitter_ms = min(self.settings.segment_jitter_ms, self.settings.segment_ms)
+        if jitter_ms <= 0:
+            return 0
+        return crc32(f"{self._home.path.name}{segment.base_offset}".encode()) % jitter_ms
+
+    # Reading
+
+    def read(
+        self, offset: int, size_max: int, *, offset_max: int | None = None, minimum_one_batch: bool = True
+    ) -> LogSlice:
+        """Whole batches from the one that holds `offset`, out of one segment and at most `size_max` bytes.
+
+        No batch with records at or past `offset_max` is included. With `minimum_one_batch` the first batch comes
+        even if it is larger than `size_max`. The slice is empty when there is nothing (yet) to read.
+        """
+        end_offset = self.end_offset
+        if not self.start_offset <= offset <= end_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Offset {offset} is not in {self._home.path.name}, which has {self.start_offset} to {end_offset}.",
+            )
+        if offset_max is None or offset_max > end_offset:
+            offset_max = end_offset
+        if offset >= offset_max:
+            return EMPTY_SLICE
+        active = self._active
+        segment = active
+        if offset < active.base_offset:
+            segment, start, segment_end = self._find_older(offset)
+        else:
+            start = active.position_of(offset)
+            segment_end = end_offset
+        size = segment.size
+        limit = size if offset_max >= segment_end else segment.position_of(offset_max)
+        if limit - start > size_max:
+            limit = segment.cut(start, limit, size_max, minimum_one_batch)
+        if limit <= start:
+            return EMPTY_SLICE
+        return LogSlice(segment.file, start, limit - start, segment is not active or start < segment.unverified_size)
+
+    def _find_older(self, offset: int) -> tuple[Segment, int, int]:
+        """The segment, position and segment's end for an offset before the newest segment."""
+        number = bisect_right(self._segments, offset, key=_base_offset) - 1
+        while True:
+            segment = self._segments[number]
+            is_last = number + 1 == len(self._segments)
+            segment_end = self.end_offset if is_last else self._segments[number + 1].base_offset
+            self._keep_open(segment)
+            start = segment.position_of(offset)
+            if start < segment.size or is_last:
+                return segment, start, segment_end
+            # Compaction took the offset and all that followed it in this segment.
+            number += 1
+
+    def _keep_open(self, segment: Segment) -> None:
+        """Count a segment among the open ones, closing the one that was opened longest ago if they are too many."""
+        if segment in self._opened or segment is self._active:
+            return
+        self._opened.append(segment)
+        if len(self._opened) > OPEN_SEGMENTS_MAX:
+            self._opened.pop(0).release()
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record that is not older than `timestamp`, or None."""
+        return first_at_or_after(self._segments, timestamp, self.start_offset)
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp, or None for an empty log."""
+        return largest(self._segments)
+
+    # Making durable
+
+    def flush_due(self, now_ms: int) -> bool:
+        """Whether `flush.messages` or `flush.ms` ask for a sync now."""
+        unflushed = self.end_offset - self.flushed_offset
+        if unflushed <= 0:
+            return False
+        return unflushed >= self.settings.flush_messages or now_ms - self.last_flush_ms >= self.settings.flush_ms
+
+    def begin_flush(self) -> FlushTicket | None:
+        """Draw a ticket for everything appended so far; None when all of it is durable already."""
+        self._refuse_if_failed()
+        unflushed = self.end_offset > self.flushed_offset
+        if not (unflushed or self._epochs_changed or self._home.has_unsynced):
+            return None
+        if unflushed and self._active.is_open:
+            self._home.await_sync(self._active.name, self._active.file)
+        files, directory_changed = self._home.take_unsynced()
+        epochs = (LEADER_EPOCH_CHECKPOINT, self.epochs.to_bytes()) if self._epochs_changed else None
+        self._epochs_changed = False
+        return FlushTicket(self._home, files, directory_changed, epochs, self.end_offset, self._generation)
+
+    def finish_flush(self, ticket: FlushTicket, now_ms: int | None = None) -> None:
+        """Hand back a ticket whose `run` returned."""
+        if ticket.directory_missing and self._failure is None:
+            raise self.fail(StorageError(f"The directory {self._home.path} has disappeared."))
+        if ticket.generation == self._generation:
+            self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
+        if now_ms is not None:
+            self.last_flush_ms = now_ms
+
+    def flush(self, now_ms: int | None = None) -> None:
+        """Make everything appended so far durable, blocking; a failure fails the log."""
+        ticket = self.begin_flush()
+        if ticket is None:
+            return
+        try:
+            ticket.run()
+        except StorageError as error:
+            self.fail(error)
+            raise
+        self.finish_flush(ticket, now_ms)
+
+    def fail(self, error: StorageError) -> StorageError:
+        """Refuse everything that writes from now on: after a failed sync nobody knows what the disk holds."""
+        if self._failure is None:
+            self._failure = f"{self._home.path.name} takes no more writes since: {error.message}"
+        return error
+
+    def _refuse_if_failed(self) -> None:
+        if self._failure is not None:
+            raise StorageError(self._failure)
+
+    # Changing history
+
+    def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
+        """Drop everything from `offset` on; True when something was dropped.
+
+        A batch that reaches past `offset` goes as a whole, and the log then ends where it began. The shortened
+        history is durable on return; the caller should checkpoint the lowered `flushed_offset`.
+        """
+        self._refuse_if_failed()
+        if offset < 0:
+            raise ValueError(f"cannot truncate to offset {offset}")
+        if offset >= self.end_offset:
+            # The leader may have noted an epoch of ours that never got a batch.
+            self._epochs_changed |= self.epochs.truncate_from_end(self.end_offset)
+            return False
+        if offset < self._segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset, now_ms)
+            return True
+        number = bisect_right(self._segments, offset, key=_base_offset) - 1
+        segment = self._segments[number]
+        position = segment.position_of(offset)
+        if position < segment.size:
+            offset = min(offset, header_at(segment.file, position, segment.size).base_offset)
+        self._remove_segments(self._segments[number + 1 :])
+        segment.truncate(position, offset)
+        if segment in self._opened:
+            self._opened.remove(segment)
+        segment.unverified_size = segment.size if segment is not self._active else segment.unverified_size
+        self._active = segment
+        self._set_end(offset)
+        self._reload_producers(now_ms)
+        self._make_history_durable()
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
+        """Drop everything; the log is empty and both starts and ends at `offset`."""
+        self._refuse_if_failed()
+        self._remove_segments(list(self._segments))
+        self._active = Segment.create(self._home, offset, now_ms, self.settings)
+        self._segments.append(self._active)
+        self.start_offset = offset
+        for snapshot in self._snapshots:
+            self._home.unlink(file_name(snapshot, SNAPSHOT_SUFFIX))
+        self._snapshots.clear()
+        self.producers.clear(offset)
+        self._set_end(offset)
+        self._make_history_durable()
+
+    def _remove_segments(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            for suffix in SEGMENT_SUFFIXES:
+                self._home.unlink(file_name(segment.base_offset, suffix))
+            segment.release()
+            self._segments.remove(segment)
+            if segment in self._opened:
+                self._opened.remove(segment)
+
+    def _set_end(self, offset: int) -> None:
+        self._generation += 1
+        self.end_offset = offset
+        self.start_offset = min(self.start_offset, offset)
+        self.flushed_offset = min(self.flushed_offset, offset)
+        self.epochs.truncate_from_end(offset)
+        self._epochs_changed = True
+
+    def _make_history_durable(self) -> None:
+        """What was cut off must not come back after a crash, least of all in the middle of what replaces it."""
+        ticket = self.begin_flush()
+        if ticket is not None:
+            try:
+                ticket.run()
+            except StorageError as error:
+                self.fail(error)
+                raise
+
+    def _reload_producers(self, now_ms: int) -> None:
+        """Producer state as of the log's new end: the newest snapshot before it, and the batches since."""
+        while self._snapshots:
+            snapshot = self._snapshots[-1]
+            name = file_name(snapshot, SNAPSHOT_SUFFIX)
+            try:
+                if snapshot <= self.end_offset:
+                    entries = decode_snapshot(self._home.read(name))
+                    self.producers.load(entries, snapshot, now_ms, self.settings.producer_id_expiration_ms)
+                    break
+            except (DamagedSnapshotError, FileNotFoundError):
+                pass
+            self._home.unlink(name)
+            self._snapshots.pop()
+        else:
+            self.producers.clear(self._segments[0].base_offset)
+        replay_producers(self.producers, self._segments, self.end_offset)
+
+    def advance_start_offset(self, offset: int) -> bool:
+        """Make everything before `offset` unreadable; retention removes the segments. False if it is so already."""
+        if offset > self.end_offset:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {offset} lies past the log's end {self.end_offset}.")
+        if offset <= self.start_offset:
+            return False
+        self.start_offset = offset
+        self._epochs_changed |= self.epochs.truncate_from_start(offset)
+        return True
+
+    # Deleting
+
+    def delete_segments(self, plan: RetentionPlan, now_ms: int) -> int:
+        """Carry out a retention plan: roll if it says so, and set segments aside; returns the bytes set aside.
+
+        Their files are renamed at once and removed by `reap` after `file.delete.delay.ms`.
+        """
+        self._refuse_if_failed()
+        doomed = [segment for segment in self._segments if segment.base_offset in plan.delete]
+        if not doomed:
+            return 0
+        if len(doomed) == len(self._segments):
+            self.roll(now_ms)
+            doomed = [segment for segment in doomed if segment is not self._active]
+        names = [name for segment in doomed for name in self._set_aside(segment)]
+        self._deleted.append((now_ms + self.settings.file_delete_delay_ms, names))
+        self._segments = [segment for segment in self._segments if segment not in doomed]
+        self.advance_start_offset(self._segments[0].base_offset)
+        return sum(segment.size for segment in doomed)
+
+    def _set_aside(self, segment: Segment) -> list[str]:
+        if segment in self._opened:
+            self._opened.remove(segment)
+        segment.release()
+        if segment.base_offset in self._snapshots:
+            self._snapshots.remove(segment.base_offset)
+        names = [file_name(segment.base_offset, suffix) for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX)]
+        return [name + DELETED_SUFFIX for name in names if self._home.rename(name, name + DELETED_SUFFIX)]
+
+    def reap(self, now_ms: int) -> int:
+        """Remove the files whose delay has passed; returns how many."""
+        count = 0
+        while self._deleted and self._deleted[0][0] <= now_ms:
+            for name in self._deleted.pop(0)[1]:
+                self._home.unlink(name)
+                count += 1
+        return count
+
+    def close(self, *, clean: bool = True) -> None:
+        """Let go of the log. A clean close leaves nothing to recover; it raises StorageError if that cannot be had."""
+        try:
+            if clean and self._failure is None:
+                self._active.save_indexes()
+                if self.settings.preallocate and self._active.size:
+                    self._active.file.truncate(self._active.size)
+                    self._home.await_sync(self._active.name, self._active.file)
+                self._take_snapshot(self.end_offset)
+                self.flush()
+        finally:
+            for segment in self._segments:
+                segment.release()
+            if self._failure is None:
+                self._failure = f"{self._home.path.name} is closed"
+
+    def delete_directory(self, unique: bytes) -> Path:
+        """Rename the directory out of the way, durably, and close the log.
+
+        `unique` is sixteen random bytes. The caller removes the returned directory when its readers are done.
+        """
+        self.close(clean=False)
+        target = self._home.path.with_name(deletion_directory_name(self._home.path.name, unique))
+        self._home.filesystem.rename(self._home.path, target)
+        self._home.filesystem.sync_directory(target.parent)
+        return target
+
+    def _take_snapshot(self, offset: int) -> None:
+        """Store producer state as of `offset`, where the log ends now; the one before it stays as a fallback."""
+        if offset <= (self._snapshots[-1] if self._snapshots else self._segments[0].base_offset):
+            return
+        self._home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self.producers.entries))
+        self._snapshots.append(offset)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+def _read_markers(headers: Sequence[BatchHeader], data: Buffer) -> dict[int, EndMarker] | None:
+    """The ends of transactions among these batches, by base offset; None for the usual none."""
+    markers: dict[int, EndMarker] | None = None
+    position = 0
+    for header in headers:
+        if header[5] & _CONTROL and header[9] >= 0:
+            marker = read_end_marker(data, position)
+            if marker is not None:
+                markers = markers or {}
+                markers[header[0]] = marker
+        position += header[1] + 12
+    return markers

@@ -1,0 +1,73 @@
+"""One partition's directory: its files by name, and which of them still wait to be made durable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.storage.files import File, Filesystem
+from penstock.wire.record_types import Buffer
+
+
+class LogDirectory:
+    """Files of one log. What is created, written or renamed here is remembered until it has been synced."""
+
+    __slots__ = ("_changed", "_unsynced", "filesystem", "path")
+
+    def __init__(self, filesystem: Filesystem, path: Path) -> None:
+        self.filesystem = filesystem
+        self.path = path
+        self._unsynced: dict[str, File] | None = None
+        self._changed = False
+
+    def names(self) -> dict[str, int]:
+        return self.filesystem.list_directory(self.path)
+
+    def open(self, name: str) -> File:
+        return self.filesystem.open(self.path / name)
+
+    def create(self, name: str) -> File:
+        """Open a file of ours that is empty, whatever was there before."""
+        return self.write(name, b"")
+
+    def read(self, name: str) -> bytes:
+        return self.filesystem.read_file(self.path / name)
+
+    def write(self, name: str, data: Buffer) -> File:
+        file = self.filesystem.write_file(self.path / name, data)
+        self.await_sync(name, file)
+        self._changed = True
+        return file
+
+    def replace(self, name: str, data: Buffer) -> None:
+        self.filesystem.replace_file(self.path / name, data)
+
+    def rename(self, source: str, target: str) -> bool:
+        """Rename a file; False when there is none."""
+        try:
+            self.filesystem.rename(self.path / source, self.path / target)
+        except FileNotFoundError:
+            return False
+        self._changed = True
+        return True
+
+    def unlink(self, name: str) -> None:
+        self.filesystem.unlink(self.path / name)
+        self._changed = True
+
+    def await_sync(self, name: str, file: File) -> None:
+        """Have the next sync include this file."""
+        if self._unsynced is None:
+            self._unsynced = {}
+        self._unsynced[name] = file
+
+    @property
+    def has_unsynced(self) -> bool:
+        return self._changed or self._unsynced is not None
+
+    def take_unsynced(self) -> tuple[list[File], bool]:
+        """What a sync must cover: files, and whether the directory itself changed. The caller now owes the sync."""
+        files = list(self._unsynced.values()) if self._unsynced else []
+        changed = self._changed
+        self._unsynced = None
+        self._changed = False
+        return files, changed

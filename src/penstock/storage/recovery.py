@@ -1,0 +1,390 @@
+"""Opening a log's directory: from what lies on disk to segments, epochs and producers that agree with each other.
+
+After a clean stop everything on disk is whole, and only the newest segment's end is looked up. After any other stop
+the segments from the recovery point on are read through, batch by batch with their checksums: the log ends before
+the first batch that is torn, and indexes, epochs and producers are rebuilt on the way.
+
+Damage before the recovery point is something else: those bytes were durable, so they are not a torn tail but a
+failing disk, and cutting there would throw away acknowledged records that lie behind. Such a batch stays where it is
+(it is never served, see `valid_prefix`). If even its length is lost, the log refuses to open and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.core.replica.producer_state import ProducerState
+from penstock.storage.checkpoint import CheckpointError
+from penstock.storage.files import CorruptLogError, Filesystem
+from penstock.storage.leader_epochs import LeaderEpochs
+from penstock.storage.log_directory import LogDirectory
+from penstock.storage.markers import read_end_marker
+from penstock.storage.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TEMPORARY_SUFFIX,
+    file_name,
+    offset_of,
+)
+from penstock.storage.producer_snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
+from penstock.storage.scan import header_at, walk_headers
+from penstock.storage.segment import NO_TIMESTAMP, Segment
+from penstock.storage.settings import LogSettings
+from penstock.wire.kernel import scan_batches
+from penstock.wire.records import HEADER_SIZE, BatchError, BatchHeader, read_header
+
+CHECK_CHUNK_BYTES = 8 * 1024 * 1024
+
+# Leader epoch and producer id of a header, read from its twelfth byte on.
+_EPOCH_AND_PRODUCER = struct.Struct(">i27xq")
+_EPOCH_AT = 12
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening a log had to do."""
+
+    clean: bool
+    segments_scanned: int = 0
+    bytes_scanned: int = 0
+    bytes_truncated: int = 0
+    segments_removed: int = 0
+    damaged: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """A directory's content, ready to be a `Log`."""
+
+    home: LogDirectory
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    epochs_changed: bool
+    producers: ProducerState
+    snapshots: list[int]
+    start_offset: int
+    end_offset: int
+    flushed_offset: int
+    report: RecoveryReport
+
+
+def load_log(
+    filesystem: Filesystem,
+    path: Path,
+    settings: LogSettings,
+    *,
+    recovery_point: int,
+    clean: bool,
+    now_ms: int,
+    start_offset: int,
+) -> LoadedLog:
+    """Read a log's directory, making it if there is none."""
+    return _Loader(LogDirectory(filesystem, path), settings, recovery_point, clean, now_ms).load(start_offset)
+
+
+class _Loader:
+    def __init__(
+        self, home: LogDirectory, settings: LogSettings, recovery_point: int, clean: bool, now_ms: int
+    ) -> None:
+        self.home = home
+        self.settings = settings
+        self.recovery_point = recovery_point
+        self.now_ms = now_ms
+        self.clean = clean
+        self.report = RecoveryReport(clean)
+        self.segments: list[Segment] = []
+        self.snapshots: list[int] = []
+        self.epochs = LeaderEpochs()
+        self.epochs_changed = False
+        self.producers = ProducerState()
+
+    def load(self, start_offset: int) -> LoadedLog:
+        self._list_files()
+        if not self.segments:
+            self.segments.append(Segment.create(self.home, start_offset, self.now_ms, self.settings))
+        epochs_known = self._read_epochs()
+        if not epochs_known:
+            self._rebuild_epochs()
+        if self.clean and self._find_end():
+            self._load_producers(self.segments[-1].next_offset)
+        else:
+            self._check_tail()
+        end_offset = self.segments[-1].next_offset
+        replay_producers(self.producers, self.segments, end_offset)
+        start_offset = max(start_offset, self.segments[0].base_offset)
+        self.epochs_changed |= self.epochs.truncate_from_end(end_offset)
+        self.epochs_changed |= self.epochs.truncate_from_start(start_offset)
+        return LoadedLog(
+            self.home,
+            self.segments,
+            self.epochs,
+            self.epochs_changed,
+            self.producers,
+            self.snapshots,
+            start_offset,
+            end_offset,
+            min(self.recovery_point, end_offset) if self.report.segments_scanned else end_offset,
+            self.report,
+        )
+
+    def _list_files(self) -> None:
+        """Take stock of the directory, finishing what an interrupted process left half done."""
+        try:
+            names = self.home.names()
+        except FileNotFoundError:
+            self.home.filesystem.make_directory(self.home.path)
+            self.home.filesystem.sync_directory(self.home.path.parent)
+            return
+        for name in [name for name in names if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX))]:
+            self.home.unlink(name)
+            del names[name]
+        self._finish_swaps(names)
+        interval = self.settings.index_interval_bytes
+        for name in sorted(names):
+            base_offset = offset_of(name, LOG_SUFFIX)
+            if base_offset is not None:
+                self.segments.append(Segment(self.home, base_offset, names[name], self.now_ms, interval))
+            elif (offset := offset_of(name, SNAPSHOT_SUFFIX)) is not None:
+                self.snapshots.append(offset)
+        for name in names:
+            if name.endswith(SEGMENT_SUFFIXES) and f"{name.partition('.')[0]}{LOG_SUFFIX}" not in names:
+                self.home.unlink(name)
+
+    def _finish_swaps(self, names: dict[str, int]) -> None:
+        """A `.swap` segment is whole and replaces the segments whose offsets it covers; put it in their place."""
+        for name in sorted(name for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)):
+            base_offset = int(name.partition(".")[0])
+            next_offset = base_offset
+            file = self.home.open(name)
+            for _, header in walk_headers(file, 0, names[name]):
+                next_offset = header.next_offset
+            for other in list(names):
+                if other.endswith(SEGMENT_SUFFIXES) and base_offset <= int(other.partition(".")[0]) < next_offset:
+                    self.home.unlink(other)
+                    del names[other]
+        for name in [name for name in names if name.endswith(SWAP_SUFFIX)]:
+            target = name.removesuffix(SWAP_SUFFIX)
+            self.home.rename(name, target)
+            names[target] = names.pop(name)
+
+    def _read_epochs(self) -> bool:
+        try:
+            self.epochs = LeaderEpochs.from_bytes(self.home.read(LEADER_EPOCH_CHECKPOINT))
+        except FileNotFoundError:
+            return all(segment.size == 0 for segment in self.segments)
+        except CheckpointError:
+            return False
+        return True
+
+    def _rebuild_epochs(self) -> None:
+        """The checkpoint is lost; every batch still carries the epoch that wrote it."""
+        self.epochs = LeaderEpochs()
+        self.epochs_changed = True
+        for segment in self.segments:
+            try:
+                for _, header in walk_headers(segment.file, 0, segment.size):
+                    if header.partition_leader_epoch > self.epochs.latest:
+                        self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+            except CorruptLogError:
+                # What lies behind the damage keeps its epochs unknown here; checking the tail will complete it.
+                continue
+            segment.release()
+
+    def _find_end(self) -> bool:
+        """Look up where the log ends after a clean stop; False when the stop was not as clean as it said."""
+        active = self.segments[-1]
+        try:
+            active.load_indexes()
+        except CorruptLogError:
+            return False
+        active.release()
+        return True
+
+    def _check_tail(self) -> None:
+        """Read the log through from the segment that holds the recovery point."""
+        first = len(self.segments) - 1
+        while first > 0 and self.segments[first].base_offset > self.recovery_point:
+            first -= 1
+        self._load_producers(self.segments[first].base_offset)
+        for number in range(first, len(self.segments)):
+            if self._check_segment(number):
+                break
+
+    def _load_producers(self, offset_max: int) -> None:
+        """Start from the newest snapshot that is whole and not after `offset_max`; later ones are not trusted."""
+        while self.snapshots:
+            offset = self.snapshots[-1]
+            try:
+                if offset <= offset_max:
+                    entries = decode_snapshot(self.home.read(file_name(offset, SNAPSHOT_SUFFIX)))
+                    expiration_ms = self.settings.producer_id_expiration_ms
+                    self.producers.load(entries, offset, self.now_ms, expiration_ms)
+                    return
+            except (DamagedSnapshotError, FileNotFoundError):
+                pass
+            self.home.unlink(file_name(self.snapshots.pop(), SNAPSHOT_SUFFIX))
+        self.producers.clear(self.segments[0].base_offset)
+
+    def _check_segment(self, number: int) -> bool:
+        """Read one segment through; True when it had to be cut, which makes it the last."""
+        segment = self.segments[number]
+        replay_producers(self.producers, self.segments, segment.base_offset)
+        if number and segment.base_offset not in self.snapshots:
+            self._take_snapshot(segment.base_offset)
+        checker = _SegmentChecker(self, segment)
+        size = segment.size
+        valid = checker.run()
+        self.report.segments_scanned += 1
+        self.report.bytes_scanned += valid
+        self.home.await_sync(segment.name, segment.file)
+        if valid == size:
+            if number < len(self.segments) - 1:
+                segment.save_indexes()
+                segment.release()
+            return False
+        segment.truncate(valid, checker.next_offset)
+        self.report.bytes_truncated += size - valid
+        for later in self.segments[number + 1 :]:
+            self.report.bytes_truncated += later.size
+            self.report.segments_removed += 1
+            for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
+                self.home.unlink(file_name(later.base_offset, suffix))
+        del self.segments[number + 1 :]
+        return True
+
+    def _take_snapshot(self, offset: int) -> None:
+        self.home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self.producers.entries))
+        self.snapshots.append(offset)
+
+
+def replay_producers(producers: ProducerState, segments: Sequence[Segment], end_offset: int) -> None:
+    """Bring producer state up to `end_offset` by reading the headers of the batches it has not seen."""
+    if producers.end_offset >= end_offset:
+        return
+    for number, segment in enumerate(segments):
+        next_base = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
+        if next_base <= producers.end_offset or segment.base_offset >= end_offset:
+            continue
+        try:
+            for position, header in walk_headers(
+                segment.file, segment.position_of(producers.end_offset), segment.position_of(end_offset)
+            ):
+                note_batch(producers, header, segment, position)
+        except CorruptLogError:
+            # Producers behind the damage are unknown to us, which they survive: they may start anywhere.
+            continue
+    producers.end_offset = end_offset
+
+
+def note_batch(producers: ProducerState, header: BatchHeader, segment: Segment, position: int) -> None:
+    """Note one stored batch, reading it only if it is a marker."""
+    if header.producer_id >= 0 and header.is_control:
+        marker = read_end_marker(segment.file.read(position, header.size_bytes))
+        if marker is not None:
+            producers.complete(header, marker)
+    else:
+        producers.update(header)
+
+
+class _SegmentChecker:
+    """Reads one segment through and notes every batch; stops where the segment must be cut."""
+
+    def __init__(self, loader: _Loader, segment: Segment) -> None:
+        self.loader = loader
+        self.segment = segment
+        self.next_offset = segment.base_offset
+
+    def run(self) -> int:
+        """How many bytes of the segment are good."""
+        segment = self.segment
+        segment.start_indexes()
+        position, end = 0, segment.size
+        chunk_bytes = CHECK_CHUNK_BYTES
+        damaged = False
+        while position < end:
+            chunk = segment.file.read(position, min(chunk_bytes, end - position))
+            chunk_bytes = CHECK_CHUNK_BYTES
+            scan = scan_batches(chunk, 0, len(chunk), check_crc=True)
+            batches, problem = scan.batches, scan.problem
+            if batches and batches[0][2] < self.next_offset:
+                problem = f"its offset, {batches[0][2]}, does not follow {self.next_offset - 1}"
+            else:
+                self._note_all(chunk, position, batches)
+                position += scan.position
+            if problem is not None:
+                size = self._size_to_keep(position, end, problem)
+                if size == 0:
+                    break
+                damaged = True
+                position += size
+            elif scan.position == 0:
+                size = self._size_announced(chunk)
+                if size > end - position:
+                    break
+                chunk_bytes = size
+        segment.next_offset = self.next_offset
+        segment.unverified_size = position if damaged else 0
+        return position
+
+    def _note_all(self, chunk: bytes, position: int, batches: list[tuple[int, int, int, int, int]]) -> None:
+        segment, epochs, producers = self.segment, self.loader.epochs, self.loader.producers
+        index_batch = segment.index_batch
+        unpack = _EPOCH_AND_PRODUCER.unpack_from
+        for at, size, base_offset, last_offset, max_timestamp in batches:
+            index_batch(position + at, size, last_offset, max_timestamp)
+            epoch, producer_id = unpack(chunk, at + _EPOCH_AT)
+            if epoch > epochs.latest:
+                self.loader.epochs_changed |= epochs.assign(epoch, base_offset)
+            if producer_id >= 0:
+                note_batch(producers, read_header(chunk, at), segment, position + at)
+        if batches:
+            self.next_offset = producers.end_offset = batches[-1][3] + 1
+
+    @staticmethod
+    def _size_announced(chunk: bytes) -> int:
+        """How long the batch at the start of a piece says it is; more than anything when not even that is there."""
+        return read_header(chunk).size_bytes if len(chunk) >= HEADER_SIZE else 2**63
+
+    def _size_to_keep(self, position: int, end: int, problem: str) -> int:
+        """How many bytes to step over a damaged batch, 0 to cut the segment there.
+
+        A batch at or after the recovery point is cut. One before it is stepped over if the next one follows it.
+        """
+        if self.next_offset >= self.loader.recovery_point or self._is_zero(position, end):
+            return 0
+        file = self.segment.file
+        header = header_at(file, position, end)
+        after = position + header.size_bytes
+        if header.base_offset < self.next_offset or not self._follows(header, after):
+            raise CorruptLogError(file.path, position, f"{problem}, and records that were durable lie behind it")
+        self.segment.index_batch(position, header.size_bytes, header.last_offset, NO_TIMESTAMP)
+        self.next_offset = header.next_offset
+        self.loader.report.damaged.append(f"{file.path} at byte {position}: {problem}")
+        return header.size_bytes
+
+    def _follows(self, header: BatchHeader, after: int) -> bool:
+        """Whether what comes after a damaged batch fits it: the next batch, whole or torn, or the end."""
+        head = self.segment.file.read(after, HEADER_SIZE)
+        if len(head) < HEADER_SIZE:
+            return True
+        try:
+            return read_header(head).base_offset >= header.next_offset
+        except BatchError:
+            return False
+
+    def _is_zero(self, position: int, end: int) -> bool:
+        """Space that was set aside and never written reads as zeros; it is a tail, wherever the recovery point is."""
+        while position < end:
+            chunk = self.segment.file.read(position, min(CHECK_CHUNK_BYTES, end - position))
+            if chunk.count(0) != len(chunk):
+                return False
+            position += len(chunk)
+        return True

@@ -1,0 +1,421 @@
+"""One segment of a log: a `.log` file of batches, and two sparse indexes over it.
+
+Only the newest segment of a log is appended to. An older one is opened when somebody reads it, and its indexes are
+loaded when they are first asked for; both can be let go again at any time. An index that is missing or does not fit
+the batches is built again, so nothing is ever answered from a wrong one.
+
+Batches are found by "the first batch whose last offset is at or after this one", which is right in compacted logs
+too, where offsets have gaps. Readers at the tail are answered from a window over the last appended batches, readers
+that come one slice after another from a hint left by the slice before.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from penstock.storage.files import File
+from penstock.storage.indexes import (
+    OFFSET_ENTRY_BYTES,
+    RELATIVE_OFFSET_MAX,
+    TIME_ENTRY_BYTES,
+    DamagedIndexError,
+    OffsetIndex,
+    TimeIndex,
+)
+from penstock.storage.log_directory import LogDirectory
+from penstock.storage.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from penstock.storage.scan import header_at, walk
+from penstock.storage.settings import LogSettings
+from penstock.wire.record_types import Buffer
+from penstock.wire.records import BatchHeader
+
+NO_TIMESTAMP = -1
+
+# The window over the newest batches is cut to half when it reaches this many.
+RECENT_BATCHES_MAX = 128
+HINTS_MAX = 64
+SMALL_WALK_BYTES = 4096
+
+
+class Segment:
+    """A stretch of a log. `size` counts whole batches; `next_offset` is only kept up for the newest segment."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_file",
+        "_hints",
+        "_index_interval_bytes",
+        "_indexes_saved",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_offset_index",
+        "_recent_is_whole",
+        "_recent_offsets",
+        "_recent_positions",
+        "_time_index",
+        "base_offset",
+        "created_ms",
+        "first_timestamp",
+        "home",
+        "next_offset",
+        "size",
+        "unverified_size",
+    )
+
+    def __init__(self, home: LogDirectory, base_offset: int, size: int, created_ms: int, interval_bytes: int) -> None:
+        self.home = home
+        self.base_offset = base_offset
+        self.size = size
+        self.next_offset = base_offset
+        self.created_ms = created_ms
+        # Largest timestamp of the first batch, from which the age of a segment is counted; None while unknown.
+        self.first_timestamp: int | None = None
+        # Bytes before this position were not checked since the log was opened.
+        self.unverified_size = size
+        self._index_interval_bytes = interval_bytes
+        self._file: File | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._indexes_saved = True
+        self._bytes_since_entry = 0
+        self._max_timestamp = NO_TIMESTAMP
+        self._max_timestamp_offset = base_offset
+        self._recent_offsets: array[int] | None = None
+        self._recent_positions: array[int] | None = None
+        self._recent_is_whole = False
+        self._hints: dict[int, int] | None = None
+
+    @classmethod
+    def create(cls, home: LogDirectory, base_offset: int, now_ms: int, settings: LogSettings) -> Segment:
+        """Make a new, empty segment on disk."""
+        segment = cls(home, base_offset, 0, now_ms, settings.index_interval_bytes)
+        file = home.create(file_name(base_offset, LOG_SUFFIX))
+        if settings.preallocate:
+            file.reserve(settings.segment_bytes)
+        segment._file = file
+        return segment
+
+    @property
+    def name(self) -> str:
+        return file_name(self.base_offset, LOG_SUFFIX)
+
+    @property
+    def file(self) -> File:
+        """The log file, opened on first use."""
+        if self._file is None:
+            self._file = self.home.open(self.name)
+        return self._file
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp in the segment, -1 when it has none."""
+        self.load_indexes()
+        return self._max_timestamp
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """The last offset of the first batch that has the largest timestamp."""
+        self.load_indexes()
+        return self._max_timestamp_offset
+
+    def release(self) -> None:
+        """Let go of the file and of everything that can be had again from disk."""
+        self.release_indexes()
+        self._file = None
+        self._hints = None
+        self._recent_offsets = self._recent_positions = None
+
+    def release_indexes(self) -> None:
+        if self._indexes_saved:
+            self._offset_index = self._time_index = None
+
+    # Appending
+
+    def must_roll(
+        self, data_size: int, last_offset: int, max_timestamp: int, now_ms: int, settings: LogSettings, jitter_ms: int
+    ) -> bool:
+        """Whether a batch set with these traits belongs into a new segment, by Kafka's rules."""
+        size = self.size
+        if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        if size == 0:
+            return False
+        if size > settings.segment_bytes - data_size:
+            return True
+        if self.age_ms(now_ms, max_timestamp) > settings.segment_ms - jitter_ms:
+            return True
+        index, times = self._offset_index, self._time_index
+        if index is None or times is None:
+            self.load_indexes()
+            return self.must_roll(data_size, last_offset, max_timestamp, now_ms, settings, jitter_ms)
+        return (
+            len(index.positions) >= settings.segment_index_bytes // OFFSET_ENTRY_BYTES
+            or len(times.offsets) >= settings.segment_index_bytes // TIME_ENTRY_BYTES - 1
+        )
+
+    def age_ms(self, now_ms: int, timestamp: int) -> int:
+        """How long the segment has been growing: by its batches' timestamps if they have any, else by the clock."""
+        if self.first_timestamp is None and self.size:
+            self.first_timestamp = header_at(self.file, 0, self.size).max_timestamp
+        if self.first_timestamp is not None and self.first_timestamp >= 0:
+            return timestamp - self.first_timestamp
+        return now_ms - self.created_ms
+
+    def append(self, headers: Sequence[BatchHeader], data: Buffer, interval_bytes: int) -> None:
+        """Write batches and note them; when the write fails nothing has changed."""
+        if self._offset_index is None:
+            self.load_indexes()
+        file = self._file
+        if file is None:
+            file = self.file
+        position = self.size
+        file.append(data)
+        if position == 0:
+            self.first_timestamp = headers[0][8]
+        recent_offsets, recent_positions = self._recent_offsets, self._recent_positions
+        if recent_offsets is None or recent_positions is None:
+            recent_offsets, recent_positions = self._start_recent()
+        self._index_interval_bytes = interval_bytes
+        for header in headers:
+            last_offset = header[0] + header[6]
+            size = header[1] + 12
+            self.index_batch(position, size, last_offset, header[8])
+            recent_offsets.append(last_offset)
+            recent_positions.append(position)
+            position += size
+        self.size = position
+        self.next_offset = last_offset + 1
+        if len(recent_offsets) >= RECENT_BATCHES_MAX:
+            keep = RECENT_BATCHES_MAX // 2
+            del recent_offsets[:-keep]
+            del recent_positions[:-keep]
+            self._recent_is_whole = False
+
+    def _start_recent(self) -> tuple[array[int], array[int]]:
+        self._recent_offsets, self._recent_positions = array("q"), array("i")
+        self._recent_is_whole = self.size == 0
+        return self._recent_offsets, self._recent_positions
+
+    def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Note a batch at the end of the segment; every few kilobytes that makes an index entry."""
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._max_timestamp_offset = last_offset
+        if self._bytes_since_entry > self._index_interval_bytes:
+            self._add_index_entry(position, last_offset)
+        self._bytes_since_entry += size
+        self._indexes_saved = False
+
+    def _add_index_entry(self, position: int, last_offset: int) -> None:
+        assert self._offset_index is not None
+        assert self._time_index is not None
+        self._offset_index.append(last_offset - self.base_offset, position)
+        if self._max_timestamp >= 0:
+            self._time_index.append(self._max_timestamp, self._max_timestamp_offset - self.base_offset)
+        self._bytes_since_entry = 0
+
+    # Finding
+
+    def position_of(self, offset: int) -> int:
+        """Where the first batch starts whose last offset is at or after `offset`; `size` when there is none."""
+        if offset <= self.base_offset:
+            return 0
+        recent = self._recent_offsets
+        if recent:
+            if offset > recent[-1]:
+                return self.size
+            slot = bisect_left(recent, offset)
+            if slot or self._recent_is_whole:
+                return self._recent_positions[slot]  # type: ignore[index]
+        if self._hints is not None and (hint := self._hints.get(offset)) is not None:
+            return hint
+        try:
+            return self._search(offset)
+        except DamagedIndexError:
+            self.rebuild_indexes()
+            return self._search(offset)
+
+    def _search(self, offset: int) -> int:
+        index = self._loaded_index()
+        slot = index.search(offset - self.base_offset)
+        start = index.positions[slot - 1] if slot else 0
+        end = index.positions[slot] if slot < len(index) else self.size
+        expected = self.base_offset + index.last_offsets[slot - 1] if slot else None
+        position = start
+        for place in walk(self.file, start, self.size, SMALL_WALK_BYTES):
+            if expected is not None and place.last_offset != expected:
+                raise DamagedIndexError(f"no batch at {start} ends with offset {expected}")
+            expected = None
+            if place.last_offset >= offset:
+                return place.position
+            position = place.position + place.size
+            if position >= end:
+                break
+        if position != end:
+            raise DamagedIndexError(f"no batch starts at {end}")
+        return position
+
+    def cut(self, start: int, limit: int, size_max: int, minimum_one_batch: bool) -> int:
+        """Where a slice from `start` of at most `size_max` bytes ends: always at the end of a batch."""
+        bound = start + size_max
+        try:
+            index = self._loaded_index()
+            slot = index.search_position(bound)
+            end = index.positions[slot - 1] if slot else 0
+            if end > start:
+                header = header_at(self.file, end, self.size)
+                if header.last_offset != self.base_offset + index.last_offsets[slot - 1]:
+                    raise DamagedIndexError(f"the batch at {end} ends with offset {header.last_offset}")
+                self._leave_hint(header.base_offset, end)
+                return end
+        except DamagedIndexError:
+            self.rebuild_indexes()
+            return self.cut(start, limit, size_max, minimum_one_batch)
+        end = start
+        next_offset = self.base_offset
+        for place in walk(self.file, start, limit, SMALL_WALK_BYTES):
+            next_position = place.position + place.size
+            if next_position > bound and not (minimum_one_batch and end == start):
+                break
+            end = next_position
+            next_offset = place.last_offset + 1
+            if end >= bound:
+                break
+        self._leave_hint(next_offset, end)
+        return end
+
+    def _leave_hint(self, offset: int, position: int) -> None:
+        hints = self._hints
+        if hints is None:
+            hints = self._hints = {}
+        elif len(hints) >= HINTS_MAX:
+            del hints[next(iter(hints))]
+        hints[offset] = position
+
+    def position_of_timestamp(self, timestamp: int) -> int:
+        """A batch's start before which every record is older than `timestamp`."""
+        self.load_indexes()
+        assert self._time_index is not None
+        return self.position_of(self.base_offset + self._time_index.lower_bound(timestamp))
+
+    # Indexes
+
+    def _loaded_index(self) -> OffsetIndex:
+        if self._offset_index is None:
+            self.load_indexes()
+        assert self._offset_index is not None
+        return self._offset_index
+
+    def load_indexes(self) -> None:
+        """Have the indexes in memory: from their files if these fit the batches, else from the batches."""
+        if self._offset_index is not None:
+            return
+        if self.size == 0:
+            self.start_indexes()
+            self._indexes_saved = True
+            return
+        try:
+            self._read_indexes()
+        except (FileNotFoundError, DamagedIndexError):
+            self.rebuild_indexes()
+
+    def start_indexes(self) -> None:
+        """Forget what was known of the batches; `index_batch` now gets all of them in order."""
+        self._offset_index = OffsetIndex()
+        self._time_index = TimeIndex()
+        self._bytes_since_entry = 0
+        self._max_timestamp = NO_TIMESTAMP
+        self._max_timestamp_offset = self.base_offset
+        self._indexes_saved = False
+
+    def rebuild_indexes(self) -> None:
+        """Build the indexes from the batches and, for a segment that is finished, store them."""
+        self.start_indexes()
+        next_offset = self.base_offset
+        for place in walk(self.file, 0, self.size, 1024 * 1024):
+            self.index_batch(place.position, place.size, place.last_offset, place.max_timestamp)
+            next_offset = place.last_offset + 1
+        self.next_offset = next_offset
+        self.save_indexes()
+
+    def _read_indexes(self) -> None:
+        offset_index = OffsetIndex.from_bytes(self.home.read(file_name(self.base_offset, INDEX_SUFFIX)), self.size)
+        time_index = TimeIndex.from_bytes(self.home.read(file_name(self.base_offset, TIME_INDEX_SUFFIX)))
+        self._check_tail(offset_index)
+        if len(time_index) and self.base_offset + time_index.offsets[-1] >= self.next_offset:
+            raise DamagedIndexError("the time index knows offsets that the segment lacks")
+        self._offset_index, self._time_index = offset_index, time_index
+        self._bytes_since_entry = self.size - (offset_index.positions[-1] if len(offset_index) else 0)
+        self._max_timestamp = time_index.timestamps[-1] if len(time_index) else NO_TIMESTAMP
+        self._max_timestamp_offset = self.base_offset + (time_index.offsets[-1] if len(time_index) else 0)
+        self._indexes_saved = True
+
+    def _check_tail(self, index: OffsetIndex) -> None:
+        """Walk from the last entry to the end: the entry must be right, and there must be no room for a later one."""
+        start = index.positions[-1] if len(index) else 0
+        expected = self.base_offset + index.last_offsets[-1] if len(index) else None
+        for place in walk(self.file, start, self.size):
+            if expected is not None and place.last_offset != expected:
+                raise DamagedIndexError(f"no batch at {start} ends with offset {expected}")
+            expected = None
+            if place.position - start > self._index_interval_bytes:
+                raise DamagedIndexError(f"entries after {start} are missing")
+            self.next_offset = place.last_offset + 1
+
+    def save_indexes(self) -> None:
+        """Write both index files, as they must be when the segment is finished."""
+        if self._indexes_saved:
+            return
+        self.load_indexes()
+        assert self._offset_index is not None
+        assert self._time_index is not None
+        if self._max_timestamp >= 0:
+            self._time_index.append(self._max_timestamp, self._max_timestamp_offset - self.base_offset)
+        self.home.write(file_name(self.base_offset, INDEX_SUFFIX), self._offset_index.to_bytes())
+        self.home.write(file_name(self.base_offset, TIME_INDEX_SUFFIX), self._time_index.to_bytes())
+        self._indexes_saved = True
+
+    # Cutting
+
+    def truncate(self, position: int, end_offset: int) -> None:
+        """Cut the segment at a batch's start; what is left ends at `end_offset`."""
+        self.load_indexes()
+        assert self._offset_index is not None
+        assert self._time_index is not None
+        self.file.truncate(position)
+        self.home.await_sync(self.name, self.file)
+        self.size = position
+        self.unverified_size = min(self.unverified_size, position)
+        self.next_offset = end_offset
+        self._hints = None
+        self._recent_offsets = self._recent_positions = None
+        if position == 0:
+            self.first_timestamp = None
+        self._offset_index.truncate(position)
+        self._time_index.truncate(end_offset - self.base_offset)
+        self._indexes_saved = False
+        self._recount_tail()
+
+    def _recount_tail(self) -> None:
+        """Work out what the indexes don't say: the bytes since the last entry, and the largest timestamp."""
+        assert self._offset_index is not None
+        assert self._time_index is not None
+        index, times = self._offset_index, self._time_index
+        self._max_timestamp = times.timestamps[-1] if len(times) else NO_TIMESTAMP
+        self._max_timestamp_offset = self.base_offset + (times.offsets[-1] if len(times) else 0)
+        start = index.positions[-1] if len(index) else 0
+        self._bytes_since_entry = self.size - start
+        known = self._max_timestamp_offset if len(times) else -1
+        for place in walk(self.file, self._position_after(known), self.size):
+            if place.max_timestamp > self._max_timestamp:
+                self._max_timestamp = place.max_timestamp
+                self._max_timestamp_offset = place.last_offset
+
+    def _position_after(self, offset: int) -> int:
+        return self.position_of(offset + 1) if offset >= self.base_offset else 0

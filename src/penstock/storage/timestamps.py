@@ -1,0 +1,57 @@
+"""Finding records by time, the one look-up that must read inside batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.storage.scan import header_at, valid_prefix, walk
+from penstock.storage.segment import Segment
+from penstock.wire.records import BatchHeader, Record, read_header, read_records
+
+# A stored batch passed the limits for messages when it was appended; this bounds what a damaged one can unfold to.
+UNFOLDED_BYTES_MAX = 2**30
+
+
+class TimestampOffset(NamedTuple):
+    """A record's timestamp, its offset, and the leader epoch that wrote it."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+def first_at_or_after(segments: Sequence[Segment], timestamp: int, start_offset: int) -> TimestampOffset | None:
+    """The first record from `start_offset` on that is not older than `timestamp`."""
+    for segment in segments:
+        if segment.max_timestamp < timestamp:
+            continue
+        start = max(segment.position_of_timestamp(timestamp), segment.position_of(start_offset))
+        for place in walk(segment.file, start, segment.size):
+            if place.max_timestamp < timestamp:
+                continue
+            header, records = _read_batch(segment, place.position)
+            for record in records:
+                if record.timestamp >= timestamp and record.offset >= start_offset:
+                    return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+    return None
+
+
+def largest(segments: Sequence[Segment]) -> TimestampOffset | None:
+    """The first record that has the largest timestamp of all."""
+    segment = max(segments, key=lambda each: each.max_timestamp)
+    if segment.max_timestamp < 0:
+        return None
+    position = segment.position_of(segment.max_timestamp_offset)
+    header, records = _read_batch(segment, position)
+    for record in records:
+        if record.timestamp >= header.max_timestamp:
+            return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+    # Compaction removed the record itself; its batch still remembers the time.
+    return TimestampOffset(header.max_timestamp, header.last_offset, header.partition_leader_epoch)
+
+
+def _read_batch(segment: Segment, position: int) -> tuple[BatchHeader, list[Record]]:
+    header = header_at(segment.file, position, segment.size)
+    data = valid_prefix(segment.file.read(position, header.size_bytes), segment.file, position)
+    return read_header(data), read_records(data, UNFOLDED_BYTES_MAX)
