@@ -23,6 +23,7 @@ from typing import Any
 
 LOG_TAIL_LINES = 30
 READY_LINE_BYTES_MAX = 64 * 1024
+SERVER_COMMAND = (sys.executable, "-m", "penstock", "server")
 
 
 class BrokerFailed(Exception):
@@ -35,12 +36,15 @@ class BrokerFailed(Exception):
 
 
 class BrokerProcess:
-    """A broker started from a properties file; its log goes to `log_path`, which is appended to."""
+    """A broker started from a properties file; its log goes to `log_path`, which is appended to.
 
-    def __init__(self, properties_path: Path, log_path: Path, arguments: Sequence[str] = ()) -> None:
+    `command` is what starts it: it must understand `--config`, `--ready-fd` and `--lifeline-fd`.
+    """
+
+    def __init__(self, properties_path: Path, log_path: Path, command: Sequence[str] = SERVER_COMMAND) -> None:
         self.properties_path = properties_path
         self.log_path = log_path
-        self.arguments = tuple(arguments)
+        self.command = tuple(command)
         self.listeners: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline: int | None = None
@@ -64,8 +68,8 @@ class BrokerProcess:
         assert self.pid is None, "the broker is already running"
         ready_read, ready_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
-        command = [sys.executable, "-m", "penstock", "server", "--config", str(self.properties_path)]
-        command += ["--ready-fd", str(ready_write), "--lifeline-fd", str(lifeline_read), *self.arguments]
+        command = [*self.command, "--config", str(self.properties_path)]
+        command += ["--ready-fd", str(ready_write), "--lifeline-fd", str(lifeline_read)]
         try:
             with self.log_path.open("ab") as log:
                 self._process = subprocess.Popen(
