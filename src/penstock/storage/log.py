@@ -36,6 +36,8 @@ from penstock.storage.timestamps import TimestampOffset, first_at_or_after, larg
 from penstock.wire.record_types import Buffer
 from penstock.wire.records import BatchHeader
 
+__all__ = ["FlushTicket", "Log", "LogSettings", "LogSlice", "RecoveryReport", "TimestampOffset"]
+
 # How many segments besides the newest may keep their file and indexes open for readers.
 OPEN_SEGMENTS_MAX = 4
 
