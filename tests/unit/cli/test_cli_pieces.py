@@ -1,0 +1,157 @@
+"""Addresses, ports, tables, settings files: the small parts of the commands."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.cli.checks_host import check_directory, check_port, file_system_of
+from penstock.cli.checks_network import check_advertised, is_loopback
+from penstock.cli.client import knock, parse_addresses
+from penstock.cli.doctor import OK, WRONG
+from penstock.cli.failures import CommandFailure
+from penstock.cli.main import penstock
+from penstock.cli.ports import holder_of, is_free
+from penstock.cli.render import human_bytes, plural
+from penstock.cli.server import load_settings
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    yield listener
+    listener.close()
+
+
+def test_addresses() -> None:
+    assert parse_addresses("a:1, PLAINTEXT://b:2,c") == [("a", 1), ("b", 2), ("c", 9092)]
+    assert parse_addresses("[::1]:7,[::2]") == [("::1", 7), ("::2", 9092)]
+
+
+@pytest.mark.parametrize("text", ["", ",", "a:x", "a:0", "a:70000"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(CommandFailure):
+        parse_addresses(text)
+
+
+def test_knocking_takes_any_open_door(listening: socket.socket) -> None:
+    port = listening.getsockname()[1]
+    knock(f"127.0.0.1:1,127.0.0.1:{port}")
+    with pytest.raises(CommandFailure) as caught:
+        knock("127.0.0.1:1,nosuchhost.invalid:2")
+    assert "127.0.0.1:1: nothing listens there" in caught.value.why
+    assert "nosuchhost.invalid:2: this name cannot be resolved" in caught.value.why
+
+
+def test_a_taken_port_names_its_holder(listening: socket.socket) -> None:
+    port = listening.getsockname()[1]
+    assert not is_free("127.0.0.1", port)
+    holder = holder_of(port)
+    assert holder is not None
+    assert holder.pid == os.getpid()
+    result = CliRunner().invoke(penstock, ["up", "--port", str(port)])
+    assert result.exit_code == 1
+    assert f"port {port} is taken" in result.output
+    assert f"pid {os.getpid()}" in result.output
+    assert f"--port {port + 1}" in result.output
+    assert check_port("127.0.0.1", port).level == WRONG
+
+
+def test_a_free_port_is_free(listening: socket.socket) -> None:
+    port = listening.getsockname()[1]
+    listening.close()
+    assert is_free("127.0.0.1", port)
+    assert holder_of(port) is None
+    assert check_port("127.0.0.1", port).level == OK
+
+
+def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
+    result = CliRunner().invoke(penstock, ["up", "--host", "192.0.2.1"])
+    assert result.exit_code == 1
+    assert "cannot listen on 192.0.2.1:9092" in result.output
+
+
+def test_several_nodes_are_refused_clearly() -> None:
+    result = CliRunner().invoke(penstock, ["up", "--nodes", "3"])
+    assert result.exit_code == 1
+    assert "clusters are not there yet" in result.output
+
+
+def test_settings_errors_are_a_list_with_lines(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("node.id=1\nlistenrs=PLAINTEXT://:9092\nnum.partitions=abc\n")
+    with pytest.raises(CommandFailure) as caught:
+        load_settings(str(path), {})
+    assert "server.properties:2: " in caught.value.message
+    assert "listeners" in caught.value.message
+    assert "server.properties:3: num.partitions=abc" in caught.value.message
+    with pytest.raises(CommandFailure) as caught:
+        load_settings(str(path), {"num.partitions": "x"})
+    assert "--override: num.partitions=x" in caught.value.message
+    with pytest.raises(CommandFailure, match="cannot read"):
+        load_settings(str(tmp_path / "missing"), {})
+
+
+def test_an_override_wins(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "process.roles=broker,controller\nnode.id=1\nlisteners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0\n"
+        "controller.listener.names=CONTROLLER\ncontroller.quorum.voters=1@127.0.0.1:0\n"
+        f"log.dirs={tmp_path}\n"
+    )
+    assert load_settings(str(path), {}).request_timeout_ms == 30_000
+    assert load_settings(str(path), {"request.timeout.ms": "1234"}).request_timeout_ms == 1234
+
+
+def test_the_doctor_looks_at_directories(tmp_path: Path) -> None:
+    assert {finding.level for finding in check_directory(tmp_path / "not" / "yet")[:1]} == {OK}
+    (tmp_path / "file").write_text("")
+    assert check_directory(tmp_path / "file" / "below")[0].level == WRONG
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/a / ext4 rw 0 0\ntmpfs {tmp_path} tmpfs rw 0 0\n")
+    assert file_system_of(tmp_path / "x", mounts) == "tmpfs"
+    assert file_system_of(Path("/"), mounts) == "ext4"
+
+
+@pytest.mark.parametrize(
+    ("host", "reached", "level"),
+    [("0.0.0.0", "10.0.0.7", WRONG), ("localhost", "10.0.0.7", WRONG), ("127.0.0.1", "broker.example", WRONG)],
+)
+def test_the_doctor_knows_bad_advertised_addresses(host: str, reached: str, level: str) -> None:
+    finding = check_advertised(1, host, 9092, reached)
+    assert finding.level == level
+    assert "advertised.listeners" in finding.advice
+
+
+def test_the_doctor_tries_the_advertised_address(listening: socket.socket) -> None:
+    port = listening.getsockname()[1]
+    assert check_advertised(1, "127.0.0.1", port, "localhost").level != WRONG
+    assert check_advertised(1, "127.0.0.1", 1, "localhost").level == WRONG
+
+
+def test_loopback() -> None:
+    assert is_loopback("localhost")
+    assert is_loopback("127.3.2.1")
+    assert is_loopback("::1")
+    assert not is_loopback("10.0.0.1")
+    assert not is_loopback("broker.example")
+
+
+def test_numbers_for_people() -> None:
+    assert [human_bytes(size) for size in (0, 1023, 1536, 3 << 30, 5 << 40)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "3.0 GiB",
+        "5.0 TiB",
+    ]
+    assert (plural(1, "record"), plural(0, "record"), plural(1234, "record")) == (
+        "1 record",
+        "0 records",
+        "1,234 records",
+    )
