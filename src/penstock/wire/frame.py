@@ -74,8 +74,9 @@ def decode_response_header(frame: Buffer, header_version: int) -> tuple[int, int
 
 def encode_metadata_record(record: object, version: int) -> bytes:
     """A record of the metadata log as it stands in a batch: frame version, type, version, body."""
-    record_type = definition_of(type(record)).type
-    if record_type is None:
+    definition = definition_of(type(record))
+    record_type = definition.type
+    if definition.kind != "record" or record_type is None:
         raise ValueError(f"{type(record).__name__} is not a record of the metadata log")
     prefix = unsigned_varint(METADATA_FRAME_VERSION) + unsigned_varint(record_type) + unsigned_varint(version)
     return prefix + encode(record, version)
@@ -103,8 +104,9 @@ def decode_versioned(cls: type[Any], data: Buffer) -> Any:
 
 def encode_coordinator_key(key: object) -> bytes:
     """A key in a coordinator's log: its type in two bytes, then the body."""
-    record_type = definition_of(type(key)).type
-    if record_type is None:
+    definition = definition_of(type(key))
+    record_type = definition.type
+    if definition.kind != "key" or record_type is None:
         raise ValueError(f"{type(key).__name__} is not the key of a coordinator's record")
     return _VERSION.pack(record_type) + encode(key, 0)
 
