@@ -52,8 +52,8 @@ def apply_incremental(
 ) -> dict[str, str]:
     """The settings after these operations. `defaults` are what a topic inherits, Kafka's own when not given.
 
-    Raises ConfigError (INVALID_CONFIG) when the result is not valid, ApiError (INVALID_REQUEST) when the request
-    names a setting twice or leaves a value out.
+    Raises ConfigError when the result is not valid (INVALID_CONFIG; for brokers INVALID_REQUEST, as Kafka does), and
+    ApiError (INVALID_REQUEST) when the request names a setting twice or leaves a value out.
     """
     result = dict(current)
     seen = set()
@@ -155,7 +155,8 @@ def _check_broker(names: Iterable[str], overrides: Mapping[str, str], scope: Con
         except ConfigError as error:
             findings.extend(Finding(name, name + finding.text[len(row.name) :]) for finding in error.findings)
     if findings:
-        raise ConfigError(findings)
+        # Kafka answers INVALID_CONFIG for topics and groups, but INVALID_REQUEST for brokers.
+        raise ConfigError(findings, ErrorCode.INVALID_REQUEST)
 
 
 def _refusal(name: str, row: Property, scope: ConfigScope) -> str | None:

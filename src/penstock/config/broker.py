@@ -83,10 +83,11 @@ def _compose(
     if internal_segment_bytes is not None:
         parts["metadata_log_segment_bytes"] = internal_segment_bytes
     listeners = _listeners(properties, values, roles, errors)
+    node_id = _node_id(properties, values, errors, warnings)
     parts |= {
-        "properties": MappingProxyType(dict(properties)),
+        "properties": MappingProxyType({**properties, "node.id": str(node_id), "broker.id": str(node_id)}),
         "roles": roles,
-        "node_id": _node_id(properties, values, errors, warnings),
+        "node_id": node_id,
         "listeners": listeners.bound,
         "advertised_listeners": listeners.advertised,
         "controller_listener_names": listeners.controller_names,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from penstock.config.names import find_property
@@ -103,13 +103,9 @@ def describe_cluster_defaults(dynamic_default: Mapping[str, str]) -> list[Config
     broker = BrokerProperties(dynamic_default=dynamic_default)
     entries = []
     for name in sorted(dynamic_default):
-        row = find_property(name)
-        sensitive = row is None or row.sensitive
-        value = None if sensitive else dynamic_default[name]
-        synonyms = (ConfigSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),)
-        entries.append(
-            _broker_entry(name, broker, dynamic_default) if row is None else _entry(row, value, synonyms, name=name)
-        )
+        entry = _broker_entry(name, broker, dynamic_default)
+        synonyms = tuple(one for one in entry.synonyms if one.source is ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        entries.append(replace(entry, synonyms=synonyms))
     return entries
 
 

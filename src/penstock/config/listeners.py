@@ -80,6 +80,9 @@ def parse_endpoint(text: str) -> Endpoint | None:
 def resolve_listeners(texts: ListenerTexts, roles: frozenset[str], findings: list[Finding]) -> Listeners:
     """Read and cross-check everything about listeners; what is wrong is added to `findings`."""
     controller_names = tuple(name.upper() for name in _items(texts.controller_names or ""))
+    if not controller_names:
+        text = "controller.listener.names is not set: name the listener of the controllers, for example CONTROLLER"
+        findings.append(Finding("controller.listener.names", text))
     protocols = _protocol_map(texts, controller_names, findings)
     bound = _parse_listeners("listeners", texts.listeners, protocols, findings)
     _check_bound(bound, findings)
@@ -216,11 +219,7 @@ def _check_roles(resolved: Listeners, roles: frozenset[str], texts: ListenerText
     known = ", ".join(bound_names)
     missing = [name for name in resolved.controller_names if name not in bound_names]
     name = "controller.listener.names"
-    if not resolved.controller_names:
-        findings.append(
-            Finding(name, f"{name} is not set: name the listener of the controllers, for example CONTROLLER")
-        )
-    elif "controller" in roles and missing:
+    if "controller" in roles and missing:
         text = f"{name}: {', '.join(missing)} is not among listeners ({known}): add it there, for example "
         findings.append(Finding(name, text + f"listeners={texts.listeners},{missing[0]}://:9093"))
     elif roles == {"broker"} and resolved.controller:

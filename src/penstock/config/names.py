@@ -97,9 +97,11 @@ def unknown_text(name: str) -> tuple[str, bool]:
         synonyms = TOPIC_SYNONYMS.get(name)
         advice = f"for all topics use {synonyms[0].name}" if synonyms else "set it on topics"
         return f"{name} is a topic setting; {advice}", True
-    suggestion = nearest(name, BROKER_PROPERTIES)
+    match = _LISTENER_PREFIX.fullmatch(name)
+    base = name if match is None else match["base"]
+    suggestion = nearest(base, BROKER_PROPERTIES)
     if suggestion is not None:
-        return f"{name} is not a setting; did you mean {suggestion}?", True
+        return f"{name} is not a setting; did you mean {name.removesuffix(base)}{suggestion}?", True
     return f"{name} is not a setting and is ignored", name.startswith("penstock.")
 
 

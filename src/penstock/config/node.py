@@ -21,12 +21,15 @@ class Voter:
     endpoint: Endpoint
 
 
-@dataclass(frozen=True, slots=True)
+# No generated repr: `properties` can hold passwords, which must not reach a log. No generated comparison: nobody
+# compares nodes, and leaving both out halves the time that this wide class takes to import.
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class NodeSettings:
     """What a node runs with, checked. A field is named after its property, dots as underscores.
 
     Not fields: what topics inherit (see `topic_defaults`), and TLS and SASL settings, which each listener can
-    override (see `listener_property`). `properties` holds what the configuration said, as text.
+    override (see `listener_property`). `properties` holds what the configuration said, as text, and
+    the node's number under both of its names.
     """
 
     properties: Mapping[str, str]

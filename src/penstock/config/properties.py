@@ -68,14 +68,14 @@ class Finding:
 
 
 class ConfigError(ApiError):
-    """A configuration that cannot be used. A client that sent it gets INVALID_CONFIG.
+    """A configuration that cannot be used. A client that sent it gets INVALID_CONFIG, unless another code is given.
 
     `findings` holds everything that is wrong, not only what was met first.
     """
 
-    def __init__(self, findings: Iterable[Finding]) -> None:
+    def __init__(self, findings: Iterable[Finding], code: ErrorCode = ErrorCode.INVALID_CONFIG) -> None:
         self.findings = tuple(findings)
-        super().__init__(ErrorCode.INVALID_CONFIG, "\n".join(finding.text for finding in self.findings))
+        super().__init__(code, "\n".join(finding.text for finding in self.findings))
 
 
 def config_error(name: str, text: str) -> ConfigError:

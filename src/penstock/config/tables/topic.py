@@ -277,7 +277,7 @@ TOPIC_SYNONYMS: dict[str, tuple[Synonym, ...]] = {
     "unclean.leader.election.enable": _synonyms("unclean.leader.election.enable"),
 }
 
-GROUP_PROPERTIES = index(
+_GROUP_NUMBERS = (
     Property(name, INT, default, doc, minimum=minimum, effect=PLANNED)
     for name, default, minimum, doc in (
         ("consumer.heartbeat.interval.ms", 5000, 1, "How often members of this consumer group report."),
@@ -289,8 +289,10 @@ GROUP_PROPERTIES = index(
         ("streams.num.standby.replicas", 0, 0, "Warm copies of each task in this streams group."),
         ("streams.session.timeout.ms", 45_000, 1, "Silence after which a member of this streams group is removed."),
     )
-) | index(
+)
+GROUP_PROPERTIES = index(
     (
+        *_GROUP_NUMBERS,
         Property(
             "share.auto.offset.reset",
             STRING,

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from penstock.config.broker import examine, node_settings
+from penstock.config.listeners import Endpoint, Listener
+from penstock.config.node import NodeSettings, Voter
+from penstock.config.properties import ConfigError, Effect
+from penstock.config.tables.broker import BROKER_PROPERTIES
+from penstock.config.tables.replication import DYNAMIC_ONLY
+from penstock.config.tables.security import SECURITY_ROWS
+from penstock.config.tables.topic import TOPIC_SYNONYMS
+
+COMBINED = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "controller.listener.names": "CONTROLLER",
+    "log.dirs": "/data/one,/data/two/",
+}
+# Properties that NodeSettings holds in another form than one field of the same name.
+COMPOSED = {
+    "process.roles",
+    "broker.id",
+    "listener.security.protocol.map",
+    "security.inter.broker.protocol",
+    "log.dir",
+    "internal.metadata.log.segment.bytes",
+}
+
+
+def settings_of(**changes: str | None) -> tuple[NodeSettings, list[str]]:
+    return node_settings(changed(changes))
+
+
+def changed(changes: dict[str, str | None]) -> dict[str, str]:
+    merged = {**COMBINED, **{name.replace("_", "."): value for name, value in changes.items()}}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def errors_of(**changes: str | None) -> list[str]:
+    return [finding.text for finding in examine(changed(changes)).errors]
+
+
+def test_a_combined_node() -> None:
+    settings, warnings = settings_of()
+    assert warnings == []
+    assert settings.is_broker
+    assert settings.is_controller
+    assert settings.node_id == 1
+    assert settings.listeners == (
+        Listener("PLAINTEXT", "", 9092, "PLAINTEXT"),
+        Listener("CONTROLLER", "", 9093, "PLAINTEXT"),
+    )
+    assert settings.advertised_listeners == settings.listeners
+    assert [str(one) for one in settings.broker_listeners] == ["PLAINTEXT://:9092"]
+    assert [one.name for one in settings.controller_listeners] == ["CONTROLLER"]
+    assert settings.inter_broker_listener_name == "PLAINTEXT"
+    assert settings.controller_quorum_voters == (Voter(1, Endpoint("localhost", 9093)),)
+    assert settings.log_dirs == ("/data/one", "/data/two")
+    assert settings.metadata_log_dir == "/data/one"
+    assert settings.num_partitions == 1
+    assert settings.socket_request_max_bytes == 104_857_600
+    assert settings.penstock_sync_on_ack is True
+    assert settings.penstock_disk_full_percent == 90.0
+    assert settings.properties["broker.id"] == "1"
+
+
+def test_each_property_in_use_has_a_field() -> None:
+    names = {field.name for field in fields(NodeSettings)}
+    topic_defaults = {synonym.name for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms}
+    per_listener = {row.name for row in SECURITY_ROWS if row.name.startswith(("ssl.", "sasl.", "delegation."))}
+    for name, row in BROKER_PROPERTIES.items():
+        if row.effect is Effect.ACCEPTED or name in topic_defaults | per_listener | DYNAMIC_ONLY | COMPOSED:
+            continue
+        assert row.field in names, name
+
+
+def test_fields_hold_values_of_the_type_they_declare() -> None:
+    settings, _ = settings_of()
+    types = {"int": int, "float": float, "bool": bool, "str": str, "tuple[str, ...]": tuple}
+    for field in fields(NodeSettings):
+        declared = types.get(str(field.type))
+        if declared is not None:
+            assert type(getattr(settings, field.name)) is declared, field.name
+
+
+def test_passwords_do_not_show_in_the_repr() -> None:
+    settings, _ = settings_of(ssl_keystore_password="secret-word")
+    assert "secret-word" not in repr(settings)
+    assert settings.listener_property("PLAINTEXT", "ssl.keystore.password") == "secret-word"
+
+
+def test_what_topics_inherit() -> None:
+    settings, _ = settings_of(log_retention_hours="1", min_insync_replicas="2", default_replication_factor="3")
+    assert settings.topic_defaults.topic.retention_ms == 3_600_000
+    assert settings.topic_defaults.topic.min_insync_replicas == 2
+
+
+def test_a_broker_and_a_controller_of_their_own() -> None:
+    broker, _ = settings_of(process_roles="broker", node_id="2", listeners="PLAINTEXT://:9092")
+    assert not broker.is_controller
+    controller, _ = settings_of(process_roles="controller", listeners="CONTROLLER://:9093")
+    assert not controller.is_broker
+    assert controller.inter_broker_listener_name is None
+
+
+def test_several_listeners() -> None:
+    settings, _ = settings_of(
+        listeners="INTERNAL://10.0.0.1:19092,EXTERNAL://0.0.0.0:9092,CONTROLLER://[::1]:9093",
+        advertised_listeners="internal://10.0.0.1:19092,EXTERNAL://kafka.example.com:9092",
+        listener_security_protocol_map="INTERNAL:PLAINTEXT,EXTERNAL:plaintext,CONTROLLER:PLAINTEXT",
+        inter_broker_listener_name="INTERNAL",
+    )
+    assert [str(one) for one in settings.advertised_listeners] == [
+        "INTERNAL://10.0.0.1:19092",
+        "EXTERNAL://kafka.example.com:9092",
+        "CONTROLLER://[::1]:9093",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"node_id": None}, "node.id is not set"),
+        ({"process_roles": None}, "process.roles is not set"),
+        ({"process_roles": "broker,zookeeper"}, "list of broker, controller"),
+        ({"broker_id": "2"}, "broker.id=2 contradicts node.id=1"),
+        ({"controller_quorum_voters": None}, "both missing"),
+        ({"controller_quorum_voters": "2@localhost:9093"}, "does not name node.id=1"),
+        ({"controller_quorum_voters": "1@localhost"}, "expected id@host:port"),
+        ({"controller_quorum_voters": "1@localhost:70000"}, "expected id@host:port"),
+        ({"controller_quorum_voters": "1@a:9093,1@b:9093"}, "names a node twice"),
+        ({"controller_quorum_bootstrap_servers": "here"}, "expected host:port"),
+        ({"process_roles": "broker", "listeners": "PLAINTEXT://:9092"}, "which is only a broker"),
+        ({"process_roles": "broker", "node_id": "2"}, "this node is no controller"),
+        ({"process_roles": "controller"}, "this node is no broker"),
+        ({"controller_listener_names": None}, "controller.listener.names is not set"),
+        ({"listeners": "PLAINTEXT://:9092"}, "CONTROLLER is not among listeners"),
+        ({"listeners": "CONTROLLER://:9093"}, "a broker needs a listener for clients"),
+        ({"listeners": "PLAINTEXT://:9093,CONTROLLER://:9093"}, "the same port 9093"),
+        ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9094,CONTROLLER://:9093"}, "used twice"),
+        (
+            {"listeners": "PLAINTEXT://0.0.0.0:9092,CONTROLLER://:9093"},
+            "add advertised.listeners=PLAINTEXT://myhost:9092",
+        ),
+        ({"advertised_listeners": "PLAINTEXT://0.0.0.0:9092"}, "clients cannot connect to 0.0.0.0"),
+        ({"advertised_listeners": "SSL://myhost:9092"}, "SSL is not among listeners"),
+        ({"listeners": "PLAINTEX://:9092,CONTROLLER://:9093"}, "did you mean PLAINTEXT?"),
+        ({"listeners": "localhost:9092"}, "expected NAME://host:port"),
+        ({"listeners": "PLAINTEXT://:99999,CONTROLLER://:9093"}, "expected NAME://host:port"),
+        ({"listener_security_protocol_map": "CONTROLLER:TLS"}, "expected NAME:PROTOCOL"),
+        ({"inter_broker_listener_name": "OTHER"}, "set inter.broker.listener.name=PLAINTEXT"),
+        ({"inter_broker_listener_name": "PLAINTEXT", "security_inter_broker_protocol": "PLAINTEXT"}, "both set"),
+        ({"log_dirs": "/data/one,/data/one/"}, "names /data/one twice"),
+        ({"log_dirs": " , "}, "log.dirs is empty"),
+        ({"num_partitions": "0"}, "num.partitions=0: expected a whole number, at least 1"),
+        ({"log_segment_bytes": "4"}, "log.segment.bytes=4"),
+        ({"zookeeper_connect": "localhost:2181"}, "runs without ZooKeeper"),
+        ({"port": "9092"}, "say it with listeners"),
+        ({"log_retention_hour": "1"}, "log.retention.hour is not a setting; did you mean log.retention.hours?"),
+        ({"retention_ms": "1"}, "is a topic setting; for all topics use log.retention.ms"),
+        ({"penstock_unheard": "1"}, "penstock.unheard is not a setting"),
+        ({"listener_name_plaintext_num_partitionz": "1"}, "not a setting"),
+        ({"listener_name_plaintext_ssl_client_auth": "maybe"}, "listener.name.plaintext.ssl.client.auth=maybe"),
+        ({"replica_fetch_wait_max_ms": "40000"}, "replica.lag.time.max.ms=30000 is less than"),
+        ({"queued_max_request_bytes": "5"}, "queued.max.request.bytes=5 is less than"),
+        ({"max_connections_per_ip": "0"}, "lets nobody in"),
+        ({"max_connections_per_ip_overrides": "host"}, "expected host:count"),
+        ({"group_consumer_session_timeout_ms": "61000"}, "group.consumer.max.session.timeout.ms=60000"),
+        ({"group_min_session_timeout_ms": "1800001"}, "group.max.session.timeout.ms=1800000"),
+        ({"log_cleaner_dedupe_buffer_size": "1048576"}, "expected more than 1048576"),
+        ({"default_replication_factor": "0"}, "expected at least 1"),
+        (
+            {"listeners": "SSL://:9092,CONTROLLER://:9093", "inter_broker_listener_name": "SSL"},
+            "CONTROLLER has no security",
+        ),
+        ({"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, "does not check yet"),
+    ],
+)
+def test_what_is_wrong_is_said(changes: dict[str, str | None], sentence: str) -> None:
+    texts = errors_of(**changes)
+    assert any(sentence in text for text in texts), texts
+    with pytest.raises(ConfigError):
+        node_settings(changed(changes))
+
+
+def test_a_secured_listener_is_not_opened_without_its_security() -> None:
+    texts = errors_of(
+        listeners="SSL://:9092,CONTROLLER://:9093",
+        listener_security_protocol_map="SSL:SSL,CONTROLLER:PLAINTEXT",
+        inter_broker_listener_name="SSL",
+    )
+    assert len(texts) == 1
+    assert "SSL://:9092 asks for SSL" in texts[0]
+
+
+def test_everything_wrong_is_named_at_once() -> None:
+    texts = errors_of(node_id=None, num_partitions="x", log_segment_bytes="1", zookeeper_connect="x")
+    assert len(texts) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"num_io_threads": "4"}, "accepted without effect"),
+        ({"confluent_metrics_enable": "true"}, "belongs to a plugin"),
+        ({"entirely_unheard_of": "true"}, "is ignored"),
+        ({"inter_broker_protocol_version": "3.9"}, "no longer a setting"),
+        ({"password_encoder_secret": "x"}, "no longer a setting"),
+        (
+            {"log_retention_hours": "5", "log_retention_ms": "7"},
+            "log.retention.hours=5 is ignored: log.retention.ms=7 counts",
+        ),
+        ({"log_dir": "/data/three"}, "log.dir=/data/three is ignored"),
+        ({"log_dirs": "/tmp/kraft-combined-logs"}, "does not outlive a restart"),
+        ({"min_insync_replicas": "2"}, "min.insync.replicas=2 is more than default.replication.factor=1"),
+        ({"transaction_state_log_replication_factor": "1"}, "transaction.state.log.min.isr=2"),
+        ({"message_max_bytes": "200000000"}, "more than socket.request.max.bytes"),
+        ({"broker_heartbeat_interval_ms": "5000"}, "one lost heartbeat"),
+        ({"leader_replication_throttled_rate": "5000"}, "is ignored here"),
+        ({"broker_id": "3", "node_id": None, "controller_quorum_voters": "3@localhost:9093"}, "write node.id=3"),
+    ],
+)
+def test_what_is_odd_is_a_warning(changes: dict[str, str | None], sentence: str) -> None:
+    _, warnings = settings_of(**changes)
+    assert len(warnings) == 1
+    assert sentence in warnings[0]
+
+
+def test_settings_of_one_listener() -> None:
+    changes = {
+        "listener.name.external.ssl.client.auth": "required",
+        "listener.name.external.scram-sha-512.sasl.jaas.config": "x",
+        "ssl.client.auth": "requested",
+    }
+    settings, warnings = node_settings({**COMBINED, **changes})
+    assert warnings == []
+    assert settings.listener_property("EXTERNAL", "ssl.client.auth") == "required"
+    assert settings.listener_property("PLAINTEXT", "ssl.client.auth") == "requested"
+    assert settings.listener_property("PLAINTEXT", "sasl.enabled.mechanisms") == "GSSAPI"
+
+
+def test_lists_with_their_own_form() -> None:
+    settings, _ = settings_of(
+        max_connections_per_ip_overrides="10.0.0.7:5, ::1:6",
+        super_users="User:alice;User:CN=bob,OU=x",
+        controller_quorum_bootstrap_servers="one:9093,[fe80::1]:9093",
+        internal_metadata_log_segment_bytes="4096",
+    )
+    assert settings.max_connections_per_ip_overrides == {"10.0.0.7": 5, "::1": 6}
+    assert settings.super_users == {"User:alice", "User:CN=bob,OU=x"}
+    assert settings.controller_quorum_bootstrap_servers == (Endpoint("one", 9093), Endpoint("fe80::1", 9093))
+    assert settings.metadata_log_segment_bytes == 4096

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from penstock.config.properties import ConfigError
+from penstock.config.tables.topic import TOPIC_PROPERTIES, TOPIC_SYNONYMS
+from penstock.config.topic import (
+    BrokerDefaults,
+    TopicSettings,
+    broker_defaults,
+    topic_settings,
+    validate_topic_overrides,
+)
+
+TIERED = BrokerDefaults(remote_storage_system_enable=True)
+
+
+def refusal(overrides: dict[str, str], broker: BrokerDefaults | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        topic_settings(overrides, broker or BrokerDefaults())
+    return caught.value.message
+
+
+def test_settings_have_a_field_for_each_property_with_its_default() -> None:
+    rows = {row.field: row for row in TOPIC_PROPERTIES.values() if not row.internal}
+    assert {field.name for field in fields(TopicSettings)} == set(rows)
+    settings = TopicSettings()
+    for name, row in rows.items():
+        value = getattr(settings, name)
+        assert value == (frozenset(("delete",)) if name == "cleanup_policy" else row.default), name
+
+
+def test_synonyms_have_the_same_default() -> None:
+    assert broker_defaults({}).topic == TopicSettings()
+    for name, synonyms in TOPIC_SYNONYMS.items():
+        last = synonyms[-1]
+        assert last.row.default is not None
+        expected = TOPIC_PROPERTIES[name].default
+        assert expected == (last.row.default if last.multiplier == 1 else last.row.default * last.multiplier)  # type: ignore[operator]
+
+
+def test_overrides_win_over_the_broker() -> None:
+    broker = broker_defaults({"log.retention.bytes": "10", "message.max.bytes": "2000"})
+    settings = topic_settings({"retention.bytes": "20", "cleanup.policy": "compact,delete"}, broker)
+    assert (settings.retention_bytes, settings.max_message_bytes) == (20, 2000)
+    assert settings.deletes
+    assert settings.compacts
+    assert not topic_settings({"cleanup.policy": ""}, broker).deletes
+    assert topic_settings({"message.timestamp.type": "LogAppendTime"}, broker).log_append_time
+
+
+@pytest.mark.parametrize(
+    ("properties", "retention_ms"),
+    [
+        ({"log.retention.hours": "2"}, 7_200_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 180_000),
+        ({"log.retention.minutes": "3", "log.retention.ms": "4"}, 4),
+        ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.minutes": "-1"}, -1),
+    ],
+)
+def test_the_finest_unit_of_retention_counts(properties: dict[str, str], retention_ms: int) -> None:
+    assert broker_defaults(properties).topic.retention_ms == retention_ms
+
+
+def test_other_units_and_names_of_the_broker() -> None:
+    topic = broker_defaults(
+        {"log.roll.hours": "1", "log.roll.jitter.ms": "9", "log.flush.scheduler.interval.ms": "8"}
+    ).topic
+    assert (topic.segment_ms, topic.segment_jitter_ms, topic.flush_ms) == (3_600_000, 9, 8)
+    assert broker_defaults({"log.flush.scheduler.interval.ms": "8", "log.flush.interval.ms": "7"}).topic.flush_ms == 7
+
+
+@pytest.mark.parametrize("name", ["log.retention.hours", "log.retention.minutes", "log.retention.ms"])
+def test_a_broker_does_not_keep_nothing(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}=0"):
+        broker_defaults({name: "0"})
+
+
+def test_every_mistake_is_named() -> None:
+    message = refusal({"retention.ms": "x", "segment.bytes": "1", "nope": "1"})
+    assert len(message.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("retension.ms", "did you mean retention.ms?"),
+        ("log.retention.ms", "is a broker setting; for a topic use retention.ms"),
+        ("message.format.version", "no longer a topic setting"),
+        ("nope", "docs/configuration.md"),
+    ],
+)
+def test_unknown_names(name: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate_topic_overrides({name: "1"})
+    assert sentence in caught.value.message
+
+
+def test_compaction_lags_must_not_cross() -> None:
+    assert "min.compaction.lag.ms=5" in refusal({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"})
+    topic_settings({"min.compaction.lag.ms": "4", "max.compaction.lag.ms": "4"}, BrokerDefaults())
+
+
+def test_tests_may_use_small_segments() -> None:
+    assert topic_settings({"internal.segment.bytes": "1000"}, BrokerDefaults()).segment_bytes == 1000
+
+
+@pytest.mark.parametrize("text", ["", "*", "none", "0:1", "0:1, 1:2"])
+def test_throttled_replicas(text: str) -> None:
+    topic_settings({"leader.replication.throttled.replicas": text}, BrokerDefaults())
+
+
+@pytest.mark.parametrize("text", ["x", "0", "0:1:2", "0:a", "-1:2"])
+def test_bad_throttled_replicas(text: str) -> None:
+    assert "partition:broker" in refusal({"follower.replication.throttled.replicas": text})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ({"cleanup.policy": "compact"}, "remote.storage.enable"),
+        ({"retention.ms": "10", "local.retention.ms": "11"}, "local.retention.ms"),
+        ({"retention.ms": "10", "local.retention.ms": "-1"}, "local.retention.ms"),
+        ({"retention.bytes": "10", "local.retention.bytes": "11"}, "local.retention.bytes"),
+        ({"remote.log.copy.disable": "true", "local.retention.bytes": "5"}, "local.retention.bytes"),
+    ],
+)
+def test_tiered_storage_contradictions(overrides: dict[str, str], name: str) -> None:
+    overrides = {"remote.storage.enable": "true", **overrides}
+    assert refusal(overrides, TIERED).startswith(name)
+    assert "remote.log.storage.system.enable=true" in refusal(overrides)
+
+
+def test_tiered_storage_that_agrees() -> None:
+    overrides = {"remote.storage.enable": "true", "retention.ms": "10", "local.retention.ms": "9"}
+    assert topic_settings(overrides, TIERED).local_retention_ms == 9
