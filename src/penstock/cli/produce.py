@@ -39,6 +39,7 @@ PARTITION_BY_KEY = -1
 @click.option("-p", "--partition", type=click.IntRange(0), help="Send to this partition. Default: by key.")
 @click.option("-z", "--compression", type=click.Choice(CODECS), default="none", help="Default: none.")
 @click.option("-a", "--acks", type=click.Choice(["0", "1", "all"]), default="all", help="Default: all.")
+@click.option("--idempotent", is_flag=True, help="No duplicates when a connection breaks; starts half a second later.")
 @click.option("-Z", "--null", "null_marker", metavar="TEXT", help="A key or value of exactly this text is null.")
 @click.option("-q", "--quiet", is_flag=True, help="No report at the end.")
 @connection_options
@@ -52,6 +53,7 @@ def command(
     partition: int | None,
     compression: str,
     acks: str,
+    idempotent: bool,
     null_marker: str | None,
     quiet: bool,
     connection: Connection,
@@ -65,9 +67,11 @@ def command(
     """
     if [key_separator is not None, template is not None, whole].count(True) > 1:
         raise click.UsageError("Use only one of --key-separator, --format and --whole.")
+    if idempotent and acks != "all":
+        raise click.UsageError("--idempotent needs --acks all.")
     separator = _separator(key_separator) if key_separator is not None else None
     pieces = check_parse_format(template) if template is not None else None
-    settings = {"acks": acks, "compression.type": compression, "enable.idempotence": acks == "all"}
+    settings: dict[str, object] = {"acks": acks, "compression.type": compression, "enable.idempotence": idempotent}
     sender = Sender(connection, settings, [_header(word) for word in headers])
     with open(file, "rb") if file is not None else contextlib.nullcontext(sys.stdin.buffer) as stream:
         if whole:
@@ -105,6 +109,8 @@ class Sender:
             "linger.ms": 5,
             "message.timeout.ms": DELIVERY_TIMEOUT_MS,
             "queue.buffering.max.messages": 500_000,
+            # Keeps the order of the input when a request is sent again, with or without idempotence.
+            "max.in.flight.requests.per.connection": 1,
             # The Java client's choice for a key; librdkafka's own default is another one.
             "partitioner": "murmur2_random",
         }

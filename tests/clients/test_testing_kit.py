@@ -1,0 +1,217 @@
+"""The kit that other projects test with: `Cluster`, the pytest fixtures, and `penstock up`."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from penstock.cli.snippets import CONFLUENT_KAFKA, KAFKA_PYTHON, fill
+from penstock.testing import BrokerFailed, Cluster
+
+pytest_plugins = ["pytester"]
+
+
+def send(cluster: Cluster, topic: str, values: list[str]) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(20) == 0
+
+
+def read(cluster: Cluster, topic: str, count: int) -> list[str]:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "kit", "log_level": 0})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    messages = consumer.consume(count, timeout=20)
+    consumer.close()
+    return [(message.value() or b"").decode() for message in messages]
+
+
+def test_a_cluster_serves_and_leaves_nothing_behind() -> None:
+    with Cluster() as cluster:
+        topic = cluster.create_topic(partitions=2)
+        send(cluster, topic, ["a"])
+        pid, directory = cluster.pid, cluster.data_dir
+        assert directory.is_dir()
+        assert cluster.logs()
+    assert pid is not None
+    assert not Path(f"/proc/{pid}").exists()
+    assert not directory.exists()
+
+
+def test_it_starts_in_under_a_second() -> None:
+    with Cluster() as warm:
+        warm.stop()
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        with Cluster():
+            times.append(time.perf_counter() - started)
+    assert min(times) < 1.0, times
+
+
+def test_records_survive_kill_and_restart_on_the_same_port() -> None:
+    with Cluster() as cluster:
+        address = cluster.bootstrap_servers
+        topic = cluster.create_topic()
+        send(cluster, topic, ["before"])
+        cluster.kill()
+        assert cluster.pid is None
+        cluster.start()
+        assert cluster.bootstrap_servers == address
+        assert read(cluster, topic, 1) == ["before"]
+        cluster.restart()
+        send(cluster, topic, ["after"])
+        assert read(cluster, topic, 2) == ["before", "after"]
+        assert cluster.stop()
+
+
+def test_settings_reach_the_broker() -> None:
+    with Cluster(settings={"num.partitions": "3"}) as cluster:
+        topic = cluster.create_topic(partitions=-1)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+        assert len(producer.list_topics(topic, timeout=10).topics[topic].partitions) == 3
+
+
+def test_a_start_that_fails_shows_the_broker_s_words() -> None:
+    with pytest.raises(BrokerFailed) as caught, Cluster(settings={"num.partitions": "many"}):
+        pass
+    assert "num.partitions=many" in str(caught.value)
+
+
+def test_a_directory_of_your_own_is_kept(tmp_path: Path) -> None:
+    with Cluster(data_dir=tmp_path) as cluster:
+        topic = cluster.create_topic()
+        send(cluster, topic, ["kept"])
+    with Cluster(data_dir=tmp_path) as cluster:
+        assert read(cluster, topic, 1) == ["kept"]
+
+
+def test_before_the_start_there_is_no_address() -> None:
+    cluster = Cluster()
+    with pytest.raises(RuntimeError, match="not started"):
+        _ = cluster.bootstrap_servers
+    cluster.close()
+
+
+def test_fixtures_give_each_test_its_own_topic(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        seen = set()
+
+        def check(cluster, topic):
+            assert ":" in cluster.bootstrap_servers
+            assert topic not in seen
+            seen.add(topic)
+
+        def test_one(penstock_cluster, penstock_topic):
+            check(penstock_cluster, penstock_topic)
+
+        def test_two(penstock_cluster, penstock_topic):
+            check(penstock_cluster, penstock_topic)
+        """
+    )
+    pytester.runpytest_subprocess("-p", "no:randomly").assert_outcomes(passed=2)
+
+
+def test_the_plugin_costs_other_test_runs_nothing() -> None:
+    program = "import sys, pytest; old = set(sys.modules); import penstock.testing.plugin; print({*sys.modules} - old)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    assert not re.search(r"confluent_kafka|rich|click|asyncio|penstock\.(cli|wire|node|config)", loaded)
+
+
+@pytest.mark.parametrize("snippet", [CONFLUENT_KAFKA, KAFKA_PYTHON], ids=["confluent-kafka", "kafka-python"])
+def test_the_snippets_work_as_printed(penstock_cluster: Cluster, penstock_topic: str, snippet: str) -> None:
+    program = fill(snippet, penstock_cluster.bootstrap_servers, penstock_topic)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "0 b'hello from" in done.stdout
+
+
+def up(*arguments: str, home: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-u", "-m", "penstock", "up", "--port", "0", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "XDG_DATA_HOME": str(home)},
+    )
+
+
+def wait_until_up(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    text = ""
+    for line in process.stdout:
+        text += line
+        if "Ctrl-C stops it" in line:
+            return text
+    raise AssertionError(text)
+
+
+def test_up_check_shows_that_it_works_and_ends(tmp_path: Path) -> None:
+    process = up("--check", home=tmp_path)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, out
+    assert re.search(r"first record 'hello from penstock' .* partition 0, offset 0", out)
+    assert (tmp_path / "penstock" / "server.properties").exists()
+    again = up("--check", home=tmp_path)
+    out, _ = again.communicate(timeout=60)
+    assert again.returncode == 0, out
+    assert "topic hello is there" in out
+    assert "offset 1" in out
+
+
+def test_up_stays_until_ctrl_c_and_shows_snippets(tmp_path: Path) -> None:
+    process = up("--ephemeral", home=tmp_path)
+    try:
+        text = wait_until_up(process)
+        for word in ("bootstrap servers", "confluent-kafka", "kafka-python", "kcat", "PySpark"):
+            assert word in text
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0, out
+    assert "stopped" in out
+    assert not (tmp_path / "penstock").exists()
+
+
+def test_up_says_why_when_the_node_dies(tmp_path: Path) -> None:
+    process = up("--data", str(tmp_path / "data"), home=tmp_path)
+    try:
+        text = wait_until_up(process)
+        found = re.search(r"serves after .* \(pid (\d+)\)", text)
+        assert found is not None
+        os.kill(int(found[1]), signal.SIGKILL)
+        out, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 1
+    assert "ended by itself (killed by SIGKILL)" in out
+
+
+def test_up_takes_the_node_with_it(tmp_path: Path) -> None:
+    process = up("--data", str(tmp_path / "data"), home=tmp_path)
+    text = wait_until_up(process)
+    found = re.search(r"serves after .* \(pid (\d+)\)", text)
+    assert found is not None
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 15
+    while Path(f"/proc/{found[1]}").exists() and time.monotonic() < deadline:
+        if "\nState:\tZ" in Path(f"/proc/{found[1]}/status").read_text():
+            break
+        time.sleep(0.05)
+    else:
+        assert not Path(f"/proc/{found[1]}").exists()
