@@ -102,7 +102,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     first = 0
     for number, natural in enumerate(re.split(r"\r\n|\r|\n", text.removeprefix("\ufeff")), start=1):
         line = natural.lstrip(_BLANKS)
-        if not first and (not line or line[0] in "#!"):
+        if not collected and (not line or line[0] in "#!"):
+            first = 0
             continue
         first = first or number
         backslashes = len(line) - len(line.rstrip("\\"))

@@ -108,6 +108,11 @@ def test_a_broker_and_a_controller_of_their_own() -> None:
     assert controller.inter_broker_listener_name is None
 
 
+def test_broker_id_alone_is_understood() -> None:
+    settings, _ = settings_of(node_id=None, broker_id="0", controller_quorum_voters="0@localhost:9093")
+    assert settings.node_id == 0
+
+
 def test_several_listeners() -> None:
     settings, _ = settings_of(
         listeners="INTERNAL://10.0.0.1:19092,EXTERNAL://0.0.0.0:9092,CONTROLLER://[::1]:9093",

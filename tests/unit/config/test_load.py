@@ -151,6 +151,7 @@ def test_a_latin_1_file_is_read(tmp_path: Path) -> None:
         ("a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),
         ("a=1\\\n# no comment", {"a": "1# no comment"}),
         ("a=1\\", {"a": "1"}),
+        ("\\\n# a comment\nb=2", {"b": "2"}),
         ("a\\=b=1", {"a=b": "1"}),
         ("a\\ b 1", {"a b": "1"}),
         ("a\\:b=c\\td", {"a:b": "c\td"}),
