@@ -141,6 +141,12 @@ def test_lists_are_as_good_as_tuples() -> None:
     assert decode(ApiVersionsResponse, 3, encode(answer, 3)).api_keys == (ApiVersion(18, 0, 4),)
 
 
+@pytest.mark.parametrize("size", [126, 127, 128, 16_382, 16_383, 16_384])
+def test_lengths_around_the_size_of_a_varint(size: int) -> None:
+    request = HeartbeatRequest(group_id="g" * size)
+    assert decode(HeartbeatRequest, 4, encode(request, 4)) == request
+
+
 def test_long_arrays_have_long_counts() -> None:
     request = MetadataRequest(topics=tuple(MetadataRequestTopic(name=f"topic-{n}") for n in range(500)))
     assert decode(MetadataRequest, 9, encode(request, 9)) == request

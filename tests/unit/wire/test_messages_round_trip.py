@@ -13,7 +13,7 @@ from penstock.wire.codec import decode, encode
 
 
 @pytest.mark.parametrize("name", sorted(all_messages()))
-@settings(max_examples=5, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_is_written_is_read_back_in_every_version(name: str, data: st.DataObject) -> None:
     message = all_messages()[name]

@@ -116,7 +116,7 @@ def values_without_quirks(name: str) -> SpecialCases:
 
 
 @pytest.mark.parametrize("name", sorted(THEIRS))
-@settings(max_examples=3, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_kafka_python_agrees_in_both_directions(name: str, data: st.DataObject) -> None:
     message = all_messages()[name]

@@ -107,7 +107,7 @@ def comparable(struct: schema.Struct, value: Any, version: int) -> Any:
 
 
 @pytest.mark.parametrize("name", SHARED)
-@settings(max_examples=3, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_kio_agrees_in_both_directions(name: str, data: st.DataObject) -> None:
     message = all_messages()[name]
