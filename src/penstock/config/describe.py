@@ -14,6 +14,13 @@ from penstock.config.tables.topic import CLIENT_METRICS_PROPERTIES, GROUP_PROPER
 from penstock.config.topic import synonym_value
 
 UNKNOWN_TYPE = 0
+# log.flush.scheduler.interval.ms is a setting of its own that only lends its value to the other one.
+_UNITS_BY_NAME = {
+    synonym.name: [one.name for one in synonyms]
+    for synonyms in TOPIC_SYNONYMS.values()
+    for synonym in synonyms
+    if synonym.name != "log.flush.scheduler.interval.ms"
+}
 
 
 class ConfigSource(IntEnum):
@@ -189,11 +196,9 @@ def _broker_entry(name: str, broker: BrokerProperties, effective: Mapping[str, s
 
 def _same_setting(name: str, row: Property | None) -> list[str]:
     """The names that stand for the same broker setting, the finest unit first."""
-    for synonyms in TOPIC_SYNONYMS.values():
-        names = [synonym.name for synonym in synonyms]
-        # log.flush.scheduler.interval.ms is a setting of its own that only lends its value to the other one.
-        if name in names and name != "log.flush.scheduler.interval.ms":
-            return names
+    names = _UNITS_BY_NAME.get(name)
+    if names is not None:
+        return names
     return [name, row.name] if row is not None and row.name != name else [name]
 
 
