@@ -1,0 +1,1 @@
+"""Asyncio shells that drive the cores."""

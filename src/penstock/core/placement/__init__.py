@@ -1,0 +1,1 @@
+"""Which brokers hold which replicas: pure, balanced, rack-aware."""

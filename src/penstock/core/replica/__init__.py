@@ -1,0 +1,1 @@
+"""One replica of one partition: high watermark, producer state, fetch sessions. Pure."""

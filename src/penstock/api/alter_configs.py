@@ -1,0 +1,52 @@
+"""Versions 0-2. Replaces all settings of a resource; IncrementalAlterConfigs is the gentler one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.api.config_resources import scope_of
+from penstock.api.context import Handler, RequestContext
+from penstock.config.alter import validate_overrides
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.controller import Controller
+from penstock.runtime.live_settings import LiveSettings
+from penstock.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+def make_alter_configs(controller: Controller, settings: LiveSettings) -> Handler:
+    """The handler."""
+
+    async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+        responses = []
+        for resource in request.resources:
+            kind, name = resource.resource_type, resource.resource_name
+            try:
+                await alter(resource, request.validate_only)
+            except ApiError as error:
+                responses.append(AlterConfigsResourceResponse(error.code, error.message, kind, name))
+            else:
+                responses.append(AlterConfigsResourceResponse(0, None, kind, name))
+        return AlterConfigsResponse(responses=responses)
+
+    async def alter(resource: AlterConfigsResource, validate_only: bool) -> None:
+        kind, scope = scope_of(resource.resource_type, resource.resource_name, settings.node.node_id)
+        wanted: dict[str, str] = {}
+        for row in resource.configs:
+            if row.value is None:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{row.name} has no value: give one, or leave it out")
+            if row.name in wanted:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{row.name} is named twice")
+            wanted[row.name] = row.value
+
+        def change(_: Mapping[str, str]) -> Mapping[str, str]:
+            validate_overrides(wanted, scope, defaults=settings.topic_defaults())
+            return wanted
+
+        await controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)
+
+    return alter_configs

@@ -1,0 +1,28 @@
+"""Which resources have settings, and whether a request may touch them."""
+
+from __future__ import annotations
+
+from penstock.config.alter import ConfigScope
+from penstock.core.metadata.image import ResourceType
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.live_settings import ALL_BROKERS
+
+
+def scope_of(resource_type: int, name: str, node_id: int) -> tuple[ResourceType, ConfigScope]:
+    """The kind of a named resource; raises ApiError for one that has no settings here."""
+    match resource_type:
+        case ResourceType.TOPIC:
+            return ResourceType.TOPIC, ConfigScope.TOPIC
+        case ResourceType.BROKER if name == ALL_BROKERS:
+            return ResourceType.BROKER, ConfigScope.CLUSTER
+        case ResourceType.BROKER:
+            if name != str(node_id):
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, f"broker {name!r} was asked for, and this is broker {node_id}"
+                )
+            return ResourceType.BROKER, ConfigScope.BROKER
+        case ResourceType.GROUP:
+            return ResourceType.GROUP, ConfigScope.GROUP
+        case ResourceType.CLIENT_METRICS:
+            return ResourceType.CLIENT_METRICS, ConfigScope.CLIENT_METRICS
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings")

@@ -1,0 +1,31 @@
+"""What a handler knows about who is asking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Client:
+    """One connection's peer, as far as it has told us."""
+
+    __slots__ = ("address", "listener_name", "software_name", "software_version")
+
+    def __init__(self, address: tuple[str, int], listener_name: str) -> None:
+        self.address = address
+        self.listener_name = listener_name
+        self.software_name = ""
+        self.software_version = ""
+
+
+class RequestContext(NamedTuple):
+    """One request's circumstances."""
+
+    api_version: int
+    client_id: str | None
+    client: Client
+
+
+# A handler takes a request and its circumstances. It answers with a response, with a future or coroutine of one, or
+# with None when the request wants no answer.
+Handler = Callable[[Any, RequestContext], Any]

@@ -1,0 +1,55 @@
+"""Versions 2-7. KIP-195 creation with defaults, KIP-525 settings in the answer, KIP-516 topic ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.api.context import Handler, RequestContext
+from penstock.config.describe import BrokerProperties, describe_topic
+from penstock.core.metadata.topics import NewTopic, TopicOutcome
+from penstock.runtime.controller import Controller
+from penstock.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+def make_create_topics(controller: Controller, broker_properties: Callable[[], BrokerProperties]) -> Handler:
+    """The handler."""
+
+    async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+        wanted = [_new_topic(topic) for topic in request.topics]
+        outcomes = await controller.create_topics(wanted, validate_only=request.validate_only)
+        return CreateTopicsResponse(topics=[result(outcome) for outcome in outcomes])
+
+    def result(outcome: TopicOutcome) -> CreatableTopicResult:
+        if outcome.error:
+            return CreatableTopicResult(
+                outcome.name, error_code=outcome.error, error_message=outcome.message, configs=None
+            )
+        return CreatableTopicResult(
+            name=outcome.name,
+            topic_id=outcome.topic_id,
+            error_message=None,
+            num_partitions=outcome.partitions,
+            replication_factor=outcome.replication_factor,
+            configs=[
+                CreatableTopicConfigs(entry.name, entry.value, entry.read_only, entry.source, entry.sensitive)
+                for entry in describe_topic(outcome.configs, broker_properties())
+            ],
+        )
+
+    return create_topics
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        {row.partition_index: tuple(row.broker_ids) for row in topic.assignments},
+        {row.name: row.value for row in topic.configs},
+    )

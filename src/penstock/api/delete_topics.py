@@ -1,0 +1,53 @@
+"""Versions 1-6. KIP-599 error messages, KIP-516 deletion by topic id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.api.context import Handler, RequestContext
+from penstock.core.metadata.image import Image, Topic
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import ZERO_UUID, Uuid, format_uuid
+from penstock.runtime.controller import Controller
+from penstock.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+
+NAMES_AND_IDS_SINCE = 6
+
+
+def make_delete_topics(controller: Controller, enabled: bool) -> Handler:
+    """The handler; `enabled` is delete.topic.enable."""
+
+    async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+        if context.api_version >= NAMES_AND_IDS_SINCE:
+            wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+        else:
+            wanted = [(name, ZERO_UUID) for name in request.topic_names]
+        return DeleteTopicsResponse(responses=[await delete(name, topic_id) for name, topic_id in wanted])
+
+    async def delete(name: str | None, topic_id: Uuid) -> DeletableTopicResult:
+        try:
+            if not enabled:
+                raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this cluster")
+            topic = await controller.delete_topics(_chooser(name, topic_id))
+        except ApiError as error:
+            return DeletableTopicResult(name, topic_id, error.code, error.message)
+        return DeletableTopicResult(topic.name, topic.topic_id)
+
+    return delete_topics
+
+
+def _chooser(name: str | None, topic_id: Uuid) -> Callable[[Image], Topic]:
+    def choose(image: Image) -> Topic:
+        if name is not None and topic_id != ZERO_UUID:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id, not both")
+        if name is None:
+            by_id = image.topics_by_id.get(topic_id)
+            if by_id is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {format_uuid(topic_id)}")
+            return by_id
+        by_name = image.topics.get(name)
+        if by_name is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return by_name
+
+    return choose

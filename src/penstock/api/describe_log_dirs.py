@@ -1,0 +1,48 @@
+"""Versions 1-4. KIP-113 data directories with their partitions, KIP-827 disk sizes."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.model.errors import ErrorCode
+from penstock.runtime.env import Env
+from penstock.runtime.log_directories import LogDirectory
+from penstock.runtime.partitions import Partitions
+from penstock.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+
+def make_describe_log_dirs(env: Env, partitions: Partitions) -> Handler:
+    """The handler."""
+
+    def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+        wanted = None
+        if request.topics is not None:
+            wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        return DescribeLogDirsResponse(results=[describe(directory, wanted) for directory in partitions.directories])
+
+    def describe(directory: LogDirectory, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+        if directory.failure is not None:
+            return DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, str(directory.path))
+        topics: dict[str, list[DescribeLogDirsPartition]] = {}
+        for name in sorted(directory.partitions):
+            if wanted is None or name in wanted:
+                partition = partitions.get(*name)
+                assert partition is not None
+                log = partition.log
+                lag = max(0, partition.high_watermark - log.end_offset)
+                topics.setdefault(name.topic, []).append(DescribeLogDirsPartition(name.partition, log.size_bytes, lag))
+        space = env.filesystem.disk_space(directory.path)
+        return DescribeLogDirsResult(
+            0,
+            str(directory.path),
+            [DescribeLogDirsTopic(topic, rows) for topic, rows in topics.items()],
+            space.total_bytes,
+            space.free_bytes,
+        )
+
+    return describe_log_dirs

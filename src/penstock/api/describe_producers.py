@@ -1,0 +1,45 @@
+"""Version 0. KIP-664: the producers a partition remembers."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.model.errors import ApiError
+from penstock.runtime.partitions import Partitions
+from penstock.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+
+def make_describe_producers(partitions: Partitions) -> Handler:
+    """The handler."""
+
+    def describe_producers(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for index in topic.partition_indexes:
+                try:
+                    partition = partitions.lookup(topic.name, b"", index, by_id=False)
+                except ApiError as error:
+                    rows.append(PartitionResponse(index, error.code, error.message))
+                    continue
+                producers = [
+                    ProducerState(
+                        entry.producer_id,
+                        entry.producer_epoch,
+                        entry.last_sequence,
+                        entry.last_timestamp,
+                        entry.coordinator_epoch,
+                        entry.transaction_first_offset,
+                    )
+                    for entry in partition.log.producers.entries
+                ]
+                rows.append(PartitionResponse(index, active_producers=producers))
+            topics.append(TopicResponse(topic.name, rows))
+        return DescribeProducersResponse(topics=topics)
+
+    return describe_producers

@@ -1,0 +1,71 @@
+"""Version 0. KIP-966: topics with their partitions, a page at a time."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.api.metadata import offline_replicas
+from penstock.api.operations import ALL_ON_TOPIC
+from penstock.core.metadata.image import Image, Topic
+from penstock.core.metadata.names import INTERNAL_TOPICS
+from penstock.model.errors import ErrorCode
+from penstock.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+PARTITIONS_PER_RESPONSE_MAX = 2000
+
+
+def make_describe_topic_partitions(image: Image) -> Handler:
+    """The handler."""
+
+    def describe_topic_partitions(
+        request: DescribeTopicPartitionsRequest, context: RequestContext
+    ) -> DescribeTopicPartitionsResponse:
+        names = sorted({topic.name for topic in request.topics} or image.topics)
+        start = 0
+        if request.cursor is not None:
+            names = [name for name in names if name >= request.cursor.topic_name]
+            if names and names[0] == request.cursor.topic_name:
+                start = max(0, request.cursor.partition_index)
+        room = max(1, min(request.response_partition_limit, PARTITIONS_PER_RESPONSE_MAX))
+        topics: list[DescribeTopicPartitionsResponseTopic] = []
+        for name in names:
+            if room <= 0:
+                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, 0))
+            topic = image.topics.get(name)
+            if topic is None:
+                topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name))
+                continue
+            end = min(len(topic.partitions), start + room)
+            topics.append(_describe(image, topic, start, end))
+            if end < len(topic.partitions):
+                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, end))
+            room -= end - start
+            start = 0
+        return DescribeTopicPartitionsResponse(topics=topics)
+
+    return describe_topic_partitions
+
+
+def _describe(image: Image, topic: Topic, start: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+    partitions = [
+        DescribeTopicPartitionsResponsePartition(
+            error_code=ErrorCode.NONE if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+            partition_index=index,
+            leader_id=state.leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=state.replicas,
+            isr_nodes=state.in_sync_replicas,
+            eligible_leader_replicas=state.eligible_leader_replicas,
+            last_known_elr=state.last_known_leader_replicas,
+            offline_replicas=offline_replicas(image, state.replicas),
+        )
+        for index, state in enumerate(topic.partitions[start:end], start)
+    ]
+    return DescribeTopicPartitionsResponseTopic(
+        ErrorCode.NONE, topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions, ALL_ON_TOPIC
+    )

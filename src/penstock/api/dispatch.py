@@ -1,0 +1,164 @@
+"""From a frame to a handler and back: header, version, decode, handle, encode.
+
+A route is made once per API and version and kept. The peer's mistakes are `ProtocolError`s and close its connection;
+anything else that escapes a handler is a bug of ours: it is logged with its traceback and costs the connection too,
+because the client could not make sense of a missing reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import iscoroutine
+from struct import Struct
+from struct import error as StructError
+from typing import Any, NamedTuple
+
+from penstock.api.context import Client, Handler, RequestContext
+from penstock.api.table import API_VERSIONS_KEY
+from penstock.model.errors import ProtocolError
+from penstock.wire.apis import APIS, request_class, response_class, response_header_version
+from penstock.wire.codec import decoder, encoder
+from penstock.wire.frame import decode_request_header, encode_response
+from penstock.wire.primitives import Buffer, MalformedMessage
+
+_KEY_VERSION_ID = Struct(">HHi")
+
+logger = logging.getLogger("penstock.api")
+
+Reply = list[Buffer]
+
+
+class Route(NamedTuple):
+    """All that serving one API in one version needs."""
+
+    decode: Callable[[Buffer, int], tuple[Any, int]]
+    handle: Handler
+    encode: Callable[[Any, list[Buffer]], None]
+    header_version: int
+    version: int
+
+
+class Dispatcher:
+    """Routes for every API that this listener serves. Shared by all its connections."""
+
+    def __init__(self, handlers: Mapping[int, Handler], versions: Mapping[int, tuple[int, int]]) -> None:
+        self._handlers = handlers
+        self._versions = versions
+        self._routes: dict[int, Route] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def session(self, listener_name: str, address: tuple[str, int]) -> ClientSession:
+        """A new connection's conversation."""
+        return ClientSession(self, Client(address, listener_name))
+
+    def answer(self, frame: bytearray, client: Client) -> Reply | asyncio.Future[Reply] | None:
+        """Serve one frame. Handlers do not keep the frame's records once they have returned."""
+        try:
+            api_key, version, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
+        except StructError:
+            raise MalformedMessage("a request is shorter than its header") from None
+        route = self._routes.get(api_key << 16 | version)
+        if route is None:
+            route = self._find_route(api_key, version)
+            if route is None:
+                return self._unsupported(api_key, version, correlation_id, client)
+        header, position = decode_request_header(frame)
+        request, position = route.decode(frame, position)
+        if position != len(frame):
+            raise MalformedMessage(f"{type(request).__name__} is followed by {len(frame) - position} bytes too many")
+        response = route.handle(request, RequestContext(version, header.client_id, client))
+        if response is None:
+            return None
+        if isinstance(response, asyncio.Future) or iscoroutine(response):
+            return self._park(response, route, correlation_id)
+        body: list[Buffer] = []
+        route.encode(response, body)
+        return encode_response(correlation_id, route.header_version, body)
+
+    def _find_route(self, api_key: int, version: int) -> Route | None:
+        allowed = self._versions.get(api_key)
+        if allowed is None or not allowed[0] <= version <= allowed[1]:
+            return None
+        # Produce 0-2 are advertised, as Kafka does for the sake of old clients' checks, and served by nobody.
+        if version < APIS[api_key].first_version:
+            return None
+        route = Route(
+            decoder(request_class(api_key), version),
+            self._handlers[api_key],
+            encoder(response_class(api_key), version),
+            response_header_version(api_key, version),
+            version,
+        )
+        self._routes[api_key << 16 | version] = route
+        return route
+
+    def _unsupported(self, api_key: int, version: int, correlation_id: int, client: Client) -> Reply:
+        """A client that asks for a newer ApiVersions is told, in version 0, which ones there are."""
+        if api_key != API_VERSIONS_KEY:
+            name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
+            raise ProtocolError(f"{name} version {version} is not served here")
+        response = self._handlers[API_VERSIONS_KEY](None, RequestContext(version, None, client))
+        body: list[Buffer] = []
+        encoder(response_class(API_VERSIONS_KEY), 0)(response, body)
+        return encode_response(correlation_id, 0, body)
+
+    def _park(self, response: Awaitable[Any], route: Route, correlation_id: int) -> asyncio.Future[Reply]:
+        loop = asyncio.get_running_loop()
+        if iscoroutine(response):
+            task = loop.create_task(response)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            waiting: asyncio.Future[Any] = task
+        else:
+            assert isinstance(response, asyncio.Future)
+            waiting = response
+        reply: asyncio.Future[Reply] = loop.create_future()
+
+        def finish(done: asyncio.Future[Any]) -> None:
+            if reply.done():
+                if not done.cancelled():
+                    done.exception()
+                return
+            if done.cancelled():
+                reply.cancel()
+                return
+            error = done.exception()
+            if error is not None:
+                reply.set_exception(error)
+                return
+            body: list[Buffer] = []
+            route.encode(done.result(), body)
+            reply.set_result(encode_response(correlation_id, route.header_version, body))
+
+        def abandon(done: asyncio.Future[Reply]) -> None:
+            if done.cancelled():
+                waiting.cancel()
+
+        waiting.add_done_callback(finish)
+        reply.add_done_callback(abandon)
+        return reply
+
+
+class ClientSession:
+    """One connection's conversation with the dispatcher."""
+
+    __slots__ = ("_dispatcher", "client")
+
+    def __init__(self, dispatcher: Dispatcher, client: Client) -> None:
+        self._dispatcher = dispatcher
+        self.client = client
+
+    def answer(self, frame: bytearray) -> Reply | asyncio.Future[Reply] | None:
+        """Serve one frame; raises ProtocolError when the connection should be closed."""
+        try:
+            return self._dispatcher.answer(frame, self.client)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            logger.exception("a request of %s:%d could not be served; this is a bug", *self.client.address)
+            raise ProtocolError("an internal error") from error
+
+    def closed(self) -> None:
+        """The connection is gone. Its parked replies are cancelled by the connection itself."""

@@ -1,0 +1,56 @@
+"""Versions 0-1. KIP-339: set, delete, append to or subtract from single settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.api.config_resources import scope_of
+from penstock.api.context import Handler, RequestContext
+from penstock.config.alter import Alteration, AlterOperation, apply_incremental
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.controller import Controller
+from penstock.runtime.live_settings import LiveSettings
+from penstock.wire.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+def make_incremental_alter_configs(controller: Controller, settings: LiveSettings) -> Handler:
+    """The handler."""
+
+    async def incremental_alter_configs(
+        request: IncrementalAlterConfigsRequest, context: RequestContext
+    ) -> IncrementalAlterConfigsResponse:
+        responses = []
+        for resource in request.resources:
+            kind, name = resource.resource_type, resource.resource_name
+            try:
+                await alter(resource, request.validate_only)
+            except ApiError as error:
+                responses.append(AlterConfigsResourceResponse(error.code, error.message, kind, name))
+            else:
+                responses.append(AlterConfigsResourceResponse(0, None, kind, name))
+        return IncrementalAlterConfigsResponse(responses=responses)
+
+    async def alter(resource: AlterConfigsResource, validate_only: bool) -> None:
+        kind, scope = scope_of(resource.resource_type, resource.resource_name, settings.node.node_id)
+        operations = [Alteration(row.name, _operation(row.config_operation), row.value) for row in resource.configs]
+
+        def change(current: Mapping[str, str]) -> Mapping[str, str]:
+            return apply_incremental(current, operations, scope, settings.topic_defaults())
+
+        await controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)
+
+    return incremental_alter_configs
+
+
+def _operation(code: int) -> AlterOperation:
+    try:
+        return AlterOperation(code)
+    except ValueError:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"{code} is no operation: 0 to 3 are set, delete, append, subtract"
+        ) from None

@@ -1,0 +1,45 @@
+"""Versions 0-1. KIP-1142: the resources that have settings; version 0 asks for client metrics only."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.core.metadata.image import Image, ResourceType
+from penstock.model.errors import ErrorCode
+from penstock.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+LISTED = (
+    ResourceType.TOPIC,
+    ResourceType.BROKER,
+    ResourceType.BROKER_LOGGER,
+    ResourceType.CLIENT_METRICS,
+    ResourceType.GROUP,
+)
+
+
+def make_list_config_resources(image: Image) -> Handler:
+    """The handler."""
+
+    def list_config_resources(
+        request: ListConfigResourcesRequest, context: RequestContext
+    ) -> ListConfigResourcesResponse:
+        if context.api_version == 0:
+            wanted = {int(ResourceType.CLIENT_METRICS)}
+        else:
+            wanted = set(request.resource_types) or {int(kind) for kind in LISTED}
+        if not wanted.issubset(LISTED):
+            return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        found = {(kind, name) for kind, name in image.configs if kind in wanted and name}
+        if ResourceType.TOPIC in wanted:
+            found.update((int(ResourceType.TOPIC), name) for name in image.topics)
+        for kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+            if kind in wanted:
+                found.update((int(kind), str(broker)) for broker in image.brokers)
+        return ListConfigResourcesResponse(
+            config_resources=[ConfigResource(name, kind) for kind, name in sorted(found)]
+        )
+
+    return list_config_resources

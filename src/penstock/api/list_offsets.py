@@ -1,0 +1,64 @@
+"""Versions 1-10. Earliest, latest, by time, KIP-734 max timestamp, KIP-405 earliest local, KIP-1005 latest tiered."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.partition import Partition
+from penstock.runtime.partitions import Partitions
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+READ_COMMITTED = 1
+
+
+def make_list_offsets(partitions: Partitions) -> Handler:
+    """The handler."""
+
+    def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+        committed_only = request.isolation_level == READ_COMMITTED
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for wanted in topic.partitions:
+                try:
+                    partition = partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
+                    partition.check_leader_epoch(wanted.current_leader_epoch)
+                    rows.append(_find(partition, wanted, committed_only))
+                except ApiError as error:
+                    rows.append(ListOffsetsPartitionResponse(wanted.partition_index, error.code))
+            topics.append(ListOffsetsTopicResponse(topic.name, rows))
+        return ListOffsetsResponse(topics=topics)
+
+    return list_offsets
+
+
+def _find(partition: Partition, wanted: ListOffsetsPartition, committed_only: bool) -> ListOffsetsPartitionResponse:
+    log = partition.log
+    index = wanted.partition_index
+    end = partition.last_stable_offset if committed_only else partition.high_watermark
+    match wanted.timestamp:
+        case -1:
+            return ListOffsetsPartitionResponse(index, 0, -1, end, partition.state.leader_epoch)
+        case -2 | -4:
+            start = log.start_offset
+            return ListOffsetsPartitionResponse(index, 0, -1, start, log.epochs.epoch_for_offset(start))
+        case -5 | -6:
+            # Nothing has gone to object storage.
+            return ListOffsetsPartitionResponse(index, 0, -1, -1, -1)
+        case -3:
+            found = log.max_timestamp()
+        case timestamp if timestamp >= 0:
+            found = log.offset_for_timestamp(timestamp)
+        case timestamp:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"{timestamp} is neither a time nor one of Kafka's special values"
+            )
+    if found is None or found.offset >= end:
+        return ListOffsetsPartitionResponse(index)
+    return ListOffsetsPartitionResponse(index, 0, found.timestamp, found.offset, found.leader_epoch)

@@ -1,0 +1,121 @@
+"""Versions 0-13. KIP-516 topic ids, KIP-430 authorized operations, topics created on first use.
+
+A topic that is created on the way is answered for once it exists, so the client need not ask twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from penstock.api.context import Handler, RequestContext
+from penstock.api.operations import ALL_ON_CLUSTER, ALL_ON_TOPIC, NOT_ASKED
+from penstock.core.metadata.image import Image, Topic
+from penstock.core.metadata.names import INTERNAL_TOPICS, check_topic_name
+from penstock.core.metadata.topics import NewTopic
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import ZERO_UUID
+from penstock.runtime.controller import Controller
+from penstock.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+
+def make_metadata(
+    image: Image, controller: Controller, cluster_id: str, controller_id: Callable[[], int], auto_create: bool
+) -> Handler:
+    """The handler; `auto_create` is the broker's auto.create.topics.enable."""
+
+    def metadata(
+        request: MetadataRequest, context: RequestContext
+    ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+        wanted = request.topics
+        if wanted is None or (not wanted and context.api_version == 0):
+            return respond([describe(topic, request) for topic in image.topics.values()], request, context)
+        missing = [topic.name for topic in wanted if topic.name and topic.name not in image.topics]
+        if missing and auto_create and (request.allow_auto_topic_creation or context.api_version < 4):
+            return create_then_respond(missing, request, context)
+        return respond([find(topic, request) for topic in wanted], request, context)
+
+    async def create_then_respond(
+        missing: list[str], request: MetadataRequest, context: RequestContext
+    ) -> MetadataResponse:
+        await controller.create_topics([NewTopic(name) for name in dict.fromkeys(missing)])
+        return respond([find(topic, request) for topic in request.topics or ()], request, context)
+
+    def find(wanted: MetadataRequestTopic, request: MetadataRequest) -> MetadataResponseTopic:
+        if wanted.name is None or (not wanted.name and wanted.topic_id != ZERO_UUID):
+            by_id = image.topics_by_id.get(wanted.topic_id)
+            if by_id is None:
+                return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
+            return describe(by_id, request)
+        by_name = image.topics.get(wanted.name)
+        if by_name is not None:
+            return describe(by_name, request)
+        try:
+            check_topic_name(wanted.name)
+        except ApiError as error:
+            return MetadataResponseTopic(error.code, wanted.name)
+        return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wanted.name)
+
+    def describe(topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            error_code=ErrorCode.NONE,
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=partitions(topic),
+            topic_authorized_operations=ALL_ON_TOPIC if request.include_topic_authorized_operations else NOT_ASKED,
+        )
+
+    def partitions(topic: Topic) -> Sequence[MetadataResponsePartition]:
+        return [
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=state.replicas,
+                isr_nodes=state.in_sync_replicas,
+                offline_replicas=offline_replicas(image, state.replicas),
+            )
+            for index, state in enumerate(topic.partitions)
+        ]
+
+    def respond(
+        topics: list[MetadataResponseTopic], request: MetadataRequest, context: RequestContext
+    ) -> MetadataResponse:
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(broker_id, host, port, rack)
+                for broker_id, host, port, rack in brokers_on(image, context.client.listener_name)
+            ],
+            cluster_id=cluster_id,
+            controller_id=controller_id(),
+            topics=topics,
+            cluster_authorized_operations=(
+                ALL_ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED
+            ),
+        )
+
+    return metadata
+
+
+def brokers_on(image: Image, listener_name: str) -> list[tuple[int, str, int, str | None]]:
+    """Id, host, port and rack of the live brokers as clients of one listener reach them."""
+    found = []
+    for broker in image.brokers.values():
+        endpoint = None if broker.fenced else broker.endpoint(listener_name)
+        if endpoint is not None:
+            found.append((broker.broker_id, *endpoint, broker.registration.rack))
+    return found
+
+
+def offline_replicas(image: Image, replicas: Sequence[int]) -> list[int]:
+    """The replicas whose broker is fenced or gone."""
+    return [replica for replica in replicas if replica not in image.brokers or image.brokers[replica].fenced]

@@ -1,0 +1,41 @@
+"""Versions 2-4. KIP-320: where a leader epoch ended, so that a client notices a log that was cut."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.model.errors import ApiError
+from penstock.runtime.partitions import Partitions
+from penstock.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+
+def make_offset_for_leader_epoch(partitions: Partitions) -> Handler:
+    """The handler."""
+
+    def offset_for_leader_epoch(
+        request: OffsetForLeaderEpochRequest, context: RequestContext
+    ) -> OffsetForLeaderEpochResponse:
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for wanted in topic.partitions:
+                try:
+                    partition = partitions.lookup(topic.topic, b"", wanted.partition, by_id=False)
+                    partition.check_leader_epoch(wanted.current_leader_epoch)
+                except ApiError as error:
+                    rows.append(EpochEndOffset(error.code, wanted.partition))
+                    continue
+                log = partition.log
+                if wanted.leader_epoch == partition.state.leader_epoch:
+                    rows.append(EpochEndOffset(0, wanted.partition, wanted.leader_epoch, log.end_offset))
+                else:
+                    end = log.epochs.end_offset_for(wanted.leader_epoch, log.end_offset)
+                    rows.append(EpochEndOffset(0, wanted.partition, end.epoch, end.end_offset))
+            topics.append(OffsetForLeaderTopicResult(topic.topic, rows))
+        return OffsetForLeaderEpochResponse(topics=topics)
+
+    return offset_for_leader_epoch

@@ -1,0 +1,142 @@
+"""Versions 3-13. KIP-98 idempotence, KIP-467 record errors, KIP-516 topic ids, KIP-951 leader hints.
+
+`acks=1` is answered when the batch is in the log, `acks=all` when every in-sync replica has it; where this broker is
+the only one of them, when it is on disk. `acks=0` gets no answer: an error there closes the connection, as in Kafka.
+Not yet: transactional batches, whose coordinator is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from penstock.api.context import Handler, RequestContext
+from penstock.model.errors import ApiError, ErrorCode, ProtocolError
+from penstock.runtime.env import Env
+from penstock.runtime.partition import Appended, Partition
+from penstock.runtime.partitions import Partitions
+from penstock.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+ALL = -1
+LEADER = 1
+NONE = 0
+TOPIC_IDS_SINCE = 13
+ZSTD_SINCE = 7
+
+Waiting = tuple[asyncio.Future[None], int, int]
+Answers = list[tuple[TopicProduceData, list[PartitionProduceResponse]]]
+
+
+def make_produce(env: Env, partitions: Partitions, sync_on_ack: bool) -> Handler:
+    """The handler; `sync_on_ack` is penstock.sync.on.ack."""
+
+    def produce(
+        request: ProduceRequest, context: RequestContext
+    ) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
+        acks = request.acks
+        answers: Answers = []
+        waiting: list[Waiting] = []
+        now_ms = env.now_ms()
+        by_id = context.api_version >= TOPIC_IDS_SINCE
+        for topic in request.topic_data:
+            rows: list[PartitionProduceResponse] = []
+            answers.append((topic, rows))
+            for data in topic.partition_data:
+                try:
+                    if acks not in (ALL, LEADER, NONE):
+                        raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
+                    partition = partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id)
+                    appended = append(partition, data, acks, context.api_version, now_ms)
+                except ApiError as error:
+                    rows.append(_refused(data.index, error))
+                    continue
+                if (acks == ALL and sync_on_ack and partition.state.is_sole_replica) or partition.log.flush_due(now_ms):
+                    durable = partition.durable(appended.next_offset)
+                    if not durable.done():
+                        waiting.append((durable, len(answers) - 1, len(rows)))
+                rows.append(
+                    PartitionProduceResponse(
+                        data.index,
+                        0,
+                        appended.base_offset,
+                        appended.log_append_time_ms,
+                        partition.log.start_offset,
+                    )
+                )
+        if acks == NONE:
+            _close_if_refused(answers)
+            return None
+        if waiting:
+            return _park(answers, waiting, request.timeout_ms)
+        return _respond(answers)
+
+    def append(partition: Partition, data: PartitionProduceData, acks: int, version: int, now_ms: int) -> Appended:
+        records = data.records
+        if not records:
+            raise ApiError(ErrorCode.INVALID_RECORD, "a partition was named, and no records were sent for it")
+        partitions.home(partition).check_writable()
+        if acks == ALL:
+            partition.check_enough_replicas()
+        if version < ZSTD_SINCE and len(records) > 22 and records[22] & 0x07 == 4:
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
+        assert isinstance(records, memoryview)
+        return partition.append(records, now_ms)
+
+    return produce
+
+
+def _refused(index: int, error: ApiError) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index, error.code, -1, -1, -1, (), error.message)
+
+
+def _respond(answers: Answers) -> ProduceResponse:
+    return ProduceResponse([TopicProduceResponse(topic.name, topic.topic_id, rows) for topic, rows in answers])
+
+
+def _close_if_refused(answers: Answers) -> None:
+    for topic, rows in answers:
+        for row in rows:
+            if row.error_code:
+                raise ProtocolError(
+                    f"a record for {topic.name}-{row.index} sent with acks=0 was refused: {row.error_message}"
+                )
+
+
+def _park(answers: Answers, waiting: Sequence[Waiting], timeout_ms: int) -> asyncio.Future[ProduceResponse]:
+    """Answer when every sync is done, or when the client's patience ends."""
+    loop = asyncio.get_running_loop()
+    reply: asyncio.Future[ProduceResponse] = loop.create_future()
+    left = len(waiting)
+
+    def answer() -> None:
+        timer.cancel()
+        if reply.done():
+            return
+        for durable, topic, row in waiting:
+            rows = answers[topic][1]
+            if not durable.done():
+                error = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the disk did not confirm within {timeout_ms} ms")
+                rows[row] = _refused(rows[row].index, error)
+            elif durable.exception() is not None:
+                failure = durable.exception()
+                code = failure.code if isinstance(failure, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
+                rows[row] = _refused(rows[row].index, ApiError(code, str(failure)))
+        reply.set_result(_respond(answers))
+
+    def one_done(_: asyncio.Future[None]) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            answer()
+
+    timer = loop.call_later(max(0, timeout_ms) / 1000, answer)
+    for durable, _, _ in waiting:
+        durable.add_done_callback(one_done)
+    return reply

@@ -1,0 +1,110 @@
+"""Every API this broker serves: its key, the versions it advertises, and how its handler is made.
+
+`docs/api_support.md` is generated from this table and from the first lines of the handlers' modules. The versions
+are those of Apache Kafka 4.1. Produce advertises 0-2 as Kafka does, because old clients look for them, and serves 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.api.alter_configs import make_alter_configs
+from penstock.api.api_versions import make_api_versions
+from penstock.api.context import Handler
+from penstock.api.create_partitions import make_create_partitions
+from penstock.api.create_topics import make_create_topics
+from penstock.api.delete_records import make_delete_records
+from penstock.api.delete_topics import make_delete_topics
+from penstock.api.describe_cluster import make_describe_cluster
+from penstock.api.describe_configs import make_describe_configs
+from penstock.api.describe_log_dirs import make_describe_log_dirs
+from penstock.api.describe_producers import make_describe_producers
+from penstock.api.describe_topic_partitions import make_describe_topic_partitions
+from penstock.api.fetch import make_fetch
+from penstock.api.incremental_alter_configs import make_incremental_alter_configs
+from penstock.api.init_producer_id import make_init_producer_id
+from penstock.api.list_config_resources import make_list_config_resources
+from penstock.api.list_offsets import make_list_offsets
+from penstock.api.metadata import make_metadata
+from penstock.api.offset_for_leader_epoch import make_offset_for_leader_epoch
+from penstock.api.produce import make_produce
+from penstock.core.metadata.image import Image
+from penstock.core.replica.fetch_session import SessionCache
+from penstock.runtime.controller import Controller
+from penstock.runtime.env import Env
+from penstock.runtime.live_settings import LiveSettings
+from penstock.runtime.partition import Partition
+from penstock.runtime.partitions import Partitions
+from penstock.runtime.producer_ids import ProducerIds
+
+API_VERSIONS_KEY = 18
+
+# Feature levels this broker understands: Kafka 4.1's metadata version is level 27.
+METADATA_VERSION_LEVELS = (7, 27)
+FEATURES: Mapping[str, tuple[int, int]] = {"metadata.version": METADATA_VERSION_LEVELS}
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts that handlers are made from. Each handler gets only those it uses."""
+
+    env: Env
+    image: Image
+    controller: Controller
+    partitions: Partitions
+    producer_ids: ProducerIds
+    sessions: SessionCache
+    settings: LiveSettings
+    cluster_id: str
+    controller_id: Callable[[], int]
+    settle_deletions: Callable[[list[Partition]], None]
+
+
+class Entry(NamedTuple):
+    """One API: the versions it advertises, the module that serves it, how its handler is made."""
+
+    first_version: int
+    last_version: int
+    module: str
+    make: Callable[[Services], Handler]
+
+
+TABLE: Mapping[int, Entry] = {
+    0: Entry(0, 13, "produce", lambda s: make_produce(s.env, s.partitions, s.settings.node.penstock_sync_on_ack)),
+    1: Entry(4, 18, "fetch", lambda s: make_fetch(s.env, s.partitions, s.sessions, s.settings.node.fetch_max_bytes)),
+    2: Entry(1, 10, "list_offsets", lambda s: make_list_offsets(s.partitions)),
+    3: Entry(
+        0,
+        13,
+        "metadata",
+        lambda s: make_metadata(
+            s.image, s.controller, s.cluster_id, s.controller_id, s.settings.node.auto_create_topics_enable
+        ),
+    ),
+    18: Entry(0, 4, "api_versions", lambda s: make_api_versions(VERSIONS, FEATURES, s.image)),
+    19: Entry(2, 7, "create_topics", lambda s: make_create_topics(s.controller, s.settings.broker_properties)),
+    20: Entry(1, 6, "delete_topics", lambda s: make_delete_topics(s.controller, s.settings.node.delete_topic_enable)),
+    21: Entry(0, 2, "delete_records", lambda s: make_delete_records(s.partitions, s.settle_deletions)),
+    22: Entry(0, 5, "init_producer_id", lambda s: make_init_producer_id(s.producer_ids)),
+    23: Entry(2, 4, "offset_for_leader_epoch", lambda s: make_offset_for_leader_epoch(s.partitions)),
+    32: Entry(1, 4, "describe_configs", lambda s: make_describe_configs(s.image, s.settings)),
+    33: Entry(0, 2, "alter_configs", lambda s: make_alter_configs(s.controller, s.settings)),
+    35: Entry(1, 4, "describe_log_dirs", lambda s: make_describe_log_dirs(s.env, s.partitions)),
+    37: Entry(0, 3, "create_partitions", lambda s: make_create_partitions(s.controller)),
+    44: Entry(0, 1, "incremental_alter_configs", lambda s: make_incremental_alter_configs(s.controller, s.settings)),
+    60: Entry(0, 2, "describe_cluster", lambda s: make_describe_cluster(s.image, s.cluster_id, s.controller_id)),
+    61: Entry(0, 0, "describe_producers", lambda s: make_describe_producers(s.partitions)),
+    74: Entry(0, 1, "list_config_resources", lambda s: make_list_config_resources(s.image)),
+    75: Entry(0, 0, "describe_topic_partitions", lambda s: make_describe_topic_partitions(s.image)),
+}
+
+VERSIONS: Mapping[int, tuple[int, int]] = {
+    key: (entry.first_version, entry.last_version) for key, entry in TABLE.items()
+}
+
+
+def make_handlers(services: Services) -> dict[int, Handler]:
+    """The handler of every API in the table."""
+    return {key: entry.make(services) for key, entry in TABLE.items()}

@@ -1,0 +1,228 @@
+"""Decisions about topics: create, delete, add partitions.
+
+Each function looks at the image and answers with records and a response; it changes nothing itself. An error is data
+of its own topic and never spoils the other topics of a request.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from penstock.core.metadata.image import (
+    Broker,
+    Image,
+    PartitionState,
+    ResourceType,
+    Topic,
+    new_partition,
+    partition_record,
+)
+from penstock.core.metadata.names import METADATA_TOPIC, check_topic_name, colliding
+from penstock.core.metadata.result import Result
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import ZERO_UUID, Uuid
+from penstock.wire.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+
+# Kafka's limit on what one request may create, so that one record batch of the log can hold it.
+PARTITIONS_PER_REQUEST_MAX = 10_000
+
+Place = Callable[[int, int], Sequence[tuple[int, ...]]]
+
+
+class NewTopic(NamedTuple):
+    """A topic somebody wants; -1 asks for the cluster's default, `assignments` for given brokers."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, Sequence[int]] = {}
+    configs: Mapping[str, str | None] = {}
+
+
+class TopicDefaults(NamedTuple):
+    """What a topic gets where its creator said nothing."""
+
+    partitions: int
+    replication_factor: int
+
+
+class TopicOutcome(NamedTuple):
+    """What became of one topic of a request."""
+
+    name: str
+    topic_id: Uuid = ZERO_UUID
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = {}
+
+
+def create_topics(
+    image: Image,
+    wanted: Sequence[NewTopic],
+    defaults: TopicDefaults,
+    place: Place,
+    check_configs: Callable[[Mapping[str, str]], None],
+    new_id: Callable[[], Uuid],
+) -> Result[list[TopicOutcome]]:
+    """Decide on a CreateTopics request. `place(partitions, replication_factor)` chooses brokers."""
+    records: list[object] = []
+    times_named = Counter(topic.name for topic in wanted)
+    twice = [name for name, times in times_named.items() if times > 1]
+    outcomes = [
+        TopicOutcome(name, error=ErrorCode.INVALID_REQUEST, message="the request names it twice") for name in twice
+    ]
+    taken = set(image.topics)
+    budget = PARTITIONS_PER_REQUEST_MAX
+    for topic in wanted:
+        if topic.name in twice:
+            continue
+        try:
+            created, outcome = _create_topic(image, taken, topic, defaults, place, check_configs, new_id(), budget)
+        except ApiError as error:
+            outcomes.append(TopicOutcome(topic.name, error=error.code, message=error.message))
+            continue
+        records.extend(created)
+        outcomes.append(outcome)
+        taken.add(topic.name)
+        budget -= outcome.partitions
+    return Result(records, outcomes)
+
+
+def _create_topic(
+    image: Image,
+    taken: set[str],
+    topic: NewTopic,
+    defaults: TopicDefaults,
+    place: Place,
+    check_configs: Callable[[Mapping[str, str]], None],
+    topic_id: Uuid,
+    budget: int,
+) -> tuple[list[object], TopicOutcome]:
+    check_topic_name(topic.name)
+    if topic.name in taken:
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
+    if topic.name == METADATA_TOPIC:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{METADATA_TOPIC} is the cluster's own log")
+    twin = colliding(topic.name, taken)
+    if twin is not None:
+        raise ApiError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{topic.name!r} and the existing {twin!r} differ only in '.' and '_', which metrics cannot tell apart",
+        )
+    configs = {name: value for name, value in topic.configs.items() if value is not None}
+    missing = sorted(set(topic.configs) - set(configs))
+    if missing:
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"no value was given for {', '.join(missing)}")
+    check_configs(configs)
+    replicas = _choose_replicas(image, topic, defaults, place, budget)
+    records: list[object] = [TopicRecord(name=topic.name, topic_id=topic_id)]
+    records += _partition_records(image, topic_id, 0, replicas)
+    records += [
+        ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=topic.name, name=name, value=value)
+        for name, value in configs.items()
+    ]
+    return records, TopicOutcome(
+        topic.name, topic_id, partitions=len(replicas), replication_factor=len(replicas[0]), configs=configs
+    )
+
+
+def _choose_replicas(
+    image: Image, topic: NewTopic, defaults: TopicDefaults, place: Place, budget: int
+) -> Sequence[tuple[int, ...]]:
+    if topic.assignments:
+        if topic.partitions != -1 or topic.replication_factor != -1:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                "give either the brokers of each partition or the numbers of partitions and replicas, not both",
+            )
+        if sorted(topic.assignments) != list(range(len(topic.assignments))):
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
+        chosen: Sequence[tuple[int, ...]] = [tuple(topic.assignments[index]) for index in range(len(topic.assignments))]
+        _check_assignment(image, chosen, len(chosen[0]))
+    else:
+        partitions = defaults.partitions if topic.partitions == -1 else topic.partitions
+        factor = defaults.replication_factor if topic.replication_factor == -1 else topic.replication_factor
+        if partitions < 1:
+            raise ApiError(
+                ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions were asked for; at least 1 is needed"
+            )
+        if partitions > budget:
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"one request may create {PARTITIONS_PER_REQUEST_MAX} partitions; split it, or add partitions later",
+            )
+        chosen = place(partitions, factor)
+    return chosen
+
+
+def _check_assignment(image: Image, replicas: Sequence[tuple[int, ...]], replication_factor: int) -> None:
+    for index, brokers in enumerate(replicas):
+        problem = ""
+        unknown = sorted(set(brokers) - set(image.brokers))
+        if not brokers:
+            problem = f"partition {index} was given no broker"
+        elif unknown:
+            problem = f"partition {index} names broker {unknown[0]}, which is not registered"
+        elif len(set(brokers)) != len(brokers):
+            problem = f"partition {index} names a broker twice"
+        elif len(brokers) != replication_factor:
+            problem = f"partition {index} has {len(brokers)} replicas where partition 0 has {replication_factor}"
+        if problem:
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def _partition_records(
+    image: Image, topic_id: Uuid, first: int, replicas: Sequence[tuple[int, ...]]
+) -> list[PartitionRecord]:
+    records = []
+    for index, brokers in enumerate(replicas, first):
+        active = tuple(broker for broker in brokers if not image.brokers[broker].fenced)
+        if not active:
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"every broker of partition {index} is fenced")
+        directories = tuple(_directory(image.brokers[broker]) for broker in brokers)
+        state: PartitionState = new_partition(tuple(brokers), active, directories)
+        records.append(partition_record(topic_id, index, state))
+    return records
+
+
+def _directory(broker: Broker) -> Uuid:
+    """A broker with one log directory is told which; one with several chooses itself (the zero id)."""
+    directories = broker.registration.log_dirs
+    return directories[0] if len(directories) == 1 else ZERO_UUID
+
+
+def delete_topic(topic: Topic) -> list[object]:
+    """The record that removes a topic with its partitions and settings."""
+    return [RemoveTopicRecord(topic_id=topic.topic_id)]
+
+
+def add_partitions(
+    image: Image, name: str, total: int, assignments: Sequence[Sequence[int]] | None, place: Place
+) -> list[PartitionRecord]:
+    """The records that grow a topic to `total` partitions; raises ApiError when that cannot be."""
+    topic = image.topics.get(name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    present = len(topic.partitions)
+    if total <= present:
+        again = "that number already" if total == present else f"{present}; partitions cannot be taken away"
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{total} partitions were asked for, and the topic has {again}")
+    added = total - present
+    if added > PARTITIONS_PER_REQUEST_MAX:
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may create {PARTITIONS_PER_REQUEST_MAX} partitions")
+    factor = len(topic.partitions[0].replicas)
+    if assignments is None:
+        replicas = place(added, factor)
+    else:
+        if len(assignments) != added:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{added} partitions would be added, and brokers were given for {len(assignments)}",
+            )
+        replicas = [tuple(brokers) for brokers in assignments]
+        _check_assignment(image, replicas, factor)
+    return _partition_records(image, topic.topic_id, present, replicas)

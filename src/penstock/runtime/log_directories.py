@@ -1,0 +1,134 @@
+"""The directories that hold this broker's partitions: what is in them, how full they are, whether they still work."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import TopicPartition, Uuid
+from penstock.runtime.env import Env
+from penstock.storage.checkpoint import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    CheckpointError,
+    read_offsets,
+    write_offsets,
+)
+from penstock.storage.files import StorageError
+from penstock.storage.metadata_files import (
+    MetadataFileError,
+    MetaProperties,
+    read_meta_properties,
+    take_clean_shutdown,
+    write_clean_shutdown,
+    write_meta_properties,
+)
+from penstock.storage.names import is_deletion_directory, parse_partition_directory
+
+logger = logging.getLogger("penstock.runtime")
+
+
+@dataclass(slots=True)
+class LogDirectory:
+    """One data directory and what its checkpoint files said at start-up."""
+
+    path: Path
+    directory_id: Uuid
+    clean: bool = False
+    found: set[TopicPartition] = field(default_factory=set)
+    recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
+    start_offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+    partitions: set[TopicPartition] = field(default_factory=set)
+    failure: StorageError | None = None
+    is_full: bool = False
+
+    def check_writable(self) -> None:
+        """Raises KAFKA_STORAGE_ERROR while nothing may be written here."""
+        if self.failure is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the data directory {self.path} failed: {self.failure}")
+        if self.is_full:
+            raise ApiError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"the disk under {self.path} is nearly full; free some space and writes go on by themselves",
+            )
+
+
+def format_directory(env: Env, path: Path, cluster_id: str, node_id: int) -> MetaProperties:
+    """Claim a directory for this node, or read whose it is; raises MetadataFileError when it is somebody else's."""
+    env.filesystem.make_directory(path)
+    present = read_meta_properties(env.filesystem, path)
+    if present is None:
+        present = MetaProperties(cluster_id, node_id, env.random.randbytes(16))
+        write_meta_properties(env.filesystem, path, present)
+    if present.node_id != node_id:
+        raise MetadataFileError(
+            f"{path} holds the data of node {present.node_id}, and this is node {node_id}: "
+            f"set node.id={present.node_id}, or point log.dirs at another directory"
+        )
+    if present.cluster_id != cluster_id:
+        raise MetadataFileError(
+            f"{path} belongs to cluster {present.cluster_id}, and the other directories to {cluster_id}: "
+            "correct log.dirs so that it names directories of one cluster"
+        )
+    return present
+
+
+def open_directory(env: Env, path: Path, directory_id: Uuid) -> LogDirectory:
+    """Look what a directory holds. Directories on their way out when we stopped are removed now."""
+    filesystem = env.filesystem
+    directory = LogDirectory(path, directory_id, clean=take_clean_shutdown(filesystem, path))
+    for name, size in filesystem.list_directory(path).items():
+        if size != -1:
+            continue
+        if is_deletion_directory(name):
+            filesystem.remove_directory(path / name)
+            continue
+        partition = parse_partition_directory(name)
+        if partition is not None and partition.topic != "__cluster_metadata":
+            directory.found.add(partition)
+    directory.recovery_points = _read_checkpoint(env, path / RECOVERY_POINTS)
+    directory.start_offsets = _read_checkpoint(env, path / LOG_START_OFFSETS)
+    directory.high_watermarks = _read_checkpoint(env, path / HIGH_WATERMARKS)
+    return directory
+
+
+def _read_checkpoint(env: Env, path: Path) -> dict[TopicPartition, int]:
+    try:
+        return read_offsets(env.filesystem, path)
+    except CheckpointError as error:
+        # Without it more of the log is checked at start-up; nothing is lost.
+        logger.warning("%s is damaged and ignored: %s", path, error)
+        return {}
+
+
+def write_checkpoints(
+    env: Env,
+    directory: LogDirectory,
+    progress: Iterable[tuple[TopicPartition, int, int, int]],
+) -> None:
+    """Note how far each partition's log is on disk, where it starts, and its high watermark."""
+    rows = list(progress)
+    filesystem, path = env.filesystem, directory.path
+    write_offsets(filesystem, path / RECOVERY_POINTS, {name: flushed for name, flushed, _, _ in rows})
+    write_offsets(filesystem, path / LOG_START_OFFSETS, {name: start for name, _, start, _ in rows if start})
+    write_offsets(filesystem, path / HIGH_WATERMARKS, {name: high_watermark for name, _, _, high_watermark in rows})
+
+
+def mark_clean(env: Env, directory: LogDirectory, broker_epoch: int) -> None:
+    """Say that every log here was closed; the next start trusts them."""
+    write_clean_shutdown(env.filesystem, directory.path, broker_epoch)
+
+
+def watch_space(env: Env, directory: LogDirectory, full_percent: float) -> None:
+    """Note whether the disk is too full to take writes."""
+    used = env.filesystem.disk_space(directory.path).used_fraction * 100
+    full = used > full_percent
+    if full != directory.is_full:
+        directory.is_full = full
+        state = "refusing writes" if full else "taking writes again"
+        logger.warning("the disk under %s is %.1f %% full: %s", directory.path, used, state)

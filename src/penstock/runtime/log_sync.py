@@ -1,0 +1,100 @@
+"""Group commit: one sync of a log serves everybody who waits for it.
+
+At most one sync of a log is under way. Those who come meanwhile wait for the next one, which starts the moment the
+first is done and covers all of them. A sync that fails fails the log: after an EIO the kernel may have dropped the
+very pages that were to be written, so nothing is retried and nothing that waited is acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from penstock.runtime.env import Env
+from penstock.storage.files import StorageError
+from penstock.storage.log import FlushTicket, Log
+
+logger = logging.getLogger("penstock.runtime")
+
+
+class LogSync:
+    """Brings one log to disk on demand."""
+
+    __slots__ = ("_env", "_log", "_on_failure", "_running", "_scheduled", "_waiters", "syncs")
+
+    def __init__(self, env: Env, log: Log, on_failure: Callable[[StorageError], None]) -> None:
+        self._env = env
+        self._log = log
+        self._on_failure = on_failure
+        self._running = False
+        self._scheduled = False
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self.syncs = 0
+
+    def durable(self, offset: int) -> asyncio.Future[None]:
+        """A future that is done when everything before `offset` is on disk, or failed when it cannot be."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._log.flushed_offset >= offset:
+            future.set_result(None)
+        else:
+            self._waiters.append((offset, future))
+            self.request()
+        return future
+
+    def request(self) -> None:
+        """Ask for a sync soon; what is appended until it starts is part of it."""
+        if not self._running and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._start)
+
+    def _start(self) -> None:
+        self._scheduled = False
+        if self._running:
+            return
+        try:
+            ticket = self._log.begin_flush()
+        except StorageError as error:
+            self._fail(error)
+            return
+        if ticket is None:
+            self._resolve()
+            return
+        self._running = True
+        self.syncs += 1
+        work = self._env.run_blocking(ticket.run)
+        work.add_done_callback(lambda done: self._finished(ticket, done))
+
+    def _finished(self, ticket: FlushTicket, done: asyncio.Future[None]) -> None:
+        self._running = False
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is not None:
+            if not isinstance(error, StorageError):
+                error = StorageError(f"cannot sync {self._log.directory}: {error}")
+            self._fail(error)
+            return
+        self._log.finish_flush(ticket)
+        self._resolve()
+        if self._waiters:
+            self._start()
+
+    def _resolve(self) -> None:
+        flushed = self._log.flushed_offset
+        still_waiting = []
+        for offset, future in self._waiters:
+            if offset > flushed:
+                still_waiting.append((offset, future))
+            elif not future.done():
+                future.set_result(None)
+        self._waiters = still_waiting
+
+    def _fail(self, error: StorageError) -> None:
+        logger.error("a sync of %s failed, the log takes no more writes: %s", self._log.directory, error)
+        self._log.fail(error)
+        waiters, self._waiters = self._waiters, []
+        for _, future in waiters:
+            if not future.done():
+                future.set_exception(error)
+        self._on_failure(error)

@@ -1,0 +1,26 @@
+"""The bounds one listener holds its peers to. Every one of them has a setting behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What a peer may ask of us before it is slowed down or closed."""
+
+    request_bytes_max: int = 100 * 1024 * 1024
+    connections_max: int = 2**31 - 1
+    connections_per_ip_max: int = 2**31 - 1
+    connections_per_ip_overrides: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    idle_ms_max: int = 600_000
+    # A frame that has begun must end within this time, however slowly its bytes trickle in.
+    request_read_ms_max: int = 30_000
+    # A peer that takes no reply bytes for this long is closed.
+    write_stall_ms_max: int = 30_000
+    # Above this many unsent reply bytes we stop reading new requests from the peer.
+    write_buffer_bytes_max: int = 4 * 1024 * 1024
+    # Above this many unanswered requests we stop reading new ones from the peer.
+    requests_in_flight_max: int = 500

@@ -1,0 +1,172 @@
+"""A listening socket: accepts within limits, watches deadlines, shuts down without dropping accepted work."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable
+
+from penstock.server.connection import SCRATCH_BYTES, Connection, Session
+from penstock.server.limits import ConnectionLimits
+
+ACCEPT_BURST = 64
+ACCEPT_PAUSE_S = 0.2
+WATCH_INTERVAL_S = 1.0
+
+logger = logging.getLogger("penstock.server")
+
+# Running out of these is the machine's state, not the peer's fault: accepting waits until it passes.
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class Listener:
+    """Serves one address: `bind` takes it, `start` accepts peers, `stop` lets them finish."""
+
+    def __init__(self, name: str, host: str, port: int, limits: ConnectionLimits, backlog: int = 1024) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self._limits = limits
+        self._make_session: Callable[[tuple[str, int]], Session]
+        self._backlog = backlog
+        self._socket: socket.socket | None = None
+        self._scratch = bytearray(SCRATCH_BYTES)
+        self._connections: set[Connection] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._per_ip: Counter[str] = Counter()
+        self._accepting = False
+        self._stopping = False
+        self._watch: asyncio.Task[None] | None = None
+        self.refused = 0
+
+    @property
+    def connections(self) -> int:
+        """How many peers are connected now."""
+        return len(self._connections)
+
+    async def bind(self) -> None:
+        """Take the port (0 picks a free one, then found in `port`) without accepting anybody yet."""
+        loop = asyncio.get_running_loop()
+        infos = await loop.getaddrinfo(self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # The wildcard address listens on IPv4 and IPv6 alike where the machine has both.
+        infos.sort(key=lambda info: info[0] != socket.AF_INET)
+        family, kind, protocol, _, address = infos[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(address)
+        except OSError:
+            listening.close()
+            raise
+        listening.setblocking(False)
+        self.port = listening.getsockname()[1]
+        self._socket = listening
+
+    def start(self, make_session: Callable[[tuple[str, int]], Session]) -> None:
+        """Begin to accept; `make_session` is called once per connection with the peer's address."""
+        assert self._socket is not None, "bind first"
+        self._make_session = make_session
+        self._socket.listen(self._backlog)
+        self._resume_accepting()
+        self._watch = asyncio.get_running_loop().create_task(self._watch_deadlines())
+
+    async def stop(self, drain_s: float) -> None:
+        """Accept nobody, finish what was accepted within `drain_s`, then close the rest."""
+        self._stopping = True
+        self._pause_accepting()
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._socket is not None:
+            self._socket.close()
+        draining = [asyncio.ensure_future(connection.drain_and_close()) for connection in self._connections]
+        if draining:
+            await asyncio.wait(draining, timeout=drain_s)
+        for connection in list(self._connections):
+            connection.abort()
+        for task in draining:
+            task.cancel()
+        for handshake in list(self._handshakes):
+            handshake.cancel()
+
+    # Accepting.
+
+    def _resume_accepting(self) -> None:
+        if not self._accepting and not self._stopping and self._socket is not None:
+            self._accepting = True
+            asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
+
+    def _pause_accepting(self) -> None:
+        if self._accepting and self._socket is not None:
+            self._accepting = False
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+
+    def _accept(self) -> None:
+        assert self._socket is not None
+        loop = asyncio.get_running_loop()
+        for _ in range(ACCEPT_BURST):
+            if len(self._connections) + len(self._handshakes) >= self._limits.connections_max:
+                # As in Kafka, newcomers wait in the backlog until somebody leaves.
+                self._pause_accepting()
+                return
+            try:
+                accepted, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                logger.warning(
+                    "not accepting for %.1f s: %s; raise the open-file limit (ulimit -n)", ACCEPT_PAUSE_S, error
+                )
+                self._pause_accepting()
+                loop.call_later(ACCEPT_PAUSE_S, self._resume_accepting)
+                return
+            self._admit(loop, accepted, (str(address[0]), int(address[1])))
+
+    def _admit(self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, peer: tuple[str, int]) -> None:
+        allowed = self._limits.connections_per_ip_overrides.get(peer[0], self._limits.connections_per_ip_max)
+        if self._per_ip[peer[0]] >= allowed:
+            self.refused += 1
+            accepted.close()
+            return
+        self._per_ip[peer[0]] += 1
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        handshake = loop.create_task(self._connect(loop, accepted, peer))
+        self._handshakes.add(handshake)
+        handshake.add_done_callback(self._handshakes.discard)
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, peer: tuple[str, int]) -> None:
+        def make_connection() -> Connection:
+            connection = Connection(self._make_session(peer), self._limits, loop, peer, self._scratch, self._closed)
+            self._connections.add(connection)
+            return connection
+
+        try:
+            await loop.connect_accepted_socket(make_connection, accepted)
+        except OSError as error:
+            logger.info("%s:%d went away while connecting: %s", *peer, error)
+            accepted.close()
+
+    def _closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._per_ip[connection.peer[0]] -= 1
+        if not self._per_ip[connection.peer[0]]:
+            del self._per_ip[connection.peer[0]]
+        if not self._accepting:
+            self._resume_accepting()
+
+    async def _watch_deadlines(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL_S)
+            now = loop.time()
+            for connection in list(self._connections):
+                reason = connection.overdue(now)
+                if reason is not None:
+                    logger.info("closing %s:%d: %s", *connection.peer, reason)
+                    connection.abort()
