@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from penstock.wire import schema
@@ -61,6 +62,7 @@ def encode(message: object, version: int) -> bytes:
     return b"".join(buffers)
 
 
+@cache
 def definition_of(cls: type[Any]) -> schema.Message:
     """The definition that a message class was generated from."""
     return schema.load(cls.__module__.rpartition(".")[2]).message(cls.__name__)

@@ -9,15 +9,16 @@ Messages follow. A line is a field: its name, its type, then what is special abo
 the struct that the line above names; `struct` blocks are structs that several fields share.
 
     request ProduceRequest versions 3-13 flexible 9+
-      transactional_id  string? = null                          may be null, and is unless said otherwise
+      transactional_id  string? = null
       topic_data        []TopicProduceData
-        name            string                  3-12 ignorable   dropped without complaint where absent
+        name            string                  3-12 ignorable
         topic_id        uuid                    13+ ignorable
 
 Types are bool, int8, int16, uint16, int32, uint32, int64, float64, uuid, string, bytes, records and structs, `[]`
 before one makes an array, `?` behind it lets it be null wherever the field exists (`nullable 2+`: from version 2 on).
-`tag 0` makes a tagged field, `rigid` one that flexible versions write in the old way. `unstable` after a message says
-that its latest version is not settled yet.
+A field without versions exists wherever what holds it does. Writing one into a version that lacks it is an error
+unless it is `ignorable`. `tag 0` makes a tagged field, `rigid` one that flexible versions write in the old way.
+`unstable` after a message says that its latest version is not settled yet.
 """
 
 from __future__ import annotations
