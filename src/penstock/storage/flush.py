@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.storage.files import File
+from penstock.storage.files import File, StorageError
 from penstock.storage.log_directory import LogDirectory
 
 
@@ -15,7 +15,16 @@ class FlushTicket:
     was fixed when the ticket was drawn. The log may go on, roll, or be deleted meanwhile.
     """
 
-    __slots__ = ("_directory_changed", "_epochs", "_files", "_home", "directory_missing", "end_offset", "generation")
+    __slots__ = (
+        "_directory_changed",
+        "_epochs",
+        "_files",
+        "_home",
+        "directory_missing",
+        "end_offset",
+        "epochs_unsaved",
+        "generation",
+    )
 
     def __init__(
         self,
@@ -33,6 +42,7 @@ class FlushTicket:
         self.end_offset = end_offset
         self.generation = generation
         self.directory_missing = False
+        self.epochs_unsaved = False
 
     def run(self) -> None:
         """Block until all of it is durable. Raises StorageError; the log must then be failed, never synced again."""
@@ -40,8 +50,17 @@ class FlushTicket:
             file.sync()
         try:
             if self._epochs is not None:
-                self._home.replace(*self._epochs)
+                self._save_epochs(*self._epochs)
             if self._directory_changed:
                 self._home.filesystem.sync_directory(self._home.path)
         except FileNotFoundError:
             self.directory_missing = True
+
+    def _save_epochs(self, name: str, content: bytes) -> None:
+        """A full disk costs no batch its durability here: epochs can be had again from the batches."""
+        try:
+            self._home.replace(name, content)
+        except StorageError as error:
+            if not error.is_disk_full:
+                raise
+            self.epochs_unsaved = True

@@ -281,7 +281,7 @@ class Log:
             start = active.position_of(offset)
             segment_end = end_offset
         size = segment.size
-        limit = size if offset_max >= segment_end else segment.position_of(offset_max)
+        limit = size if offset_max >= segment_end else segment.limit_before(offset_max, start)
         if limit - start > size_max:
             limit = segment.cut(start, limit, size_max, minimum_one_batch)
         if limit <= start:
@@ -344,6 +344,7 @@ class Log:
         """Hand back a ticket whose `run` returned."""
         if ticket.directory_missing and self._failure is None:
             raise self.fail(StorageError(f"The directory {self._home.path} has disappeared."))
+        self._epochs_changed |= ticket.epochs_unsaved
         if ticket.generation == self._generation:
             self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
         if now_ms is not None:
@@ -416,6 +417,7 @@ class Log:
             self._home.unlink(file_name(snapshot, SNAPSHOT_SUFFIX))
         self._snapshots.clear()
         self.producers.clear(offset)
+        self.epochs.clear()
         self._set_end(offset)
         self._make_history_durable()
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from penstock.core.replica.producer_state import ProducerState
 from penstock.storage.checkpoint import CheckpointError
 from penstock.storage.files import CorruptLogError, Filesystem
+from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_directory import LogDirectory
 from penstock.storage.markers import read_end_marker
@@ -46,6 +47,8 @@ CHECK_CHUNK_BYTES = 8 * 1024 * 1024
 # Leader epoch and producer id of a header, read from its twelfth byte on.
 _EPOCH_AND_PRODUCER = struct.Struct(">i27xq")
 _EPOCH_AT = 12
+_MAGIC_AT = 16
+MAGIC_BYTE = b"\x02"
 
 
 @dataclass(slots=True)
@@ -184,6 +187,16 @@ class _Loader:
             return False
         return True
 
+    def _epochs_reach(self, segment: Segment) -> bool:
+        """Whether the checkpoint knows the epoch that a segment ends with; a full disk may have kept it from that."""
+        segment.load_indexes()
+        try:
+            last = header_at(segment.file, segment.position_of(segment.next_offset - 1), segment.size)
+        except CorruptLogError:
+            return True
+        segment.release()
+        return self.epochs.epoch_for_offset(last.base_offset) == last.partition_leader_epoch
+
     def _rebuild_epochs(self) -> None:
         """The checkpoint is lost; every batch still carries the epoch that wrote it."""
         self.epochs = LeaderEpochs()
@@ -201,18 +214,17 @@ class _Loader:
     def _find_end(self) -> bool:
         """Look up where the log ends after a clean stop; False when the stop was not as clean as it said."""
         active = self.segments[-1]
-        try:
-            active.load_indexes()
-        except CorruptLogError:
-            return False
+        active.load_indexes()
         active.release()
-        return True
+        return active.damage is None
 
     def _check_tail(self) -> None:
         """Read the log through from the segment that holds the recovery point."""
         first = len(self.segments) - 1
         while first > 0 and self.segments[first].base_offset > self.recovery_point:
             first -= 1
+        if first and not self._epochs_reach(self.segments[first - 1]):
+            self._rebuild_epochs()
         self._load_producers(self.segments[first].base_offset)
         for number in range(first, len(self.segments)):
             if self._check_segment(number):
@@ -326,10 +338,10 @@ class _SegmentChecker:
                 damaged = True
                 position += size
             elif scan.position == 0:
-                size = self._size_announced(chunk)
-                if size > end - position:
+                chunk_bytes = self._size_announced(chunk)
+                if chunk_bytes > end - position:
+                    self._size_to_keep(position, end, "the batch is cut short")
                     break
-                chunk_bytes = size
         segment.next_offset = self.next_offset
         segment.unverified_size = position if damaged else 0
         return position
@@ -356,19 +368,30 @@ class _SegmentChecker:
     def _size_to_keep(self, position: int, end: int, problem: str) -> int:
         """How many bytes to step over a damaged batch, 0 to cut the segment there.
 
-        A batch at or after the recovery point is cut. One before it is stepped over if the next one follows it.
+        A batch at or after the recovery point is cut. One before it is stepped over if the next one follows it, and
+        cut if nothing does: then it is a torn tail after all, and the recovery point was noted before a truncation.
         """
-        if self.next_offset >= self.loader.recovery_point or self._is_zero(position, end):
+        if self.next_offset >= self.loader.recovery_point:
             return 0
         file = self.segment.file
-        header = header_at(file, position, end)
-        after = position + header.size_bytes
-        if header.base_offset < self.next_offset or not self._follows(header, after):
-            raise CorruptLogError(file.path, position, f"{problem}, and records that were durable lie behind it")
+        header = self._plausible_header(position, end)
+        if header is None:
+            if self._has_batch_behind(position, end):
+                raise CorruptLogError(file.path, position, f"{problem}, and records that were durable lie behind it")
+            return 0
         self.segment.index_batch(position, header.size_bytes, header.last_offset, NO_TIMESTAMP)
         self.next_offset = header.next_offset
         self.loader.report.damaged.append(f"{file.path} at byte {position}: {problem}")
         return header.size_bytes
+
+    def _plausible_header(self, position: int, end: int) -> BatchHeader | None:
+        """The header of a damaged batch if its offsets and length fit what lies around it."""
+        try:
+            header = header_at(self.segment.file, position, end)
+        except CorruptLogError:
+            return None
+        fits = header.base_offset >= self.next_offset and self._follows(header, position + header.size_bytes)
+        return header if fits else None
 
     def _follows(self, header: BatchHeader, after: int) -> bool:
         """Whether what comes after a damaged batch fits it: the next batch, whole or torn, or the end."""
@@ -380,11 +403,25 @@ class _SegmentChecker:
         except BatchError:
             return False
 
-    def _is_zero(self, position: int, end: int) -> bool:
-        """Space that was set aside and never written reads as zeros; it is a tail, wherever the recovery point is."""
-        while position < end:
+    def _has_batch_behind(self, position: int, end: int) -> bool:
+        """Whether a whole batch lies anywhere after `position`, sought byte by byte."""
+        position += 1
+        while end - position >= HEADER_SIZE:
             chunk = self.segment.file.read(position, min(CHECK_CHUNK_BYTES, end - position))
-            if chunk.count(0) != len(chunk):
-                return False
-            position += len(chunk)
-        return True
+            magic_at = chunk.find(MAGIC_BYTE, _MAGIC_AT)
+            while magic_at >= 0:
+                if self._is_batch(position + magic_at - _MAGIC_AT, end):
+                    return True
+                magic_at = chunk.find(MAGIC_BYTE, magic_at + 1)
+            position += max(len(chunk) - _MAGIC_AT, 1)
+        return False
+
+    def _is_batch(self, position: int, end: int) -> bool:
+        try:
+            header = header_at(self.segment.file, position, end)
+        except CorruptLogError:
+            return False
+        if not 0 <= header.base_offset - self.next_offset <= RELATIVE_OFFSET_MAX:
+            return False
+        data = self.segment.file.read(position, header.size_bytes)
+        return len(scan_batches(data, 0, len(data), check_crc=True).batches) == 1

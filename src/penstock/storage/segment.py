@@ -15,7 +15,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from penstock.storage.files import File
+from penstock.storage.files import CorruptLogError, File, StorageError
 from penstock.storage.indexes import (
     OFFSET_ENTRY_BYTES,
     RELATIVE_OFFSET_MAX,
@@ -37,6 +37,7 @@ NO_TIMESTAMP = -1
 RECENT_BATCHES_MAX = 128
 HINTS_MAX = 64
 SMALL_WALK_BYTES = 4096
+REBUILD_CHUNK_BYTES = 1024 * 1024
 
 
 class Segment:
@@ -47,6 +48,7 @@ class Segment:
         "_file",
         "_hints",
         "_index_interval_bytes",
+        "_indexes_rebuilt",
         "_indexes_saved",
         "_max_timestamp",
         "_max_timestamp_offset",
@@ -57,6 +59,7 @@ class Segment:
         "_time_index",
         "base_offset",
         "created_ms",
+        "damage",
         "first_timestamp",
         "home",
         "next_offset",
@@ -74,11 +77,14 @@ class Segment:
         self.first_timestamp: int | None = None
         # Bytes before this position were not checked since the log was opened.
         self.unverified_size = size
+        # Where the chain of batches is broken, once somebody has tried to walk all of it.
+        self.damage: CorruptLogError | None = None
         self._index_interval_bytes = interval_bytes
         self._file: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._indexes_saved = True
+        self._indexes_rebuilt = False
         self._bytes_since_entry = 0
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = base_offset
@@ -237,9 +243,18 @@ class Segment:
             return hint
         try:
             return self._search(offset)
-        except DamagedIndexError:
-            self.rebuild_indexes()
+        except (DamagedIndexError, CorruptLogError) as error:
+            self._distrust_indexes(error)
             return self._search(offset)
+
+    def limit_before(self, offset: int, start: int) -> int:
+        """Where batches from `start` on must end so that none reaches `offset`, or runs into damage on the way."""
+        try:
+            return self.position_of(offset)
+        except CorruptLogError as error:
+            if error.position > start:
+                return error.position
+            raise
 
     def _search(self, offset: int) -> int:
         index = self._loaded_index()
@@ -261,6 +276,14 @@ class Segment:
             raise DamagedIndexError(f"no batch starts at {end}")
         return position
 
+    def _distrust_indexes(self, error: DamagedIndexError | CorruptLogError) -> None:
+        """Build the indexes again, once; if they don't help either, it is the batches that are damaged."""
+        if self.damage is not None or self._indexes_rebuilt:
+            if isinstance(error, CorruptLogError):
+                raise error
+            raise CorruptLogError(self.home.path / self.name, 0, str(error)) from error
+        self.rebuild_indexes()
+
     def cut(self, start: int, limit: int, size_max: int, minimum_one_batch: bool) -> int:
         """Where a slice from `start` of at most `size_max` bytes ends: always at the end of a batch."""
         bound = start + size_max
@@ -274,19 +297,26 @@ class Segment:
                     raise DamagedIndexError(f"the batch at {end} ends with offset {header.last_offset}")
                 self._leave_hint(header.base_offset, end)
                 return end
-        except DamagedIndexError:
-            self.rebuild_indexes()
+        except (DamagedIndexError, CorruptLogError) as error:
+            self._distrust_indexes(error)
             return self.cut(start, limit, size_max, minimum_one_batch)
+        return self._cut_by_walking(start, limit, bound, minimum_one_batch)
+
+    def _cut_by_walking(self, start: int, limit: int, bound: int, minimum_one_batch: bool) -> int:
         end = start
         next_offset = self.base_offset
-        for place in walk(self.file, start, limit, SMALL_WALK_BYTES):
-            next_position = place.position + place.size
-            if next_position > bound and not (minimum_one_batch and end == start):
-                break
-            end = next_position
-            next_offset = place.last_offset + 1
-            if end >= bound:
-                break
+        try:
+            for place in walk(self.file, start, limit, SMALL_WALK_BYTES):
+                next_position = place.position + place.size
+                if next_position > bound and not (minimum_one_batch and end == start):
+                    break
+                end = next_position
+                next_offset = place.last_offset + 1
+                if end >= bound:
+                    break
+        except CorruptLogError:
+            if end == start:
+                raise
         self._leave_hint(next_offset, end)
         return end
 
@@ -322,8 +352,11 @@ class Segment:
             return
         try:
             self._read_indexes()
-        except (FileNotFoundError, DamagedIndexError):
+        except (FileNotFoundError, DamagedIndexError, CorruptLogError):
             self.rebuild_indexes()
+        except StorageError:
+            self._offset_index = None
+            raise
 
     def start_indexes(self) -> None:
         """Forget what was known of the batches; `index_batch` now gets all of them in order."""
@@ -335,29 +368,49 @@ class Segment:
         self._indexes_saved = False
 
     def rebuild_indexes(self) -> None:
-        """Build the indexes from the batches and, for a segment that is finished, store them."""
+        """Build the indexes from the batches and store them.
+
+        Where the chain of batches is broken (`damage`), the entries that were known behind the break stay in use, so
+        that what lies there can still be read.
+        """
+        known = self._offset_index
         self.start_indexes()
+        self._indexes_rebuilt = True
         next_offset = self.base_offset
-        for place in walk(self.file, 0, self.size, 1024 * 1024):
-            self.index_batch(place.position, place.size, place.last_offset, place.max_timestamp)
-            next_offset = place.last_offset + 1
+        try:
+            for place in walk(self.file, 0, self.size, REBUILD_CHUNK_BYTES):
+                self.index_batch(place.position, place.size, place.last_offset, place.max_timestamp)
+                next_offset = place.last_offset + 1
+        except CorruptLogError as error:
+            self.damage = error
+            self._keep_entries_behind(error.position, known)
+        else:
+            self.save_indexes()
         self.next_offset = next_offset
-        self.save_indexes()
+
+    def _keep_entries_behind(self, position: int, known: OffsetIndex | None) -> None:
+        assert self._offset_index is not None
+        if known is None:
+            return
+        slot = known.search_position(position)
+        self._offset_index.last_offsets.extend(known.last_offsets[slot:])
+        self._offset_index.positions.extend(known.positions[slot:])
 
     def _read_indexes(self) -> None:
         offset_index = OffsetIndex.from_bytes(self.home.read(file_name(self.base_offset, INDEX_SUFFIX)), self.size)
+        self._offset_index = offset_index
         time_index = TimeIndex.from_bytes(self.home.read(file_name(self.base_offset, TIME_INDEX_SUFFIX)))
-        self._check_tail(offset_index)
-        if len(time_index) and self.base_offset + time_index.offsets[-1] >= self.next_offset:
-            raise DamagedIndexError("the time index knows offsets that the segment lacks")
-        self._offset_index, self._time_index = offset_index, time_index
-        self._bytes_since_entry = self.size - (offset_index.positions[-1] if len(offset_index) else 0)
         self._max_timestamp = time_index.timestamps[-1] if len(time_index) else NO_TIMESTAMP
         self._max_timestamp_offset = self.base_offset + (time_index.offsets[-1] if len(time_index) else 0)
+        self._check_tail(offset_index)
+        if self._max_timestamp_offset >= self.next_offset:
+            raise DamagedIndexError("the time index knows offsets that the segment lacks")
+        self._time_index = time_index
+        self._bytes_since_entry = self.size - (offset_index.positions[-1] if len(offset_index) else 0)
         self._indexes_saved = True
 
     def _check_tail(self, index: OffsetIndex) -> None:
-        """Walk from the last entry to the end: the entry must be right, and there must be no room for a later one."""
+        """Walk from the last entry to the end: the entry must be right, and no later one may be missing."""
         start = index.positions[-1] if len(index) else 0
         expected = self.base_offset + index.last_offsets[-1] if len(index) else None
         for place in walk(self.file, start, self.size):
@@ -366,6 +419,8 @@ class Segment:
             expected = None
             if place.position - start > self._index_interval_bytes:
                 raise DamagedIndexError(f"entries after {start} are missing")
+            if place.max_timestamp > self._max_timestamp:
+                raise DamagedIndexError("the time index lacks the largest timestamp")
             self.next_offset = place.last_offset + 1
 
     def save_indexes(self) -> None:

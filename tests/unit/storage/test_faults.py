@@ -1,0 +1,141 @@
+"""Disks that fill up, tear writes and fail: nothing is acknowledged that is not there, nothing torn is left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from faulty_filesystem import FaultyFilesystem
+from log_support import LogMaker, append, read_all
+
+from penstock.model.errors import ErrorCode
+from penstock.storage.files import StorageError
+
+
+@pytest.fixture
+def disk() -> FaultyFilesystem:
+    return FaultyFilesystem()
+
+
+@pytest.fixture
+def logs(tmp_path: Path, disk: FaultyFilesystem) -> LogMaker:
+    return LogMaker(tmp_path, disk)
+
+
+@pytest.mark.parametrize("torn_bytes", [0, 1, 40, 70])
+def test_a_full_disk_refuses_and_takes_again(logs: LogMaker, disk: FaultyFilesystem, torn_bytes: int) -> None:
+    log = logs.open()
+    append(log, b"before")
+    size = log.size_bytes
+    disk.write_error, disk.torn_bytes = errno.ENOSPC, torn_bytes
+    for _ in range(3):
+        with pytest.raises(StorageError) as caught:
+            append(log, b"lost")
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert "Free space" in caught.value.message
+        assert (log.end_offset, log.size_bytes) == (1, size)
+        assert (logs.directory / log._active.name).stat().st_size == size
+    assert len(read_all(log)) == 1
+    disk.heal()
+    assert append(log, b"after") == 1
+    assert [record.value for record in read_all(logs.crash(log))] == [b"before", b"after"]
+
+
+def test_torn_bytes_that_cannot_be_cut_off_are_overwritten_first(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    log = logs.open()
+    append(log, b"before")
+    disk.write_error, disk.torn_bytes, disk.refuse_truncation = errno.ENOSPC, 40, True
+    with pytest.raises(StorageError):
+        append(log, b"lost")
+    disk.heal()
+    append(log, b"a")
+    assert (logs.directory / log._active.name).stat().st_size == log.size_bytes
+    assert [record.value for record in read_all(logs.crash(log))] == [b"before", b"a"]
+
+
+def test_a_short_write_is_finished(logs: LogMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, memoryview(data)[:7], at))
+    log = logs.open()
+    append(log, b"in pieces of seven bytes")
+    assert [record.value for record in read_all(log)] == [b"in pieces of seven bytes"]
+
+
+def test_a_disk_full_while_rolling_leaves_the_log_as_it_was(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    """Each step of a roll fails once; the log goes on growing as soon as there is space."""
+    log = logs.open()
+    values = []
+    for number in range(60):
+        value = b"%03d" % number + b"." * 200
+        disk.write_error, disk.suffixes = errno.ENOSPC, ((".index",), (".timeindex",), (".snapshot",))[number % 3]
+        try:
+            append(log, value)
+        except StorageError:
+            disk.heal()
+            append(log, value)
+        disk.heal()
+        values.append(value)
+    assert log.segment_count > 5
+    assert [record.value for record in read_all(log)] == values
+    assert [record.value for record in read_all(logs.crash(log))] == values
+
+
+def test_an_io_error_fails_the_log_for_good_but_not_its_readers(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    log = logs.open()
+    append(log, b"before")
+    disk.write_error = errno.EIO
+    with pytest.raises(StorageError):
+        append(log, b"lost")
+    disk.heal()
+    assert log.is_failed
+    with pytest.raises(StorageError, match="takes no more writes since"):
+        append(log, b"refused")
+    with pytest.raises(StorageError):
+        log.begin_flush()
+    assert [record.value for record in read_all(log)] == [b"before"]
+
+
+def test_a_failed_sync_is_never_followed_by_a_successful_one(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    log = logs.open()
+    append(log, b"in doubt")
+    disk.sync_error = errno.EIO
+    with pytest.raises(StorageError):
+        log.flush()
+    disk.heal()
+    assert log.flushed_offset == 0
+    with pytest.raises(StorageError):
+        log.flush()
+    with pytest.raises(StorageError):
+        append(log, b"refused")
+    log.close()
+    assert log.flushed_offset == 0
+
+
+def test_no_room_for_the_epoch_checkpoint_does_not_fail_a_sync(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    log = logs.open()
+    for epoch in range(4):
+        append(log, b"x" * 900, epoch=epoch)
+    disk.allowed_bytes = 0
+    log.flush()
+    assert log.flushed_offset == 4
+    disk.heal()
+    entries = log.epochs.entries
+    # The node dies before there is space again: the epochs are found in the batches.
+    log = logs.crash(log)
+    assert log.epochs.entries == entries
+
+
+def test_a_stop_that_cannot_be_clean_says_so(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    log = logs.open()
+    append(log, b"a")
+    disk.sync_error = errno.EIO
+    with pytest.raises(StorageError):
+        log.close()
+
+
+def test_a_missing_directory_is_made_and_a_file_in_its_place_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "events-0").write_text("not a directory")
+    with pytest.raises(StorageError, match="events-0"):
+        LogMaker(tmp_path).open()

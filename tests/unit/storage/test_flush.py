@@ -1,0 +1,118 @@
+"""What a sync covers, and what it may not claim."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from faulty_filesystem import FaultyFilesystem
+from log_support import NOW_MS, LogMaker, append, read_all
+
+from penstock.core.lifecycle.retention import RetentionPlan
+from penstock.storage.settings import LogSettings
+
+
+@pytest.fixture
+def disk() -> FaultyFilesystem:
+    return FaultyFilesystem()
+
+
+@pytest.fixture
+def logs(tmp_path: Path, disk: FaultyFilesystem) -> LogMaker:
+    return LogMaker(tmp_path, disk)
+
+
+def test_a_ticket_covers_what_was_appended_before_it_was_drawn(logs: LogMaker) -> None:
+    log = logs.open()
+    append(log, b"a")
+    ticket = log.begin_flush()
+    assert ticket is not None
+    append(log, b"b")
+    worker = threading.Thread(target=ticket.run)
+    worker.start()
+    worker.join()
+    assert log.flushed_offset == 0
+    log.finish_flush(ticket)
+    assert log.flushed_offset == 1
+    log.flush()
+    assert log.flushed_offset == 2
+    assert log.begin_flush() is None
+
+
+def test_a_sync_covers_every_file_that_a_roll_made_and_the_directory(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    log = logs.open()
+    for _ in range(20):
+        append(log, b"x" * 200)
+    disk.synced.clear()
+    log.flush()
+    assert log.segment_count > 2
+    durable = set(logs.files()) - {"leader-epoch-checkpoint"}
+    assert durable <= set(disk.synced)
+    assert disk.synced[-1] == "events-0/"
+
+
+def test_a_sync_in_the_middle_of_a_segment_touches_only_its_file(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    log = logs.open()
+    append(log, b"a")
+    log.flush()
+    append(log, b"b")
+    disk.synced.clear()
+    log.flush()
+    assert disk.synced == [log._active.name]
+
+
+def test_a_ticket_drawn_before_a_truncation_says_nothing_about_what_came_after(logs: LogMaker) -> None:
+    log = logs.open()
+    append(log, b"a")
+    append(log, b"b")
+    ticket = log.begin_flush()
+    assert ticket is not None
+    ticket.run()
+    log.truncate_to(1)
+    append(log, b"other")
+    append(log, b"another")
+    log.finish_flush(ticket)
+    assert log.flushed_offset <= 1
+
+
+def test_a_ticket_runs_while_its_segment_is_deleted_and_its_directory_renamed(logs: LogMaker) -> None:
+    log = logs.open()
+    for _ in range(20):
+        append(log, b"x" * 200)
+    first = log.begin_flush()
+    assert first is not None
+    log.delete_segments(RetentionPlan(frozenset({0}), 0), NOW_MS)
+    log.reap(NOW_MS + 10**9)
+    first.run()
+    log.finish_flush(first)
+    append(log, b"y")
+    second = log.begin_flush()
+    assert second is not None
+    log.delete_directory(bytes(16))
+    second.run()
+    log.finish_flush(second)
+
+
+def test_a_sync_is_due_by_count_or_by_time(logs: LogMaker) -> None:
+    logs.settings = LogSettings(flush_messages=3, flush_ms=1000)
+    log = logs.open(now_ms=NOW_MS)
+    assert not log.flush_due(NOW_MS + 5000)
+    append(log, b"a", b"b")
+    assert not log.flush_due(NOW_MS + 999)
+    assert log.flush_due(NOW_MS + 1000)
+    append(log, b"c")
+    assert log.flush_due(NOW_MS)
+    log.flush(NOW_MS + 2000)
+    append(log, b"d")
+    assert not log.flush_due(NOW_MS + 2999)
+
+
+def test_a_clean_close_leaves_everything_synced(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    log = logs.open()
+    append(log, b"a", producer_id=1, producer_epoch=0, sequence=0)
+    disk.synced.clear()
+    log.close()
+    assert set(logs.files()) <= {name.removesuffix(".tmp") for name in disk.synced}
+    assert log.flushed_offset == 1
+    assert len(read_all(logs.open(clean=True, recovery_point=1))) == 1
