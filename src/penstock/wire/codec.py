@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import cache
 from typing import Any, TypeVar, cast
 
 from penstock.wire import schema
@@ -18,6 +17,7 @@ from penstock.wire.primitives import Buffer, MalformedMessage, UnsupportedVersio
 
 MessageT = TypeVar("MessageT")
 
+_definitions: dict[type[Any], schema.Message] = {}
 _decoders: dict[tuple[type[Any], int], Callable[[Buffer, int], tuple[Any, int]]] = {}
 _encoders: dict[tuple[type[Any], int], Callable[[Any, list[Buffer]], None]] = {}
 
@@ -62,10 +62,12 @@ def encode(message: object, version: int) -> bytes:
     return b"".join(buffers)
 
 
-@cache
 def definition_of(cls: type[Any]) -> schema.Message:
     """The definition that a message class was generated from."""
-    return schema.load(cls.__module__.rpartition(".")[2]).message(cls.__name__)
+    found = _definitions.get(cls)
+    if found is None:
+        found = _definitions[cls] = schema.load(cls.__module__.rpartition(".")[2]).message(cls.__name__)
+    return found
 
 
 def _message(cls: type[Any], version: int) -> schema.Message:
