@@ -269,7 +269,7 @@ def test_cluster_info(run: Run, bootstrap: str) -> None:
     described = run("cluster", "info", "-o", "json").json()
     assert len(described["cluster_id"]) == 22
     assert [f"{broker['host']}:{broker['port']}" for broker in described["brokers"]] == [bootstrap]
-    assert described["brokers"][0]["apis"] > 20
+    assert described["brokers"][0]["apis"] >= 19
     assert described["topics"] >= 1
     assert described["offline_partitions"] == 0
     assert described["features"]["metadata.version"] > 0

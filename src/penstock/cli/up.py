@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -109,12 +110,15 @@ def _data_directory(data: str | None, ephemeral: bool) -> Iterator[Path]:
 def _write_properties(directory: Path, host: str, port: int) -> Path:
     path = directory / "server.properties"
     shown = f"[{host}]" if ":" in host else host
+    # Nobody can connect to "every address of this machine", so its name is what clients are sent to then.
+    advertised = socket.gethostname() if host in ("0.0.0.0", "::") else shown
     lines = [
         "# Written by `penstock up` at each start. For settings of your own, copy it and run",
         "# `penstock server --config FILE`.",
         "process.roles=broker,controller",
         "node.id=1",
         f"listeners={LISTENER}://{shown}:{port},CONTROLLER://127.0.0.1:0",
+        f"advertised.listeners={LISTENER}://{advertised}:{port}",
         "controller.listener.names=CONTROLLER",
         "controller.quorum.voters=1@127.0.0.1:0",
         f"log.dirs={directory / 'data'}",
