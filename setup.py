@@ -6,7 +6,7 @@ kernel = Extension(
     "penstock.wire._kernel",
     ["native/_kernel.pyx"],
     depends=["native/walk.pxi", "native/offset_map.pxi", "native/columns.pxi"],
-    extra_compile_args=["-O3"],
+    extra_compile_args=["-O3", "-g0"],
     optional=True,
 )
 

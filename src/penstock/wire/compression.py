@@ -1,7 +1,8 @@
 """Compress and decompress record bodies with Kafka's four codecs.
 
-Decompression never makes more than the size it is given: a few kilobytes can unfold to gigabytes, and these bytes
-come from strangers. Each codec may read several concatenated frames, as the Java client does.
+Decompression never gives more than the size it is asked for, and on the way there never holds more than twice that
+and a few megabytes: a few kilobytes can unfold to gigabytes, and these bytes come from strangers. A body may be
+several frames of its codec one after the other, as for the Java client.
 """
 
 from __future__ import annotations

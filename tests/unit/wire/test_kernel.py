@@ -121,6 +121,13 @@ def test_extremes_of_time_wrap_around(kernel: ModuleType) -> None:
 
 
 @each_kernel
+def test_bits_beyond_a_number_s_width_are_dropped(kernel: ModuleType) -> None:
+    wide32, wide64 = b"\x82\x80\x80\x80\x70", b"\x84" + b"\x80" * 8 + b"\x7e"
+    body = framed(b"\0" + wide64 + wide32 + b"\1\1\0")
+    assert kernel.decode_records(body, 1, 0, 0) == [Record(1, 2, None, None)]
+
+
+@each_kernel
 def test_header_keys_that_are_not_text_are_still_read(kernel: ModuleType) -> None:
     body = framed(b"\0\0\0\1\1" + varint(1) + framed(b"\xff\xfek") + framed(b"v"))
     assert kernel.decode_records(body, 1, 0, 0)[0].headers == (("��k", b"v"),)

@@ -147,6 +147,7 @@ def test_a_fetch_is_read_from_the_middle_of_one_batch_to_the_middle_of_another()
     assert next_offset == 17
     assert read_columns(data, 6, 7, size_max=SIZE_MAX)[0].records_count == 0
     assert read_columns(b"", 6, 7, size_max=SIZE_MAX)[1] == 6
+    assert read_columns(data, 900, 950, size_max=SIZE_MAX)[1] == 900
 
 
 def test_aborted_batches_are_the_callers_to_skip() -> None:
