@@ -1,4 +1,4 @@
-"""Versions 0-5. KIP-98 producer ids, KIP-360 epoch bumps by the producer itself.
+"""Versions 0-5. KIP-98 producer ids for idempotence.
 
 Not yet: transactional ids, whose coordinator is missing.
 """

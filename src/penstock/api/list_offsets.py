@@ -15,6 +15,7 @@ from penstock.wire.messages.list_offsets import (
 )
 
 READ_COMMITTED = 1
+LEADER_EPOCHS_SINCE = 4
 
 
 def make_list_offsets(partitions: Partitions) -> Handler:
@@ -29,7 +30,10 @@ def make_list_offsets(partitions: Partitions) -> Handler:
                 try:
                     partition = partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
                     partition.check_leader_epoch(wanted.current_leader_epoch)
-                    rows.append(_find(partition, wanted, committed_only))
+                    found = _find(partition, wanted, committed_only)
+                    rows.append(
+                        found if context.api_version >= LEADER_EPOCHS_SINCE else found._replace(leader_epoch=-1)
+                    )
                 except ApiError as error:
                     rows.append(ListOffsetsPartitionResponse(wanted.partition_index, error.code))
             topics.append(ListOffsetsTopicResponse(topic.name, rows))

@@ -1,8 +1,8 @@
-"""Versions 3-13. KIP-98 idempotence, KIP-467 record errors, KIP-516 topic ids, KIP-951 leader hints.
+"""Versions 3-13. KIP-98 idempotence, KIP-467 error messages, KIP-516 topic ids.
 
 `acks=1` is answered when the batch is in the log, `acks=all` when every in-sync replica has it; where this broker is
 the only one of them, when it is on disk. `acks=0` gets no answer: an error there closes the connection, as in Kafka.
-Not yet: transactional batches, whose coordinator is missing.
+Not yet: transactional batches, whose coordinator is missing; KIP-951 leader hints.
 """
 
 from __future__ import annotations

@@ -1,0 +1,45 @@
+# One-word commands. Each makes the environment it needs, once; after that they work offline.
+
+PYTHON ?= python3
+RUN := .venv/bin/python
+
+.PHONY: help up test lint fuzz bench docs format clean bare dev
+
+help:                ## what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: bare             ## start Penstock here, show it working, stay up until Ctrl-C
+	@$(RUN) -m penstock up $(ARGS)
+
+test: dev            ## every test that this machine can run; names what it had to skip
+	@$(RUN) -m pytest $(ARGS)
+
+lint: dev            ## ruff, mypy --strict, and the layers
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports
+
+fuzz: dev            ## a million hostile frames against a running broker (FRAMES=…, SEED=…)
+	@$(RUN) -m tests.fuzz.run $(if $(FRAMES),--frames $(FRAMES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+bench: dev           ## Penstock next to its peers, in one run; writes docs/benchmarks.md
+	@$(RUN) -m bench $(ARGS)
+
+docs: dev            ## write the generated pages and modules anew
+	@$(RUN) -m penstock.wire.generate
+	@$(RUN) -m penstock.config.document
+	@$(RUN) -m penstock.api.document
+
+format: dev          ## let ruff format and fix what it can
+	@.venv/bin/ruff check --fix .
+	@.venv/bin/ruff format .
+
+clean:               ## forget the environment and what tests fetched
+	rm -rf .venv .tools build src/*.egg-info src/penstock/wire/*.so native/*.c
+
+bare:
+	@$(PYTHON) scripts/environment.py
+
+dev:
+	@$(PYTHON) scripts/environment.py dev
