@@ -28,7 +28,6 @@ from penstock.storage.names import (
 )
 from penstock.storage.producer_snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
 from penstock.storage.recovery import LoadedLog, RecoveryReport, load_log, replay_producers
-from penstock.storage.scan import header_at
 from penstock.storage.segment import Segment
 from penstock.storage.settings import LogSettings
 from penstock.storage.slices import EMPTY_SLICE, LogSlice
@@ -59,6 +58,7 @@ class Log:
         "_generation",
         "_home",
         "_opened",
+        "_rolled",
         "_segments",
         "_snapshots",
         "end_offset",
@@ -90,6 +90,7 @@ class Log:
         self._failure: str | None = None
         # Counts truncations, so that a sync begun before one is not taken to cover what was written after it.
         self._generation = 0
+        self._rolled = False
         self._opened: list[Segment] = []
         self._deleted: list[tuple[int, list[str]]] = []
 
@@ -148,9 +149,10 @@ class Log:
         return [self._facts(segment, end) for segment, end in zip(self._segments, ends, strict=True)]
 
     def _facts(self, segment: Segment, end_offset: int) -> SegmentFacts:
+        was_open = segment.is_open
         timestamp = segment.max_timestamp if segment.size else -1
-        if segment is not self._active and segment not in self._opened:
-            segment.release_indexes()
+        if segment.is_open and not was_open:
+            segment.release()
         if timestamp < 0:
             timestamp = self._home.filesystem.modified_ms(self._home.path / segment.name)
         return SegmentFacts(segment.base_offset, end_offset, segment.size, timestamp)
@@ -243,6 +245,7 @@ class Log:
         segment.next_offset = base_offset
         self._segments.append(segment)
         self._active = segment
+        self._rolled = True
         active.release()
         return segment
 
@@ -321,7 +324,9 @@ class Log:
     # Making durable
 
     def flush_due(self, now_ms: int) -> bool:
-        """Whether `flush.messages` or `flush.ms` ask for a sync now."""
+        """Whether `flush.messages`, `flush.ms` or a segment finished by a roll ask for a sync now."""
+        if self._rolled:
+            return True
         unflushed = self.end_offset - self.flushed_offset
         if unflushed <= 0:
             return False
@@ -335,6 +340,7 @@ class Log:
             return None
         if unflushed and self._active.is_open:
             self._home.await_sync(self._active.name, self._active.file)
+        self._rolled = False
         files, directory_changed = self._home.take_unsynced()
         epochs = (LEADER_EPOCH_CHECKPOINT, self.epochs.to_bytes()) if self._epochs_changed else None
         self._epochs_changed = False
@@ -377,8 +383,8 @@ class Log:
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
         """Drop everything from `offset` on; True when something was dropped.
 
-        A batch that reaches past `offset` goes as a whole, and the log then ends where it began. The shortened
-        history is durable on return; the caller should checkpoint the lowered `flushed_offset`.
+        A batch that reaches past `offset` goes as a whole; the log then ends after the last batch that is left. The
+        shortened history is durable on return; the caller should checkpoint the lowered `flushed_offset`.
         """
         self._refuse_if_failed()
         if offset < 0:
@@ -393,8 +399,7 @@ class Log:
         number = bisect_right(self._segments, offset, key=_base_offset) - 1
         segment = self._segments[number]
         position = segment.position_of(offset)
-        if position < segment.size:
-            offset = min(offset, header_at(segment.file, position, segment.size).base_offset)
+        offset = segment.end_before(position)
         self._remove_segments(self._segments[number + 1 :])
         segment.truncate(position, offset)
         if segment in self._opened:
@@ -519,7 +524,7 @@ class Log:
         try:
             if clean and self._failure is None:
                 self._active.save_indexes()
-                if self.settings.preallocate and self._active.size:
+                if self.settings.preallocate and self._active.is_open:
                     self._active.file.truncate(self._active.size)
                     self._home.await_sync(self._active.name, self._active.file)
                 self._take_snapshot(self.end_offset)

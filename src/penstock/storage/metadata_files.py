@@ -59,7 +59,7 @@ def read_meta_properties(filesystem: Filesystem, directory: Path) -> MetaPropert
     except KeyError as error:
         raise MetadataFileError(f"{path} lacks {error.args[0]}; restore it from a backup") from error
     except ValueError as error:
-        raise MetadataFileError(f"{path}: {error}") from error
+        raise MetadataFileError(f"{path} has a node.id or directory.id that is none: {error}") from error
 
 
 def write_partition_metadata(filesystem: Filesystem, directory: Path, topic_id: Uuid) -> None:

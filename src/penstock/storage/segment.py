@@ -57,6 +57,7 @@ class Segment:
         "_recent_offsets",
         "_recent_positions",
         "_time_index",
+        "_times_known",
         "base_offset",
         "created_ms",
         "damage",
@@ -86,6 +87,8 @@ class Segment:
         self._indexes_saved = True
         self._indexes_rebuilt = False
         self._bytes_since_entry = 0
+        # The largest timestamp outlives released indexes: retention asks for it again and again.
+        self._times_known = size == 0
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = base_offset
         self._recent_offsets: array[int] | None = None
@@ -121,13 +124,15 @@ class Segment:
     @property
     def max_timestamp(self) -> int:
         """The largest timestamp in the segment, -1 when it has none."""
-        self.load_indexes()
+        if not self._times_known:
+            self.load_indexes()
         return self._max_timestamp
 
     @property
     def max_timestamp_offset(self) -> int:
         """The last offset of the first batch that has the largest timestamp."""
-        self.load_indexes()
+        if not self._times_known:
+            self.load_indexes()
         return self._max_timestamp_offset
 
     def release(self) -> None:
@@ -247,6 +252,15 @@ class Segment:
             self._distrust_indexes(error)
             return self._search(offset)
 
+    def end_before(self, position: int) -> int:
+        """The offset after the last batch that lies before a batch's start."""
+        index = self._loaded_index()
+        slot = index.search_position(position - 1)
+        end_offset = self.base_offset
+        for place in walk(self.file, index.positions[slot - 1] if slot else 0, position):
+            end_offset = place.last_offset + 1
+        return end_offset
+
     def limit_before(self, offset: int, start: int) -> int:
         """Where batches from `start` on must end so that none reaches `offset`, or runs into damage on the way."""
         try:
@@ -363,6 +377,7 @@ class Segment:
         self._offset_index = OffsetIndex()
         self._time_index = TimeIndex()
         self._bytes_since_entry = 0
+        self._times_known = True
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = self.base_offset
         self._indexes_saved = False
@@ -407,6 +422,7 @@ class Segment:
             raise DamagedIndexError("the time index knows offsets that the segment lacks")
         self._time_index = time_index
         self._bytes_since_entry = self.size - (offset_index.positions[-1] if len(offset_index) else 0)
+        self._times_known = True
         self._indexes_saved = True
 
     def _check_tail(self, index: OffsetIndex) -> None:

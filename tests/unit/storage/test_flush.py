@@ -108,6 +108,17 @@ def test_a_sync_is_due_by_count_or_by_time(logs: LogMaker) -> None:
     assert not log.flush_due(NOW_MS + 2999)
 
 
+def test_a_finished_segment_is_due_for_a_sync(logs: LogMaker) -> None:
+    """Otherwise files that wait to be synced would pile up, and so would what a crash has to read through."""
+    log = logs.open()
+    append(log, b"x" * 1500)
+    assert not log.flush_due(NOW_MS)
+    append(log, b"x" * 1500)
+    assert log.flush_due(NOW_MS)
+    log.flush()
+    assert not log.flush_due(NOW_MS)
+
+
 def test_a_clean_close_leaves_everything_synced(logs: LogMaker, disk: FaultyFilesystem) -> None:
     log = logs.open()
     append(log, b"a", producer_id=1, producer_epoch=0, sequence=0)

@@ -152,6 +152,17 @@ def test_records_without_timestamps_expire_by_when_they_were_written(logs: LogMa
     assert log.segment_facts()[0].max_timestamp_ms == path.stat().st_mtime_ns // 1_000_000
 
 
+def test_asking_for_facts_keeps_nothing_open(logs: LogMaker) -> None:
+    log = logs.open()
+    fill(log, 40)
+    log = logs.restart(log)
+    first = log.segment_facts()
+    assert not any(segment.is_open for segment in log._segments)
+    for path in logs.directory.glob("*index"):
+        path.unlink()
+    assert log.segment_facts() == first
+
+
 def test_a_deleted_log_leaves_its_name_free(logs: LogMaker) -> None:
     log = logs.open()
     append(log, b"a")

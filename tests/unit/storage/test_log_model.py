@@ -80,10 +80,14 @@ class LogAgainstList(RuleBasedStateMachine):
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(self.start, self.end))
-        self.log.truncate_to(offset, NOW_MS)
-        cut = next((base for base, values, _ in self.batches if base + len(values) > offset), offset)
+        changed = self.log.truncate_to(offset, NOW_MS)
+        assert changed == (offset < self.end)
         self.batches = [each for each in self.batches if each[0] + len(each[1]) <= offset]
-        self.end = min(offset, cut)
+        if changed:
+            # Where a segment is left without batches, the log ends where the segment starts.
+            last_end = self.batches[-1][0] + len(self.batches[-1][1]) if self.batches else 0
+            assert last_end <= self.log.end_offset <= offset
+            self.end = self.log.end_offset
         self.start = min(self.start, self.end)
         self.durable = min(self.durable, self.end)
 
