@@ -191,7 +191,7 @@ def test_loading_replaces_everything_but_the_expired() -> None:
     assert (state.first_undecided_offset, state.end_offset) == (40, 50)
 
 
-@given(st.lists(st.integers(1, 2**31 - 1), min_size=1, max_size=30))
+@given(st.lists(st.integers(1, 400_000_000), min_size=1, max_size=30))
 def test_an_honest_producer_is_always_accepted_and_its_retries_found(counts: list[int]) -> None:
     state = ProducerState()
     sequence = offset = 0
