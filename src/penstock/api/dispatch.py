@@ -65,9 +65,8 @@ class Dispatcher:
             if route is None:
                 return self._unsupported(api_key, version, correlation_id, client)
         header, position = decode_request_header(frame)
-        request, position = route.decode(frame, position)
-        if position != len(frame):
-            raise MalformedMessage(f"{type(request).__name__} is followed by {len(frame) - position} bytes too many")
+        # Like Kafka we overlook bytes behind the message: librdkafka sends some after a Metadata request.
+        request, _ = route.decode(frame, position)
         response = route.handle(request, RequestContext(version, header.client_id, client))
         if response is None:
             return None
