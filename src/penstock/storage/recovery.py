@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.core.replica.producer_state import ProducerState
+from penstock.core.replica.producer_state import BATCHES_KEPT, ProducerState
 from penstock.storage.checkpoint import CheckpointError
 from penstock.storage.files import CorruptLogError, Filesystem
 from penstock.storage.indexes import RELATIVE_OFFSET_MAX
@@ -42,13 +42,18 @@ from penstock.storage.settings import LogSettings
 from penstock.wire.kernel import scan_batches
 from penstock.wire.records import HEADER_SIZE, BatchError, BatchHeader, read_header
 
-CHECK_CHUNK_BYTES = 8 * 1024 * 1024
+# Small enough to be summed while it is still in the processor's cache.
+CHECK_CHUNK_BYTES = 1024 * 1024
 
-# Leader epoch and producer id of a header, read from its twelfth byte on.
-_EPOCH_AND_PRODUCER = struct.Struct(">i27xq")
+# Where a header has its leader epoch, its magic, the lower byte of its attributes, and its producer id.
 _EPOCH_AT = 12
 _MAGIC_AT = 16
-MAGIC_BYTE = b"\x02"
+_ATTRIBUTES_AT = 22
+_PRODUCER_AT = 43
+
+_EPOCH = struct.Struct(">i")
+_MAGIC = b"\x02"
+_TRANSACTIONAL_OR_CONTROL = 0x30
 
 
 @dataclass(slots=True)
@@ -114,12 +119,12 @@ class _Loader:
         if not self.segments:
             self.segments.append(Segment.create(self.home, start_offset, self.now_ms, self.settings))
         epochs_known = self._read_epochs()
-        if not epochs_known:
-            self._rebuild_epochs()
         if self.clean and self._find_end():
+            if not epochs_known:
+                self._rebuild_epochs(self.segments)
             self._load_producers(self.segments[-1].next_offset)
         else:
-            self._check_tail()
+            self._check_tail(epochs_known)
         end_offset = self.segments[-1].next_offset
         replay_producers(self.producers, self.segments, end_offset)
         start_offset = max(start_offset, self.segments[0].base_offset)
@@ -197,11 +202,11 @@ class _Loader:
         segment.release()
         return self.epochs.epoch_for_offset(last.base_offset) == last.partition_leader_epoch
 
-    def _rebuild_epochs(self) -> None:
+    def _rebuild_epochs(self, segments: Sequence[Segment]) -> None:
         """The checkpoint is lost; every batch still carries the epoch that wrote it."""
         self.epochs = LeaderEpochs()
         self.epochs_changed = True
-        for segment in self.segments:
+        for segment in segments:
             try:
                 for _, header in walk_headers(segment.file, 0, segment.size):
                     if header.partition_leader_epoch > self.epochs.latest:
@@ -218,13 +223,13 @@ class _Loader:
         active.release()
         return active.damage is None
 
-    def _check_tail(self) -> None:
+    def _check_tail(self, epochs_known: bool) -> None:
         """Read the log through from the segment that holds the recovery point."""
         first = len(self.segments) - 1
         while first > 0 and self.segments[first].base_offset > self.recovery_point:
             first -= 1
-        if first and not self._epochs_reach(self.segments[first - 1]):
-            self._rebuild_epochs()
+        if not epochs_known or (first and not self._epochs_reach(self.segments[first - 1])):
+            self._rebuild_epochs(self.segments[:first])
         self._load_producers(self.segments[first].base_offset)
         for number in range(first, len(self.segments)):
             if self._check_segment(number):
@@ -347,18 +352,48 @@ class _SegmentChecker:
         return position
 
     def _note_all(self, chunk: bytes, position: int, batches: list[tuple[int, int, int, int, int]]) -> None:
-        segment, epochs, producers = self.segment, self.loader.epochs, self.loader.producers
-        index_batch = segment.index_batch
-        unpack = _EPOCH_AND_PRODUCER.unpack_from
-        for at, size, base_offset, last_offset, max_timestamp in batches:
-            index_batch(position + at, size, last_offset, max_timestamp)
-            epoch, producer_id = unpack(chunk, at + _EPOCH_AT)
+        """Take a piece's batches into indexes, epochs and producers, without a look at each one where none is due."""
+        if not batches:
+            return
+        self.segment.index_batches(position, batches)
+        self._note_epochs(chunk, batches)
+        if any(chunk[at + _PRODUCER_AT] < 0x80 for at, _, _, _, _ in batches):
+            self._note_producers(chunk, position, batches)
+        self.next_offset = self.loader.producers.end_offset = batches[-1][3] + 1
+
+    def _note_epochs(self, chunk: bytes, batches: list[tuple[int, int, int, int, int]]) -> None:
+        epochs = self.loader.epochs
+        # Epochs never go back, so the last batch tells whether there is a new one among them.
+        if _EPOCH.unpack_from(chunk, batches[-1][0] + _EPOCH_AT)[0] <= epochs.latest:
+            return
+        for at, _, base_offset, _, _ in batches:
+            epoch = _EPOCH.unpack_from(chunk, at + _EPOCH_AT)[0]
             if epoch > epochs.latest:
                 self.loader.epochs_changed |= epochs.assign(epoch, base_offset)
-            if producer_id >= 0:
-                note_batch(producers, read_header(chunk, at), segment, position + at)
-        if batches:
-            self.next_offset = producers.end_offset = batches[-1][3] + 1
+
+    def _note_producers(self, chunk: bytes, position: int, batches: list[tuple[int, int, int, int, int]]) -> None:
+        """Note what producers wrote. Of one that uses no transactions only its last few batches matter."""
+        producers = self.loader.producers
+        recent: dict[bytes, list[int]] = {}
+        for at, _, _, _, _ in batches:
+            producer = chunk[at + _PRODUCER_AT : at + _PRODUCER_AT + 8]
+            if producer[0] >= 0x80:
+                continue
+            waiting = recent.get(producer)
+            if waiting is None:
+                waiting = recent[producer] = []
+            if chunk[at + _ATTRIBUTES_AT] & _TRANSACTIONAL_OR_CONTROL:
+                for earlier in waiting:
+                    producers.update(read_header(chunk, earlier))
+                waiting.clear()
+                note_batch(producers, read_header(chunk, at), self.segment, position + at)
+            else:
+                waiting.append(at)
+                if len(waiting) > 2 * BATCHES_KEPT:
+                    del waiting[:-BATCHES_KEPT]
+        for waiting in recent.values():
+            for at in waiting:
+                producers.update(read_header(chunk, at))
 
     @staticmethod
     def _size_announced(chunk: bytes) -> int:
@@ -408,11 +443,11 @@ class _SegmentChecker:
         position += 1
         while end - position >= HEADER_SIZE:
             chunk = self.segment.file.read(position, min(CHECK_CHUNK_BYTES, end - position))
-            magic_at = chunk.find(MAGIC_BYTE, _MAGIC_AT)
+            magic_at = chunk.find(_MAGIC, _MAGIC_AT)
             while magic_at >= 0:
                 if self._is_batch(position + magic_at - _MAGIC_AT, end):
                     return True
-                magic_at = chunk.find(MAGIC_BYTE, magic_at + 1)
+                magic_at = chunk.find(_MAGIC, magic_at + 1)
             position += max(len(chunk) - _MAGIC_AT, 1)
         return False
 

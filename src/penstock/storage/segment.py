@@ -12,8 +12,9 @@ that come one slice after another from a hint left by the slice before.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from operator import itemgetter
 
 from penstock.storage.files import CorruptLogError, File, StorageError
 from penstock.storage.indexes import (
@@ -38,6 +39,9 @@ RECENT_BATCHES_MAX = 128
 HINTS_MAX = 64
 SMALL_WALK_BYTES = 4096
 REBUILD_CHUNK_BYTES = 1024 * 1024
+
+_position = itemgetter(0)
+_max_timestamp = itemgetter(4)
 
 
 class Segment:
@@ -221,6 +225,26 @@ class Segment:
         if self._bytes_since_entry > self._index_interval_bytes:
             self._add_index_entry(position, last_offset)
         self._bytes_since_entry += size
+        self._indexes_saved = False
+
+    def index_batches(self, origin: int, batches: list[tuple[int, int, int, int, int]]) -> None:
+        """Like `index_batch` for many: what `scan_batches` found in a piece that was read from position `origin`."""
+        start = 0
+        while start < len(batches):
+            # Batches up to the next index entry matter only by their largest timestamp.
+            room = self._index_interval_bytes - self._bytes_since_entry
+            stop = bisect_right(batches, batches[start][0] + room, key=_position)
+            if stop == start:
+                position, size, _, last_offset, max_timestamp = batches[start]
+                self.index_batch(origin + position, size, last_offset, max_timestamp)
+                start += 1
+                continue
+            youngest = max(batches[start:stop], key=_max_timestamp)
+            if youngest[4] > self._max_timestamp:
+                self._max_timestamp = youngest[4]
+                self._max_timestamp_offset = youngest[3]
+            self._bytes_since_entry += batches[stop - 1][0] + batches[stop - 1][1] - batches[start][0]
+            start = stop
         self._indexes_saved = False
 
     def _add_index_entry(self, position: int, last_offset: int) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from log_support import NOW_MS, LogMaker, Stored, append, headers_of, make_batch, make_marker, read_all
 
 from penstock.model.errors import ErrorCode
@@ -326,6 +329,48 @@ def test_producers_survive_a_stop_and_a_kill(logs: LogMaker) -> None:
         entry = log.producers.get(9)
         assert entry is not None
         assert (entry.producer_epoch, entry.last_sequence, entry.last_offset) == (2, 29, 29)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-1, 2), st.integers(1, 3), st.sampled_from(["data", "data", "data", "inside", "end", "bump"])
+        ),
+        max_size=40,
+    )
+)
+@settings(max_examples=40, deadline=None)
+def test_producers_found_by_a_scan_are_the_ones_that_were_noted(steps: list[tuple[int, int, str]]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        logs = LogMaker(Path(directory))
+        logs.settings = LogSettings()
+        log = logs.open()
+        epochs, sequences = [0, 0, 0], [0, 0, 0]
+        for producer, count, kind in steps:
+            if producer < 0:
+                append(log, *[b"x"] * count)
+            elif kind == "end":
+                data = make_marker(log.end_offset, producer, epochs[producer], commit=True, coordinator_epoch=2)
+                log.append(headers_of(data), data, NOW_MS)
+            else:
+                if kind == "bump":
+                    epochs[producer] += 1
+                    sequences[producer] = 0
+                append(
+                    log,
+                    *[b"x"] * count,
+                    producer_id=producer,
+                    producer_epoch=epochs[producer],
+                    sequence=sequences[producer],
+                    transactional=kind == "inside",
+                )
+                sequences[producer] += count
+        noted = {entry.producer_id: entry for entry in log.producers.entries}
+        undecided = log.producers.first_undecided_offset
+        log = logs.crash(log)
+        assert {entry.producer_id: entry for entry in log.producers.entries} == noted
+        assert log.producers.first_undecided_offset == undecided
+        assert log.producers.end_offset == log.end_offset
 
 
 @pytest.mark.parametrize("lost", ["all", "newest", "damaged"])
