@@ -27,7 +27,8 @@ def send(cluster: Cluster, topic: str, values: list[str]) -> None:
 
 
 def read(cluster: Cluster, topic: str, count: int) -> list[str]:
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "kit", "log_level": 0})
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "kit", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "log_level": 0})
     consumer.assign([TopicPartition(topic, 0, 0)])
     messages = consumer.consume(count, timeout=20)
     consumer.close()

@@ -9,7 +9,8 @@ producer = Producer({"bootstrap.servers": "%(bootstrap)s"})
 producer.produce("%(topic)s", key="greeting", value="hello from confluent-kafka")
 producer.flush()
 
-consumer = Consumer({"bootstrap.servers": "%(bootstrap)s", "group.id": "first-steps"})
+settings = {"bootstrap.servers": "%(bootstrap)s", "group.id": "first-steps", "enable.auto.commit": False}
+consumer = Consumer(settings)
 consumer.assign([TopicPartition("%(topic)s", 0, 0)])
 for message in consumer.consume(num_messages=10, timeout=2):
     print(message.offset(), message.value())
