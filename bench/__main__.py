@@ -36,6 +36,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         "--workloads", metavar="PREFIXES", help="only keys that start so, such as requests,consume/100B"
     )
     parser.add_argument("--repetitions", type=int, metavar="N", help=f"passes (default {REPETITIONS}, 1 when quick)")
+    parser.add_argument("--patience", type=float, default=5, metavar="S", help="wait so long for a quiet machine")
     parser.add_argument("--data", type=Path, metavar="DIR", help="where brokers keep their data (default under .tools)")
     parser.add_argument("--output", type=Path, metavar="DIR", help="write page, picture and figures there instead")
     parser.add_argument("--report", type=Path, metavar="FILE", help="measure nothing; draw the report of this raw file")
@@ -92,7 +93,7 @@ def run(peers: list[Peer], chosen: list[Workload], options: argparse.Namespace) 
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=parent, prefix="data-", ignore_cleanup_errors=True) as data:
         where = machine.describe(Path(data))
-        measured = measure(Plan(present, chosen, repetitions, options.quick, Path(data)))
+        measured = measure(Plan(present, chosen, repetitions, options.quick, Path(data), options.patience))
     about = {"machine": where, "librdkafka": confluent_kafka.libversion()[0], "quick": options.quick}
     return about | {"repetitions": repetitions, "peers": described} | measured
 

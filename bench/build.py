@@ -40,25 +40,30 @@ def find_librdkafka() -> Path:
 
 def build() -> LoadGenerators:
     """Compile what has changed since the last time and return where the programs are."""
+    library = find_librdkafka()
+    link = (str(library), f"-Wl,-rpath,{library.parent}")
+    return LoadGenerators(load=_program("load", link), requests=_program("requests", ()))
+
+
+def build_amqp() -> Path:
+    """The load generator for RabbitMQ; it needs librabbitmq with its headers."""
+    return _program("amqp", ("-lrabbitmq",))
+
+
+def _program(name: str, link: tuple[str, ...]) -> Path:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise BuildError("no C compiler on PATH: install gcc (Debian: build-essential)")
-    library = find_librdkafka()
-    digest = hashlib.sha256(str(library).encode())
-    for source in sorted(SOURCES.iterdir()):
+    digest = hashlib.sha256(repr((compiler, link, COMPILE_FLAGS)).encode())
+    for source in (SOURCES / f"{name}.c", *sorted(SOURCES.glob("*.h"))):
         digest.update(source.read_bytes())
-    directory = TOOLS_DIRECTORY / "bench" / digest.hexdigest()[:16]
-    programs = LoadGenerators(directory / "load", directory / "requests")
+    program = TOOLS_DIRECTORY / "bench" / f"{name}-{digest.hexdigest()[:16]}"
     with exclusive("bench-build"):
-        if not programs.requests.exists():
-            directory.mkdir(parents=True, exist_ok=True)
-            link = [str(library), f"-Wl,-rpath,{library.parent}"]
-            _compile([compiler, *COMPILE_FLAGS, "-o", str(programs.load), str(SOURCES / "load.c"), *link])
-            _compile([compiler, *COMPILE_FLAGS, "-o", str(programs.requests), str(SOURCES / "requests.c")])
-    return programs
-
-
-def _compile(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise BuildError(f"{' '.join(command)}\n{done.stderr}")
+        if program.exists():
+            return program
+        program.parent.mkdir(parents=True, exist_ok=True)
+        command = [compiler, *COMPILE_FLAGS, "-o", str(program), str(SOURCES / f"{name}.c"), *link]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise BuildError(f"{' '.join(command)}\n{done.stderr}")
+    return program

@@ -53,7 +53,11 @@ class Results:
         return [run for run in self.raw["runs"] if "failure" in run]
 
     def of_runs(self, peer: str, workload: str, value: Callable[[Run], float]) -> Figure | None:
-        return figure([value(run) for run in self.runs(peer, workload)])
+        """A figure that a peer's load generator does not report is None, like one of a workload that did not run."""
+        try:
+            return figure([value(run) for run in self.runs(peer, workload)])
+        except KeyError:
+            return None
 
     def of_starts(self, peer: str, name: str) -> Figure | None:
         return figure([start[name] for start in self.raw["starts"] if start["peer"] == peer])

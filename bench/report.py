@@ -41,7 +41,8 @@ SECTIONS = (
         "Records a second from one librdkafka producer with its default batching (5 ms, 1 MB), no compression; in "
         "brackets the ratio to Apache Kafka, more is better. Every record was acknowledged and counted in the log "
         "afterwards. acks=all is the idempotent producer; `synced` sets `flush.messages=1`, so that each "
-        "acknowledgement waits for the disk; 16 KB batches are what Java clients send by default.",
+        "acknowledgement waits for the disk; 16 KB batches are what Java clients send by default. Peers with another "
+        "protocol run under their own tool, as told above.",
     ),
     (
         Kind.CONSUME,
@@ -64,7 +65,7 @@ SECTIONS = (
         Kind.REQUESTS,
         "One-record requests",
         "Produce requests with one 100-byte record each, one in flight per connection, from one epoll loop in C. "
-        "Nothing is batched: this is what a request costs.",
+        "Nothing is batched: this is what a request costs. Peers with another protocol: their own tool, as told above.",
     ),
 )
 

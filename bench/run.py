@@ -18,6 +18,7 @@ from bench.progress import Progress
 from bench.workloads import Kind, Workload
 
 SETTLE_SECONDS = 3.0
+QUIET_SECONDS = 0.5
 OTHERS_SHARE_TOLD = 0.1
 
 
@@ -30,6 +31,7 @@ class Plan:
     repetitions: int
     quick: bool
     data: Path
+    patience_seconds: float
 
 
 def measure(plan: Plan) -> dict[str, list[dict[str, Any]]]:
@@ -48,6 +50,7 @@ def measure(plan: Plan) -> dict[str, list[dict[str, Any]]]:
                 progress.note(f"{peer.label}: first record after {starts[-1]['seconds']:.2f} s; warming up")
                 peer.warm_up(plan.quick)
                 for workload in plan.workloads:
+                    _await_quiet(plan.patience_seconds)
                     result = _run(peer, workload)
                     if result is not None:
                         runs.append(tag | {"workload": workload.key} | result)
@@ -59,6 +62,17 @@ def measure(plan: Plan) -> dict[str, list[dict[str, Any]]]:
                 peer.stop()
                 shutil.rmtree(directory, ignore_errors=True)
     return {"starts": starts, "runs": runs}
+
+
+def _await_quiet(patience_seconds: float) -> None:
+    """Wait until other programs leave the processors alone, but not longer than that."""
+    deadline = time.monotonic() + patience_seconds
+    while time.monotonic() < deadline:
+        before = processes.machine_busy_seconds()
+        time.sleep(QUIET_SECONDS)
+        busy = processes.machine_busy_seconds() - before
+        if busy < QUIET_SECONDS * (os.cpu_count() or 1) * OTHERS_SHARE_TOLD:
+            return
 
 
 def _start(peer: Peer, directory: Path) -> dict[str, Any]:
