@@ -25,6 +25,8 @@ from penstock.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
+NULL_NAMES_SINCE = 12
+
 
 def make_metadata(
     image: Image, controller: Controller, cluster_id: str, controller_id: Callable[[], int], auto_create: bool
@@ -40,19 +42,20 @@ def make_metadata(
         missing = [topic.name for topic in wanted if topic.name and topic.name not in image.topics]
         if missing and auto_create and (request.allow_auto_topic_creation or context.api_version < 4):
             return create_then_respond(missing, request, context)
-        return respond([find(topic, request) for topic in wanted], request, context)
+        return respond([find(topic, request, context) for topic in wanted], request, context)
 
     async def create_then_respond(
         missing: list[str], request: MetadataRequest, context: RequestContext
     ) -> MetadataResponse:
         await controller.create_topics([NewTopic(name) for name in dict.fromkeys(missing)])
-        return respond([find(topic, request) for topic in request.topics or ()], request, context)
+        return respond([find(topic, request, context) for topic in request.topics or ()], request, context)
 
-    def find(wanted: MetadataRequestTopic, request: MetadataRequest) -> MetadataResponseTopic:
+    def find(wanted: MetadataRequestTopic, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
         if wanted.name is None or (not wanted.name and wanted.topic_id != ZERO_UUID):
             by_id = image.topics_by_id.get(wanted.topic_id)
             if by_id is None:
-                return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
+                name = None if context.api_version >= NULL_NAMES_SINCE else ""
+                return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, name, wanted.topic_id)
             return describe(by_id, request)
         by_name = image.topics.get(wanted.name)
         if by_name is not None:

@@ -1,0 +1,65 @@
+"""A broker with something in it, and a way to ask it anything in any version while another codec reads along."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from api_world import Ask, World
+from kio.index import load_entity_schema
+from kio.serial import entity_reader
+from kio.static.constants import EntityType
+
+from penstock.testing import Cluster
+from penstock.wire.apis import APIS, response_class
+from penstock.wire.codec import decode
+from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from support.wire_client import KEYS, WireClient, batch_of
+
+
+@pytest.fixture(scope="session")
+def world() -> Iterator[World]:
+    with Cluster() as cluster:
+        topic = cluster.create_topic("orders", partitions=2, configs={"max.message.bytes": "2000000"})
+        now = int(time.time() * 1000)
+        with WireClient(cluster.bootstrap_servers) as client:
+            producer_id = client.new_producer_id()
+            options: dict[str, Any] = {
+                "compression": 1,
+                "producer_id": producer_id,
+                "producer_epoch": 0,
+                "base_sequence": 0,
+            }
+            batch = batch_of([b"a", b"b", b"c"], timestamps=[now, now + 10, now + 5], **options)
+            assert client.produce(topic, batch).error_code == 0
+            described = client.call(MetadataRequest([MetadataRequestTopic(name=topic)]), 12)
+        yield World(cluster, topic, described.topics[0].topic_id, producer_id, now)
+
+
+@pytest.fixture
+def client(world: World) -> Iterator[WireClient]:
+    with WireClient(world.cluster.bootstrap_servers) as connected:
+        yield connected
+
+
+@pytest.fixture
+def ask(client: WireClient) -> Ask:
+    """Ask in a version; the answer must be readable, to its last byte, by our codec and by kio."""
+
+    def asked(request: Any, version: int) -> Any:
+        sent = client.send(request, version)
+        received, body = client.receive_body(request, version)
+        assert received == sent
+        key = KEYS[type(request).__name__]
+        _, size = entity_reader(load_entity_schema(kio_name(key), version, EntityType.response))(body, 0)
+        assert size == len(body)
+        return decode(response_class(key), version, body)
+
+    return asked
+
+
+def kio_name(key: int) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", APIS[key].name).lower()
