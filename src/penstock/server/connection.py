@@ -3,12 +3,17 @@
 Theory of operation. The transport writes into a buffer that we hand it. Frames arrive many at a time in a scratch
 buffer that all connections of a loop share, because a read fills it and we empty it in one go; whole frames are copied
 out, so nothing ever looks at the scratch later. The beginning of a frame whose rest is still to come gets a buffer of
-its own exact size, allocated only after its length was checked, and the transport writes straight into it. So an
-idle connection holds no buffer, and no buffer is reused while anything could still look at it.
+its own, allocated only after its length was checked, and the transport writes straight into it. A large frame's
+buffer grows with what arrives, so announcing much costs a peer as much as sending it. So an idle connection holds no
+buffer, and no buffer is reused while anything could still look at it.
 
 The dispatcher answers with buffers (send now), a future of buffers (parked: an ack or a long poll), or None (the
 request wants no reply). Replies leave strictly in request order: a finished reply waits behind unfinished ones.
-Reading pauses while the peer leaves replies unread or has too many requests in flight.
+
+A connection is busy while its peer leaves replies unread, has too many requests or reply bytes waiting, or waits for
+anything but a produce; produces alone are worth starting before those in front of them are done. A busy connection
+serves no frame. What arrives meanwhile is kept, up to `READ_AHEAD_BYTES`; only then does reading pause, so that a peer
+that goes away while it waits is noticed at once.
 """
 
 from __future__ import annotations
@@ -28,7 +33,11 @@ Reply = list[Buffer]
 Answer = Union[Reply, "asyncio.Future[Reply]", None]
 
 SCRATCH_BYTES = 256 * 1024
+READ_AHEAD_BYTES = 64 * 1024
+# A frame's buffer begins with this much and is made four times larger whenever it is full.
+FRAME_BYTES_FIRST = 128 * 1024
 SLOWEST_BYTES_PER_MS = 64
+PRODUCE = b"\x00\x00"
 _SIZE = Struct(">i")
 
 logger = logging.getLogger("penstock.server")
@@ -48,15 +57,20 @@ class Connection(asyncio.BufferedProtocol):
     """A framed, ordered, bounded conversation with one peer."""
 
     __slots__ = (
+        "_alone",
+        "_busy",
+        "_closed",
         "_closing",
         "_drained",
         "_frame",
         "_frame_filled",
+        "_frame_size",
         "_frame_started_at",
         "_limits",
         "_loop",
         "_on_closed",
         "_pending",
+        "_pending_bytes",
         "_reading",
         "_rest",
         "_scratch",
@@ -85,17 +99,24 @@ class Connection(asyncio.BufferedProtocol):
         self._on_closed = on_closed
         self._transport: asyncio.Transport | None = None
         self._scratch = scratch
-        # One to three bytes of a frame's length that came alone.
+        # What arrived and is not served yet: a part of a frame's length, or frames that came while we were busy.
         self._rest = b""
         self._frame: bytearray | None = None
+        self._frame_size = 0
         self._frame_filled = 0
         self._frame_started_at: float | None = None
         self._pending: deque[Reply | asyncio.Future[Reply]] = deque()
+        # Bytes of finished replies that wait behind unfinished ones.
+        self._pending_bytes = 0
+        # The parked request that nothing may overtake.
+        self._alone: asyncio.Future[Reply] | None = None
+        self._busy = False
         self._reading = True
         self._write_paused = False
         self._write_paused_at = 0.0
         self._closing = False
         self._drained: asyncio.Future[None] | None = None
+        self._closed: asyncio.Future[None] | None = None
 
     # The transport's side.
 
@@ -108,23 +129,25 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._transport = None
         self._frame = None
+        self._rest = b""
         for waiting in self._pending:
             if isinstance(waiting, asyncio.Future):
                 waiting.cancel()
         self._pending.clear()
         self._session.closed()
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
+        for awaited in (self._drained, self._closed):
+            if awaited is not None and not awaited.done():
+                awaited.set_result(None)
         self._on_closed(self)
 
     def pause_writing(self) -> None:
         self._write_paused = True
         self._write_paused_at = self._loop.time()
-        self._balance_reading()
+        self._busy = True
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        self._balance_reading()
+        self._go_on()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is not None:
@@ -140,9 +163,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._frame is not None:
                 self._frame_filled += nbytes
                 if self._frame_filled == len(self._frame):
-                    frame, self._frame = self._frame, None
-                    self._frame_started_at = None
-                    self._serve(frame)
+                    self._frame_full(self._frame)
             else:
                 self._split_scratch(len(self._rest) + nbytes)
         except ProtocolError as error:
@@ -152,10 +173,10 @@ class Connection(asyncio.BufferedProtocol):
     # Frames in.
 
     def _split_scratch(self, filled: int) -> None:
-        """Serve every whole frame among the scratch's first `filled` bytes; keep the beginning of the next one."""
+        """Serve every whole frame among the scratch's first `filled` bytes; keep what is left of them."""
         scratch = self._scratch
         position = 0
-        while filled - position >= 4:
+        while filled - position >= 4 and not self._busy:
             (size,) = _SIZE.unpack_from(scratch, position)
             if size <= 0 or size > self._limits.request_bytes_max:
                 raise ProtocolError(
@@ -164,10 +185,11 @@ class Connection(asyncio.BufferedProtocol):
                 )
             start = position + 4
             if filled - start < size:
-                frame = bytearray(size)
                 self._frame_filled = filled - start
+                frame = bytearray(min(size, max(FRAME_BYTES_FIRST, 2 * self._frame_filled)))
                 frame[: self._frame_filled] = memoryview(scratch)[start:filled]
                 self._frame = frame
+                self._frame_size = size
                 position = filled
                 break
             position = start + size
@@ -176,6 +198,20 @@ class Connection(asyncio.BufferedProtocol):
                 return
         self._rest = bytes(scratch[position:filled]) if position < filled else b""
         self._frame_started_at = self.last_active_at if self._rest or self._frame is not None else None
+        if len(self._rest) > READ_AHEAD_BYTES:
+            self._pause_reading()
+
+    def _frame_full(self, frame: bytearray) -> None:
+        """The frame's buffer is full: make it larger, serve it, or keep it until we are less busy."""
+        if len(frame) < self._frame_size:
+            self._frame = bytearray(min(self._frame_size, 4 * len(frame)))
+            self._frame[: len(frame)] = frame
+        elif self._busy:
+            self._pause_reading()
+        else:
+            self._frame = None
+            self._frame_started_at = None
+            self._serve(frame)
 
     def _serve(self, frame: bytearray) -> None:
         answer = self._session.answer(frame)
@@ -183,14 +219,21 @@ class Connection(asyncio.BufferedProtocol):
             return
         pending = self._pending
         if isinstance(answer, asyncio.Future):
+            if frame[:2] != PRODUCE:
+                self._alone = answer
+                self._busy = True
             pending.append(answer)
             answer.add_done_callback(self._parked_done)
-            if len(pending) >= self._limits.requests_in_flight_max:
-                self._balance_reading()
         elif pending:
             pending.append(answer)
-        elif self._transport is not None:
-            self._transport.writelines(answer)
+            self._pending_bytes += sum(map(len, answer))
+        else:
+            if self._transport is not None:
+                self._send(answer)
+            return
+        limits = self._limits
+        if len(pending) >= limits.requests_in_flight_max or self._pending_bytes > limits.write_buffer_bytes_max:
+            self._busy = True
 
     # Replies out.
 
@@ -209,30 +252,66 @@ class Connection(asyncio.BufferedProtocol):
                     self._parked_failed(head)
                     return
                 head = head.result()
+            else:
+                self._pending_bytes -= sum(map(len, head))
             pending.popleft()
             if self._transport is not None and head:
-                self._transport.writelines(head)
-        if not self._reading:
-            self._balance_reading()
+                self._send(head)
+        if done is self._alone:
+            self._alone = None
+        if self._busy:
+            self._go_on()
         if not pending and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
+
+    def _send(self, reply: Reply) -> None:
+        assert self._transport is not None
+        if len(reply) == 1:
+            self._transport.write(reply[0])
+        else:
+            self._transport.writelines(reply)
 
     def _parked_failed(self, failed: asyncio.Future[Reply]) -> None:
         if not failed.cancelled():
             logger.error("a request of %s:%d failed; closing it", *self.peer, exc_info=failed.exception())
         self.abort()
 
-    def _balance_reading(self) -> None:
-        """Read while the peer takes its replies and has room for more requests in flight."""
-        if self._transport is None or self._closing:
-            return
-        wanted = not self._write_paused and len(self._pending) < self._limits.requests_in_flight_max
-        if wanted and not self._reading:
-            self._reading = True
-            self._transport.resume_reading()
-        elif not wanted and self._reading:
+    # Being busy.
+
+    def _pause_reading(self) -> None:
+        if self._reading and self._transport is not None:
             self._reading = False
             self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Serve what came while we were busy, and read on, unless there is still reason to wait."""
+        limits = self._limits
+        self._busy = (
+            self._write_paused
+            or self._alone is not None
+            or len(self._pending) >= limits.requests_in_flight_max
+            or self._pending_bytes > limits.write_buffer_bytes_max
+        )
+        if self._busy or self._closing or self._transport is None:
+            return
+        try:
+            if self._frame is not None:
+                if self._frame_filled == self._frame_size:
+                    self._frame_full(self._frame)
+            elif self._rest:
+                filled = len(self._rest)
+                self._scratch[:filled] = self._rest
+                self._split_scratch(filled)
+        except ProtocolError as error:
+            logger.warning("closing %s:%d: %s", *self.peer, error)
+            self.abort()
+            return
+        can_read = len(self._rest) <= READ_AHEAD_BYTES and (
+            self._frame is None or self._frame_filled < len(self._frame)
+        )
+        if can_read and not self._reading and not self._closing:
+            self._reading = True
+            self._transport.resume_reading()
 
     # The listener's side.
 
@@ -241,12 +320,12 @@ class Connection(asyncio.BufferedProtocol):
         limits = self._limits
         if self._write_paused and (now - self._write_paused_at) * 1000 > limits.write_stall_ms_max:
             return "it took no reply bytes for penstock.write.stall.timeout.ms"
-        if self._frame_started_at is not None and self._reading:
+        if self._frame_started_at is not None and not self._busy:
             # A large request gets the time that a slow but honest link needs for it.
-            size = len(self._frame) if self._frame is not None else 0
+            size = self._frame_size if self._frame is not None else 0
             if (now - self._frame_started_at) * 1000 > limits.request_read_ms_max + size // SLOWEST_BYTES_PER_MS:
                 return "its request did not arrive whole within penstock.request.read.timeout.ms"
-        if not self._pending and (now - self.last_active_at) * 1000 > limits.idle_ms_max:
+        if (now - self.last_active_at) * 1000 > limits.idle_ms_max:
             return "it was idle for connections.max.idle.ms"
         return None
 
@@ -257,15 +336,15 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     async def drain_and_close(self) -> None:
-        """Take no more requests, send the replies of those accepted, then close."""
+        """Take no more requests, send the replies of those accepted, then close; returns when all of it is done."""
         if self._transport is None:
             return
-        if self._reading:
-            self._reading = False
-            self._transport.pause_reading()
+        self._pause_reading()
         self._closing = True
         if self._pending:
             self._drained = self._loop.create_future()
             await self._drained
         if self._transport is not None:
+            self._closed = self._loop.create_future()
             self._transport.close()
+            await self._closed

@@ -16,6 +16,8 @@ from penstock.wire.messages import headers
 from penstock.wire.primitives import Buffer, MalformedMessage, read_unsigned_varint, unsigned_varint
 
 METADATA_FRAME_VERSION = 1
+# Up to this size, copying into one buffer costs less than handing several to the socket.
+JOINED_BYTES_MAX = 16 * 1024
 
 _NUMBERS = struct.Struct(">hhi")
 _SIZE = struct.Struct(">i")
@@ -59,11 +61,15 @@ def encode_request(header: RequestHeader, body: list[Buffer]) -> list[Buffer]:
 
 
 def encode_response(correlation_id: int, header_version: int, body: list[Buffer]) -> list[Buffer]:
-    """The buffers of a whole response: size and header in one, then the body's."""
+    """The buffers of a whole response: size and header, then the body's. A small response is one buffer."""
     size = sum(map(len, body))
     if header_version == 0:
-        return [_SIZE_AND_ID.pack(size + 4, correlation_id), *body]
-    return [_SIZE_ID_AND_TAGS.pack(size + 5, correlation_id, 0), *body]
+        header = _SIZE_AND_ID.pack(size + 4, correlation_id)
+    else:
+        header = _SIZE_ID_AND_TAGS.pack(size + 5, correlation_id, 0)
+    if size <= JOINED_BYTES_MAX:
+        return [b"".join((header, *body))]
+    return [header, *body]
 
 
 def decode_response_header(frame: Buffer, header_version: int) -> tuple[int, int]:
