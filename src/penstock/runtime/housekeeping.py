@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from penstock.config.node import NodeSettings
 from penstock.core.lifecycle.retention import RetentionSettings, plan_retention
+from penstock.model.ids import TopicPartition
 from penstock.runtime.env import Env
 from penstock.runtime.log_directories import LogDirectory, mark_clean, watch_space, write_checkpoints
 from penstock.runtime.partition import Partition
@@ -20,8 +21,9 @@ from penstock.storage.files import StorageError
 
 FLUSH_CHECK_MS = 250
 DISK_CHECK_MS = 5_000
-# Unsynced bytes are bounded, so that recovery after a crash is.
-UNFLUSHED_OFFSETS_MAX = 500_000
+# Unsynced and unnoted bytes are bounded, so that what is checked after a crash is.
+UNFLUSHED_BYTES_MAX = 64 * 1024 * 1024
+UNNOTED_BYTES_MAX = 256 * 1024 * 1024
 PARTITIONS_PER_TURN = 64
 
 logger = logging.getLogger("penstock.housekeeping")
@@ -34,6 +36,10 @@ class Housekeeping:
         self._env = env
         self._partitions = partitions
         self._settings = settings
+        # By partition, the bytes appended when its last sync was asked for.
+        self._flushed_bytes: dict[TopicPartition, int] = {}
+        self._unnoted_bytes = 0
+        partitions.on_removed(lambda partition: self._flushed_bytes.pop(partition.name, None))
 
     def start(self) -> None:
         """Begin all jobs."""
@@ -91,15 +97,21 @@ class Housekeeping:
             logger.error("%s: retention failed: %s", partition.name, error)
 
     async def flush_due(self) -> None:
-        """Sync the logs whose flush.ms is over or that have too much unsynced."""
+        """Sync the logs whose flush.ms is over or that have too much unsynced; note now and then how far they are."""
         now_ms = self._env.now_ms()
 
         def flush(partition: Partition) -> None:
-            log = partition.log
-            if log.end_offset - log.flushed_offset > UNFLUSHED_OFFSETS_MAX or log.flush_due(now_ms):
+            if partition.log.end_offset == partition.log.flushed_offset:
+                return
+            unflushed = partition.appended_bytes - self._flushed_bytes.get(partition.name, 0)
+            if unflushed > UNFLUSHED_BYTES_MAX or partition.log.flush_due(now_ms):
                 partition.sync.request()
+                self._flushed_bytes[partition.name] = partition.appended_bytes
+                self._unnoted_bytes += unflushed
 
         await self._each(flush)
+        if self._unnoted_bytes > UNNOTED_BYTES_MAX:
+            await self.checkpoint_all()
 
     async def watch_disks(self) -> None:
         """Notice disks that fill up or have room again, and free deleted segments."""
@@ -111,6 +123,7 @@ class Housekeeping:
 
     async def checkpoint_all(self) -> None:
         """Note how far every log is on disk."""
+        self._unnoted_bytes = 0
         for directory in self._partitions.directories:
             self.checkpoint(directory)
 

@@ -62,6 +62,8 @@ class Partition:
         "_append_listeners",
         "_codec",
         "_env",
+        "_on_failure",
+        "appended_bytes",
         "decompressed_bytes_max",
         "log",
         "name",
@@ -91,7 +93,10 @@ class Partition:
         self.state = state
         self.replication_factor = replication_factor
         self.decompressed_bytes_max = decompressed_bytes_max
+        self._on_failure = on_failure
         self.sync = LogSync(env, log, on_failure)
+        # All bytes ever appended since this broker opened the partition.
+        self.appended_bytes = 0
         # Parked fetches that want to hear of new records; called with the bytes that became visible.
         self._append_listeners: set[Callable[[int], None]] = set()
         self.configure(settings)
@@ -169,7 +174,13 @@ class Partition:
         leader_epoch = self.state.leader_epoch
         patch(data, 0, base_offset, leader_epoch)
         header = tuple.__new__(BatchHeader, (base_offset, header[1], leader_epoch, *header[3:]))
-        log.append((header,), data, now_ms)
+        try:
+            log.append((header,), data, now_ms)
+        except StorageError as error:
+            if not error.is_disk_full:
+                self._on_failure(error)
+            raise
+        self.appended_bytes += len(data)
         next_offset = log.end_offset
         if self.state.appended(next_offset):
             self._announce(len(data))

@@ -52,7 +52,7 @@ class Partitions:
         self._by_id: dict[tuple[Uuid, int], Partition] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._on_change: list[Callable[[Partition], None]] = []
-        self._on_removed: list[Callable[[Partition], None]] = []
+        self._on_removed: list[Callable[[Partition], object]] = []
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._by_name.values())
@@ -93,7 +93,7 @@ class Partitions:
         """Have `listener` called when a partition was opened or its settings changed."""
         self._on_change.append(listener)
 
-    def on_removed(self, listener: Callable[[Partition], None]) -> None:
+    def on_removed(self, listener: Callable[[Partition], object]) -> None:
         """Have `listener` called when a partition is gone."""
         self._on_removed.append(listener)
 
