@@ -43,12 +43,14 @@ def test_a_full_disk_refuses_and_takes_again(logs: LogMaker, disk: FaultyFilesys
     assert [record.value for record in read_all(logs.crash(log))] == [b"before", b"after"]
 
 
-def test_torn_bytes_that_cannot_be_cut_off_are_overwritten_first(logs: LogMaker, disk: FaultyFilesystem) -> None:
+def test_torn_bytes_that_cannot_be_cut_off_are_gone_before_the_next_append(
+    logs: LogMaker, disk: FaultyFilesystem
+) -> None:
     log = logs.open()
     append(log, b"before")
-    disk.write_error, disk.torn_bytes, disk.refuse_truncation = errno.ENOSPC, 40, True
+    disk.write_error, disk.torn_bytes, disk.refuse_truncation = errno.ENOSPC, 400, True
     with pytest.raises(StorageError):
-        append(log, b"lost")
+        append(log, b"lost" * 200)
     disk.heal()
     append(log, b"a")
     assert (logs.directory / log._active.name).stat().st_size == log.size_bytes
@@ -113,18 +115,34 @@ def test_a_failed_sync_is_never_followed_by_a_successful_one(logs: LogMaker, dis
     assert log.flushed_offset == 0
 
 
-def test_no_room_for_the_epoch_checkpoint_does_not_fail_a_sync(logs: LogMaker, disk: FaultyFilesystem) -> None:
+@pytest.mark.parametrize("known_before", [False, True])
+def test_no_room_for_the_epoch_checkpoint_does_not_fail_a_sync(
+    logs: LogMaker, disk: FaultyFilesystem, known_before: bool
+) -> None:
     log = logs.open()
     for epoch in range(4):
         append(log, b"x" * 900, epoch=epoch)
+        if epoch == 0 and known_before:
+            log.flush()
     disk.allowed_bytes = 0
     log.flush()
     assert log.flushed_offset == 4
     disk.heal()
     entries = log.epochs.entries
+    assert len(entries) == 4
     # The node dies before there is space again: the epochs are found in the batches.
     log = logs.crash(log)
     assert log.epochs.entries == entries
+
+
+def test_the_epoch_checkpoint_is_written_when_there_is_room_again(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    log = logs.open()
+    append(log, b"x", epoch=3)
+    disk.allowed_bytes = 0
+    log.flush()
+    disk.heal()
+    log.flush()
+    assert (logs.directory / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
 
 
 def test_a_stop_that_cannot_be_clean_says_so(logs: LogMaker, disk: FaultyFilesystem) -> None:

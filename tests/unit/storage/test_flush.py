@@ -62,6 +62,36 @@ def test_a_sync_in_the_middle_of_a_segment_touches_only_its_file(logs: LogMaker,
     assert disk.synced == [log._active.name]
 
 
+def test_a_sync_after_a_roll_covers_the_end_of_the_finished_segment(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    log = logs.open()
+    append(log, b"x" * 500)
+    log.flush()
+    append(log, b"x" * 500)
+    finished = log._active.name
+    log.roll(NOW_MS)
+    disk.synced.clear()
+    log.flush()
+    assert {finished, log._active.name} <= set(disk.synced)
+
+
+def test_a_truncation_is_durable_when_it_returns(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    log = logs.open()
+    for epoch in range(6):
+        append(log, b"x" * 900, epoch=epoch)
+    log.flush()
+    disk.synced.clear()
+    log.truncate_to(3)
+    assert {log._active.name, "leader-epoch-checkpoint.tmp", "events-0/"} <= set(disk.synced)
+    assert (logs.directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n1 1\n2 2\n"
+
+
+def test_a_deletion_is_durable_when_it_returns(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    log = logs.open()
+    disk.synced.clear()
+    log.delete_directory(bytes(16))
+    assert disk.synced == [f"{logs.directory.parent.name}/"]
+
+
 def test_a_ticket_drawn_before_a_truncation_says_nothing_about_what_came_after(logs: LogMaker) -> None:
     log = logs.open()
     append(log, b"a")

@@ -212,3 +212,42 @@ def test_a_slice_outlives_its_segment(logs: LogMaker) -> None:
     log.truncate_fully_and_start_at(0)
     log.close()
     assert b"keep me" in taken.read()
+
+
+def test_offsets_are_found_before_and_within_the_newest_batches(logs: LogMaker) -> None:
+    """Far more batches than are remembered by position, in one segment."""
+    logs.settings = LogSettings(index_interval_bytes=1000)
+    log = logs.open()
+    for number in range(400):
+        append(log, b"%d" % number, b"second")
+    for offset in range(800):
+        assert read_header(log.read(offset, 1).read()).base_offset == offset // 2 * 2
+
+
+def test_positions_from_before_a_truncation_are_forgotten(logs: LogMaker) -> None:
+    logs.settings = LogSettings(index_interval_bytes=150)
+    log = logs.open()
+    for number in range(20):
+        append(log, b"%d" % number * 30)
+    # Readers leave hints all over the segment.
+    for size_max in (100, 300, 700):
+        assert len(read_all(log, size_max=size_max)) == 20
+    log.truncate_to(5)
+    assert [record.offset for record in read_all(log)] == list(range(5))
+    for number in range(5, 200):
+        append(log, b"other" * (number % 30))
+    for offset in range(200):
+        assert read_header(log.read(offset, 1).read()).base_offset == offset
+
+
+def test_an_index_entry_comes_after_more_than_the_interval(logs: LogMaker) -> None:
+    """Kafka's rule: the batch that starts more than the interval after the last entry's batch gets the next one."""
+    size = len(make_batch(0, [b"x"]))
+    logs.settings = LogSettings(index_interval_bytes=size)
+    log = logs.open()
+    for _ in range(7):
+        append(log, b"x")
+    log.close()
+    index = (logs.directory / "00000000000000000000.index").read_bytes()
+    entries = [(index[at + 3], int.from_bytes(index[at + 4 : at + 8], "big")) for at in range(0, len(index), 8)]
+    assert entries == [(2, 2 * size), (4, 4 * size), (6, 6 * size)]

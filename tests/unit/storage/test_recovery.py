@@ -198,13 +198,14 @@ def test_preallocated_segments_are_trimmed_when_they_are_finished(logs: LogMaker
     assert len(read_all(log)) == 12
 
 
-@pytest.mark.parametrize("bit", [0, 7])
-def test_a_flipped_bit_in_a_closed_segment_is_never_served(logs: LogMaker, bit: int) -> None:
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_flipped_bit_in_a_closed_segment_is_never_served(logs: LogMaker, restart: bool) -> None:
     log = logs.open()
     fill(log, 40)
-    log = logs.restart(log)
+    if restart:
+        log = logs.restart(log)
     starts = positions(log, 0)
-    flip(logs.directory / log._segments[0].name, starts[3] + 100, bit)
+    flip(logs.directory / log._segments[0].name, starts[3] + 100)
     assert [record.offset for record in read_all(log, 0, offset_max=3)] == [0, 1, 2]
     assert [header.base_offset for header in headers_of(log.read(1, 10_000).read())] == [1, 2]
     with pytest.raises(CorruptLogError) as caught:
@@ -417,6 +418,38 @@ def test_leader_epochs_survive_a_kill_although_never_written(logs: LogMaker) -> 
     assert log.epochs.entries == ((3, 0), (5, 2))
     log.flush()
     assert (logs.directory / "leader-epoch-checkpoint").read_text() == "0\n2\n3 0\n5 2\n"
+
+
+def test_epochs_and_producers_of_a_lost_tail_are_forgotten(logs: LogMaker) -> None:
+    """Checkpoint and snapshot outlived the batches that they tell of."""
+    logs.settings = LogSettings()
+    log = logs.open()
+    append(log, b"kept", epoch=1, producer_id=3, producer_epoch=0, sequence=0)
+    size = log.size_bytes
+    append(log, b"lost", epoch=5, producer_id=3, producer_epoch=0, sequence=1)
+    log.close()
+    with (logs.directory / log._active.name).open("r+b") as file:
+        file.truncate(size)
+    log = logs.open(recovery_point=2)
+    assert log.end_offset == 1
+    assert log.epochs.entries == ((1, 0),)
+    entry = log.producers.get(3)
+    assert entry is not None
+    assert [batch.last_sequence for batch in entry.batches] == [0]
+    assert log.producers.end_offset == 1
+
+
+def test_a_time_index_of_a_longer_log_is_not_believed(logs: LogMaker) -> None:
+    logs.settings = LogSettings()
+    log = logs.open()
+    append(log, b"kept", timestamp=NOW_MS)
+    size = log.size_bytes
+    append(log, b"lost", timestamp=NOW_MS + 1000)
+    log.close()
+    with (logs.directory / log._active.name).open("r+b") as file:
+        file.truncate(size)
+    log = logs.open(clean=True, recovery_point=2)
+    assert log.max_timestamp() == (NOW_MS, 0, 0)
 
 
 def test_a_damaged_epoch_checkpoint_is_rebuilt(logs: LogMaker) -> None:
