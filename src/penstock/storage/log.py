@@ -143,6 +143,11 @@ class Log:
     def is_failed(self) -> bool:
         return self._failure is not None
 
+    @property
+    def has_unsynced_segment(self) -> bool:
+        """Whether a finished segment waits for a sync; it keeps four files open until then."""
+        return self._rolled
+
     def segment_facts(self) -> list[SegmentFacts]:
         """What retention needs to know of each segment, oldest first. May load indexes from disk."""
         ends = [segment.base_offset for segment in self._segments[1:]] + [self.end_offset]
@@ -324,9 +329,7 @@ class Log:
     # Making durable
 
     def flush_due(self, now_ms: int) -> bool:
-        """Whether `flush.messages`, `flush.ms` or a segment finished by a roll ask for a sync now."""
-        if self._rolled:
-            return True
+        """Whether `flush.messages` or `flush.ms` ask for a sync now."""
         unflushed = self.end_offset - self.flushed_offset
         if unflushed <= 0:
             return False

@@ -138,15 +138,14 @@ def test_a_sync_is_due_by_count_or_by_time(logs: LogMaker) -> None:
     assert not log.flush_due(NOW_MS + 2999)
 
 
-def test_a_finished_segment_is_due_for_a_sync(logs: LogMaker) -> None:
-    """Otherwise files that wait to be synced would pile up, and so would what a crash has to read through."""
+def test_a_finished_segment_asks_for_a_sync(logs: LogMaker) -> None:
     log = logs.open()
     append(log, b"x" * 1500)
-    assert not log.flush_due(NOW_MS)
+    assert not log.has_unsynced_segment
     append(log, b"x" * 1500)
-    assert log.flush_due(NOW_MS)
+    assert log.has_unsynced_segment
     log.flush()
-    assert not log.flush_due(NOW_MS)
+    assert not log.has_unsynced_segment
 
 
 def test_a_clean_close_leaves_everything_synced(logs: LogMaker, disk: FaultyFilesystem) -> None:
