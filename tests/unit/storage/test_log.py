@@ -236,8 +236,8 @@ def test_positions_from_before_a_truncation_are_forgotten(logs: LogMaker) -> Non
     assert [record.offset for record in read_all(log)] == list(range(5))
     for number in range(5, 200):
         append(log, b"other" * (number % 30))
-    # From the end, because each read leaves a hint for the offset after it.
-    for offset in reversed(range(200)):
+    # Backwards where the old hints are, because each read leaves a new one for the offset after it.
+    for offset in [*reversed(range(20)), *range(20, 200)]:
         assert read_header(log.read(offset, 1).read()).base_offset == offset
 
 
