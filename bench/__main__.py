@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -94,8 +95,21 @@ def run(peers: list[Peer], chosen: list[Workload], options: argparse.Namespace) 
     with tempfile.TemporaryDirectory(dir=parent, prefix="data-", ignore_cleanup_errors=True) as data:
         where = machine.describe(Path(data))
         measured = measure(Plan(present, chosen, repetitions, options.quick, Path(data), options.patience))
+    micro = request_costs() if any(peer.name == "penstock" for peer in present) else []
     about = {"machine": where, "librdkafka": confluent_kafka.libversion()[0], "quick": options.quick}
-    return about | {"repetitions": repetitions, "peers": described} | measured
+    return about | {"repetitions": repetitions, "peers": described, "micro": micro} | measured
+
+
+def request_costs() -> list[dict[str, Any]]:
+    """What requests cost inside Penstock, measured in a process of its own; nothing when that fails."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.micro", "--json"], capture_output=True, text=True, cwd=REPOSITORY
+    )
+    if done.returncode != 0:
+        print(f"bench.micro failed:\n{done.stderr}", file=sys.stderr)
+        return []
+    costs: list[dict[str, Any]] = json.loads(done.stdout)
+    return costs
 
 
 def write(results: Results, chosen: list[Workload], output: Path | None) -> None:

@@ -30,7 +30,7 @@ def render(results: Results, workloads: Sequence[Workload]) -> str:
         chosen = [each for each in chosen if any(results.runs(peer, each.key) for peer in results.peers())]
         if chosen:
             parts.append(f"## {heading}\n\n{note}\n\n{_tables(results, kind, chosen)}")
-    parts += [_start_and_memory(results), _how(results)]
+    parts += [_start_and_memory(results), *_request_costs(results), _how(results)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -160,6 +160,20 @@ def _start_and_memory(results: Results) -> str:
     rows += [["process start to first acknowledged record", *seconds], ["resident when idle", *idle]]
     rows.append(["resident at its highest under load", *peak])
     return f"## Start and memory\n\nAn empty data directory; formatting it is not counted.\n\n{markdown_table(rows)}"
+
+
+def _request_costs(results: Results) -> list[str]:
+    """Absent when Penstock did not run."""
+    costs = results.raw.get("micro")
+    if not costs:
+        return []
+    rows = [["one-partition request", "median, µs", "fastest, µs"]]
+    rows += [[cost["name"], f"{cost['median']:.0f}", f"{cost['fastest']:.0f}"] for cost in costs]
+    told = (
+        "Everything in Penstock between the socket's read and write, file system included, in one process without "
+        "sockets (`python -m bench.micro`; with `--profile 20` it says where the time goes). acks=1."
+    )
+    return [f"## What a request costs inside Penstock\n\n{told}\n\n{markdown_table(rows)}"]
 
 
 def _head(results: Results) -> str:
