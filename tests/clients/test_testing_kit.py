@@ -187,6 +187,25 @@ def test_up_stays_until_ctrl_c_and_shows_snippets(tmp_path: Path) -> None:
     assert not (tmp_path / "penstock").exists()
 
 
+def test_a_second_up_does_not_share_the_data(tmp_path: Path) -> None:
+    process = up(home=tmp_path)
+    try:
+        wait_until_up(process)
+        second = up("--check", home=tmp_path)
+        out, _ = second.communicate(timeout=30)
+        assert second.returncode == 1
+        assert f"its pid is {process.pid}" in out
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.communicate()
+    third = up("--check", home=tmp_path)
+    out, _ = third.communicate(timeout=30)
+    assert third.returncode == 0, out
+
+
 def test_up_says_why_when_the_node_dies(tmp_path: Path) -> None:
     process = up("--data", str(tmp_path / "data"), home=tmp_path)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -104,7 +105,31 @@ def _data_directory(data: str | None, ephemeral: bool) -> Iterator[Path]:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CommandFailure(f"cannot use {directory} for data", str(error), "choose another with --data DIR") from None
-    yield directory
+    with _locked(directory):
+        yield directory
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the directory, so that a second `penstock up` neither shares the data nor rewrites the settings."""
+    path = directory / "up.lock"
+    try:
+        lock = path.open("a+")
+    except OSError as error:
+        raise CommandFailure(f"cannot write to {directory}", str(error), "choose another with --data DIR") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandFailure(
+                f"another `penstock up` uses the data in {directory}",
+                f"its pid is {path.read_text() or 'not known yet'}",
+                "use the one that runs, or give this one data of its own: --data DIR or --ephemeral",
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
 
 
 def _write_properties(directory: Path, host: str, port: int) -> Path:
