@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -348,11 +347,3 @@ class OsFilesystem:
         except OSError as error:
             raise storage_error("ask for the free space of", path, error) from error
         return DiskSpace(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
-
-
-def sync_all(filesystem: Filesystem, files: Sequence[File], directory: Path | None) -> None:
-    """Make these files durable, then the directory entries that lead to them."""
-    for file in files:
-        file.sync()
-    if directory is not None:
-        filesystem.sync_directory(directory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.storage.files import File, StorageError
-from penstock.storage.log_directory import LogDirectory
+from penstock.storage.partition_files import PartitionFiles
 
 
 class FlushTicket:
@@ -28,7 +28,7 @@ class FlushTicket:
 
     def __init__(
         self,
-        home: LogDirectory,
+        home: PartitionFiles,
         files: Sequence[File],
         directory_changed: bool,
         epochs: tuple[str, bytes] | None,

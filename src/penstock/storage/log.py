@@ -17,7 +17,6 @@ from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.storage.files import Filesystem, StorageError
 from penstock.storage.flush import FlushTicket
-from penstock.storage.markers import read_end_marker
 from penstock.storage.names import (
     DELETED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -26,8 +25,9 @@ from penstock.storage.names import (
     deletion_directory_name,
     file_name,
 )
+from penstock.storage.producer_replay import read_end_marker, replay_producers
 from penstock.storage.producer_snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
-from penstock.storage.recovery import LoadedLog, RecoveryReport, load_log, replay_producers
+from penstock.storage.recovery import LoadedLog, RecoveryReport, load_log
 from penstock.storage.segment import Segment
 from penstock.storage.settings import LogSettings
 from penstock.storage.slices import EMPTY_SLICE, LogSlice
@@ -109,7 +109,7 @@ class Log:
         """Open a partition's directory, or make it.
 
         `recovery_point` is the checkpointed `flushed_offset`, `clean` whether the last stop was. Raises
-        CorruptLogError, with nothing changed, when durable records are damaged beyond stepping over.
+        CorruptLogError, with no record touched, when durable records are damaged beyond stepping over.
         """
         loaded = load_log(
             filesystem,

@@ -22,7 +22,7 @@ LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
 _OFFSET_DIGITS = 20
-_DELETED_DIRECTORY = re.compile(r"^(?P<name>.+-\d+)\.[0-9a-f]{32}-delete$")
+_DELETION_DIRECTORY = re.compile(r"\.[0-9a-f]{32}-delete$")
 _PARTITION_DIRECTORY = re.compile(r"^(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>\d{1,10})$")
 
 
@@ -51,9 +51,7 @@ def deletion_directory_name(directory_name: str, unique: bytes) -> str:
 
 def is_deletion_directory(name: str) -> bool:
     """True for a directory that was on its way out when the process stopped."""
-    return name.endswith("-delete") and (
-        _DELETED_DIRECTORY.match(name) is not None or re.search(r"\.[0-9a-f]{32}-delete$", name) is not None
-    )
+    return _DELETION_DIRECTORY.search(name) is not None
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:

@@ -6,23 +6,19 @@ the first batch that is torn, and indexes, epochs and producers are rebuilt on t
 
 Damage before the recovery point is something else: those bytes were durable, so they are not a torn tail but a
 failing disk, and cutting there would throw away acknowledged records that lie behind. Such a batch stays where it is
-(it is never served, see `valid_prefix`). If even its length is lost, the log refuses to open and nothing is changed.
+(it is never served, see `valid_prefix`). If even its length is lost, the log refuses to open and no record is touched.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.core.replica.producer_state import BATCHES_KEPT, ProducerState
+from penstock.core.replica.producer_state import ProducerState
 from penstock.storage.checkpoint import CheckpointError
 from penstock.storage.files import CorruptLogError, Filesystem
-from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.log_directory import LogDirectory
-from penstock.storage.markers import read_end_marker
 from penstock.storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -35,25 +31,13 @@ from penstock.storage.names import (
     file_name,
     offset_of,
 )
+from penstock.storage.partition_files import PartitionFiles
+from penstock.storage.producer_replay import replay_producers
 from penstock.storage.producer_snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
 from penstock.storage.scan import header_at, walk_headers
-from penstock.storage.segment import NO_TIMESTAMP, Segment
+from penstock.storage.segment import Segment
+from penstock.storage.segment_check import SegmentChecker
 from penstock.storage.settings import LogSettings
-from penstock.wire.kernel import scan_batches
-from penstock.wire.records import HEADER_SIZE, BatchError, BatchHeader, read_header
-
-# Small enough to be summed while it is still in the processor's cache.
-CHECK_CHUNK_BYTES = 1024 * 1024
-
-# Where a header has its leader epoch, its magic, the lower byte of its attributes, and its producer id.
-_EPOCH_AT = 12
-_MAGIC_AT = 16
-_ATTRIBUTES_AT = 22
-_PRODUCER_AT = 43
-
-_EPOCH = struct.Struct(">i")
-_MAGIC = b"\x02"
-_TRANSACTIONAL_OR_CONTROL = 0x30
 
 
 @dataclass(slots=True)
@@ -72,7 +56,7 @@ class RecoveryReport:
 class LoadedLog:
     """A directory's content, ready to be a `Log`."""
 
-    home: LogDirectory
+    home: PartitionFiles
     segments: list[Segment]
     epochs: LeaderEpochs
     epochs_changed: bool
@@ -95,12 +79,12 @@ def load_log(
     start_offset: int,
 ) -> LoadedLog:
     """Read a log's directory, making it if there is none."""
-    return _Loader(LogDirectory(filesystem, path), settings, recovery_point, clean, now_ms).load(start_offset)
+    return _Loader(PartitionFiles(filesystem, path), settings, recovery_point, clean, now_ms).load(start_offset)
 
 
 class _Loader:
     def __init__(
-        self, home: LogDirectory, settings: LogSettings, recovery_point: int, clean: bool, now_ms: int
+        self, home: PartitionFiles, settings: LogSettings, recovery_point: int, clean: bool, now_ms: int
     ) -> None:
         self.home = home
         self.settings = settings
@@ -256,9 +240,11 @@ class _Loader:
         replay_producers(self.producers, self.segments, segment.base_offset)
         if number and segment.base_offset not in self.snapshots:
             self._take_snapshot(segment.base_offset)
-        checker = _SegmentChecker(self, segment)
+        checker = SegmentChecker(segment, self.epochs, self.producers, self.recovery_point)
         size = segment.size
         valid = checker.run()
+        self.epochs_changed |= checker.epochs_changed
+        self.report.damaged += checker.damaged
         self.report.segments_scanned += 1
         self.report.bytes_scanned += valid
         self.home.await_sync(segment.name, segment.file)
@@ -280,183 +266,3 @@ class _Loader:
     def _take_snapshot(self, offset: int) -> None:
         self.home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self.producers.entries))
         self.snapshots.append(offset)
-
-
-def replay_producers(producers: ProducerState, segments: Sequence[Segment], end_offset: int) -> None:
-    """Bring producer state up to `end_offset` by reading the headers of the batches it has not seen."""
-    if producers.end_offset >= end_offset:
-        return
-    for number, segment in enumerate(segments):
-        next_base = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
-        if next_base <= producers.end_offset or segment.base_offset >= end_offset:
-            continue
-        try:
-            for position, header in walk_headers(
-                segment.file, segment.position_of(producers.end_offset), segment.position_of(end_offset)
-            ):
-                note_batch(producers, header, segment, position)
-        except CorruptLogError:
-            # Producers behind the damage are unknown to us, which they survive: they may start anywhere.
-            continue
-    producers.end_offset = end_offset
-
-
-def note_batch(producers: ProducerState, header: BatchHeader, segment: Segment, position: int) -> None:
-    """Note one stored batch, reading it only if it is a marker."""
-    if header.producer_id >= 0 and header.is_control:
-        marker = read_end_marker(segment.file.read(position, header.size_bytes))
-        if marker is not None:
-            producers.complete(header, marker)
-    else:
-        producers.update(header)
-
-
-class _SegmentChecker:
-    """Reads one segment through and notes every batch; stops where the segment must be cut."""
-
-    def __init__(self, loader: _Loader, segment: Segment) -> None:
-        self.loader = loader
-        self.segment = segment
-        self.next_offset = segment.base_offset
-
-    def run(self) -> int:
-        """How many bytes of the segment are good."""
-        segment = self.segment
-        segment.start_indexes()
-        position, end = 0, segment.size
-        chunk_bytes = CHECK_CHUNK_BYTES
-        damaged = False
-        while position < end:
-            chunk = segment.file.read(position, min(chunk_bytes, end - position))
-            chunk_bytes = CHECK_CHUNK_BYTES
-            scan = scan_batches(chunk, 0, len(chunk), check_crc=True)
-            batches, problem = scan.batches, scan.problem
-            if batches and batches[0][2] < self.next_offset:
-                problem = f"its offset, {batches[0][2]}, does not follow {self.next_offset - 1}"
-            else:
-                self._note_all(chunk, position, batches)
-                position += scan.position
-            if problem is not None:
-                size = self._size_to_keep(position, end, problem)
-                if size == 0:
-                    break
-                damaged = True
-                position += size
-            elif scan.position == 0:
-                chunk_bytes = self._size_announced(chunk)
-                if chunk_bytes > end - position:
-                    self._size_to_keep(position, end, "the batch is cut short")
-                    break
-        segment.next_offset = self.next_offset
-        segment.unverified_size = position if damaged else 0
-        return position
-
-    def _note_all(self, chunk: bytes, position: int, batches: list[tuple[int, int, int, int, int]]) -> None:
-        """Take a piece's batches into indexes, epochs and producers, without a look at each one where none is due."""
-        if not batches:
-            return
-        self.segment.index_batches(position, batches)
-        self._note_epochs(chunk, batches)
-        if any(chunk[at + _PRODUCER_AT] < 0x80 for at, _, _, _, _ in batches):
-            self._note_producers(chunk, position, batches)
-        self.next_offset = self.loader.producers.end_offset = batches[-1][3] + 1
-
-    def _note_epochs(self, chunk: bytes, batches: list[tuple[int, int, int, int, int]]) -> None:
-        epochs = self.loader.epochs
-        # Epochs never go back, so the last batch tells whether there is a new one among them.
-        if _EPOCH.unpack_from(chunk, batches[-1][0] + _EPOCH_AT)[0] <= epochs.latest:
-            return
-        for at, _, base_offset, _, _ in batches:
-            epoch = _EPOCH.unpack_from(chunk, at + _EPOCH_AT)[0]
-            if epoch > epochs.latest:
-                self.loader.epochs_changed |= epochs.assign(epoch, base_offset)
-
-    def _note_producers(self, chunk: bytes, position: int, batches: list[tuple[int, int, int, int, int]]) -> None:
-        """Note what producers wrote. Of one that uses no transactions only its last few batches matter."""
-        producers = self.loader.producers
-        recent: dict[bytes, list[int]] = {}
-        for at, _, _, _, _ in batches:
-            producer = chunk[at + _PRODUCER_AT : at + _PRODUCER_AT + 8]
-            if producer[0] >= 0x80:
-                continue
-            waiting = recent.get(producer)
-            if waiting is None:
-                waiting = recent[producer] = []
-            if chunk[at + _ATTRIBUTES_AT] & _TRANSACTIONAL_OR_CONTROL:
-                for earlier in waiting:
-                    producers.update(read_header(chunk, earlier))
-                waiting.clear()
-                note_batch(producers, read_header(chunk, at), self.segment, position + at)
-            else:
-                waiting.append(at)
-                if len(waiting) > 2 * BATCHES_KEPT:
-                    del waiting[:-BATCHES_KEPT]
-        for waiting in recent.values():
-            for at in waiting:
-                producers.update(read_header(chunk, at))
-
-    @staticmethod
-    def _size_announced(chunk: bytes) -> int:
-        """How long the batch at the start of a piece says it is; more than anything when not even that is there."""
-        return read_header(chunk).size_bytes if len(chunk) >= HEADER_SIZE else 2**63
-
-    def _size_to_keep(self, position: int, end: int, problem: str) -> int:
-        """How many bytes to step over a damaged batch, 0 to cut the segment there.
-
-        A batch at or after the recovery point is cut. One before it is stepped over if the next one follows it, and
-        cut if nothing does: then it is a torn tail after all, and the recovery point was noted before a truncation.
-        """
-        if self.next_offset >= self.loader.recovery_point:
-            return 0
-        file = self.segment.file
-        header = self._plausible_header(position, end)
-        if header is None:
-            if self._has_batch_behind(position, end):
-                raise CorruptLogError(file.path, position, f"{problem}, and records that were durable lie behind it")
-            return 0
-        self.segment.index_batch(position, header.size_bytes, header.last_offset, NO_TIMESTAMP)
-        self.next_offset = header.next_offset
-        self.loader.report.damaged.append(f"{file.path} at byte {position}: {problem}")
-        return header.size_bytes
-
-    def _plausible_header(self, position: int, end: int) -> BatchHeader | None:
-        """The header of a damaged batch if its offsets and length fit what lies around it."""
-        try:
-            header = header_at(self.segment.file, position, end)
-        except CorruptLogError:
-            return None
-        fits = header.base_offset >= self.next_offset and self._follows(header, position + header.size_bytes)
-        return header if fits else None
-
-    def _follows(self, header: BatchHeader, after: int) -> bool:
-        """Whether what comes after a damaged batch fits it: the next batch, whole or torn, or the end."""
-        head = self.segment.file.read(after, HEADER_SIZE)
-        if len(head) < HEADER_SIZE:
-            return True
-        try:
-            return read_header(head).base_offset >= header.next_offset
-        except BatchError:
-            return False
-
-    def _has_batch_behind(self, position: int, end: int) -> bool:
-        """Whether a whole batch lies anywhere after `position`, sought byte by byte."""
-        position += 1
-        while end - position >= HEADER_SIZE:
-            chunk = self.segment.file.read(position, min(CHECK_CHUNK_BYTES, end - position))
-            magic_at = chunk.find(_MAGIC, _MAGIC_AT)
-            while magic_at >= 0:
-                if self._is_batch(position + magic_at - _MAGIC_AT, end):
-                    return True
-                magic_at = chunk.find(_MAGIC, magic_at + 1)
-            position += max(len(chunk) - _MAGIC_AT, 1)
-        return False
-
-    def _is_batch(self, position: int, end: int) -> bool:
-        try:
-            header = header_at(self.segment.file, position, end)
-        except CorruptLogError:
-            return False
-        if not 0 <= header.base_offset - self.next_offset <= RELATIVE_OFFSET_MAX:
-            return False
-        data = self.segment.file.read(position, header.size_bytes)
-        return len(scan_batches(data, 0, len(data), check_crc=True).batches) == 1

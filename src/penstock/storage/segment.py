@@ -25,8 +25,8 @@ from penstock.storage.indexes import (
     OffsetIndex,
     TimeIndex,
 )
-from penstock.storage.log_directory import LogDirectory
 from penstock.storage.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.scan import header_at, walk
 from penstock.storage.settings import LogSettings
 from penstock.wire.record_types import Buffer
@@ -72,7 +72,7 @@ class Segment:
         "unverified_size",
     )
 
-    def __init__(self, home: LogDirectory, base_offset: int, size: int, created_ms: int, interval_bytes: int) -> None:
+    def __init__(self, home: PartitionFiles, base_offset: int, size: int, created_ms: int, interval_bytes: int) -> None:
         self.home = home
         self.base_offset = base_offset
         self.size = size
@@ -101,7 +101,7 @@ class Segment:
         self._hints: dict[int, int] | None = None
 
     @classmethod
-    def create(cls, home: LogDirectory, base_offset: int, now_ms: int, settings: LogSettings) -> Segment:
+    def create(cls, home: PartitionFiles, base_offset: int, now_ms: int, settings: LogSettings) -> Segment:
         """Make a new, empty segment on disk."""
         segment = cls(home, base_offset, 0, now_ms, settings.index_interval_bytes)
         file = home.create(file_name(base_offset, LOG_SUFFIX))

@@ -478,7 +478,7 @@ def test_a_start_offset_past_the_end_empties_the_log(logs: LogMaker) -> None:
 def test_batches_larger_than_what_is_read_at_once_are_recovered(
     logs: LogMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.storage.recovery.CHECK_CHUNK_BYTES", 100)
+    monkeypatch.setattr("penstock.storage.segment_check.CHECK_CHUNK_BYTES", 100)
     log = logs.open()
     fill(log, 5, size=1000)
     fill(log, 5, size=10)

@@ -8,7 +8,7 @@ from penstock.storage.files import File, Filesystem
 from penstock.wire.record_types import Buffer
 
 
-class LogDirectory:
+class PartitionFiles:
     """Files of one log. What is created, written or renamed here is remembered until it has been synced."""
 
     __slots__ = ("_changed", "_unsynced", "filesystem", "path")
