@@ -1,4 +1,4 @@
-"""What every test run shares: the path to `support`, skips for missing tools, and a list of what was skipped."""
+"""What every test run shares: the way to `support` and `bench`, skips for missing tools, a list of what was skipped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from support.kafka_tools import java_missing
