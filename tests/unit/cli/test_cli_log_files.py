@@ -84,7 +84,8 @@ def test_people_get_lines(partition: Path) -> None:
 def test_a_flipped_bit_is_found_only_when_asked(partition: Path) -> None:
     path = partition / f"{FIRST}.log"
     data = bytearray(path.read_bytes())
-    data[64] ^= 1
+    # A bit of the base timestamp: the records still decode, only the checksum knows.
+    data[34] ^= 1
     path.write_bytes(data)
     assert dump(str(path))[0] == 0
     code, documents = dump("--verify", str(path))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import click
 import pytest
 
@@ -38,6 +40,16 @@ JANUARY_MS = 1_769_853_600_000  # 2026-01-31T10:00:00Z
 )
 def test_timestamp_is_read(text: str, expected: int) -> None:
     assert parse_timestamp(text, NOW_MS) == expected
+
+
+def test_a_time_without_a_zone_is_utc_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert parse_timestamp("2026-01-31T10:00", NOW_MS) == JANUARY_MS
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "-1x", "-", "2026-13-01", "1h"])

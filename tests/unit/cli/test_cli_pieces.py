@@ -70,6 +70,11 @@ def test_a_free_port_is_free(listening: socket.socket) -> None:
     assert check_port("127.0.0.1", port).level == OK
 
 
+def test_only_listeners_hold_a_port(listening: socket.socket) -> None:
+    with socket.create_connection(listening.getsockname()) as client:
+        assert holder_of(client.getsockname()[1]) is None
+
+
 def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
     result = CliRunner().invoke(penstock, ["up", "--host", "192.0.2.1"])
     assert result.exit_code == 1
@@ -122,8 +127,10 @@ def test_the_doctor_looks_at_directories(tmp_path: Path) -> None:
     ("host", "reached", "level"),
     [("0.0.0.0", "10.0.0.7", WRONG), ("localhost", "10.0.0.7", WRONG), ("127.0.0.1", "broker.example", WRONG)],
 )
-def test_the_doctor_knows_bad_advertised_addresses(host: str, reached: str, level: str) -> None:
-    finding = check_advertised(1, host, 9092, reached)
+def test_the_doctor_knows_bad_advertised_addresses(
+    listening: socket.socket, host: str, reached: str, level: str
+) -> None:
+    finding = check_advertised(1, host, listening.getsockname()[1], reached)
     assert finding.level == level
     assert "advertised.listeners" in finding.advice
 
