@@ -71,7 +71,9 @@ class Housekeeping:
                 await asyncio.sleep(0)
 
     async def retain_all(self) -> None:
-        """Delete what is past keeping, everywhere."""
+        """Delete what is past keeping, everywhere, and finish segments that have reached their age."""
+        now_ms = self._env.now_ms()
+        await self._each(lambda partition: partition.log.roll_if_due(now_ms))
         await self._each(self.retain)
 
     def retain(self, partition: Partition) -> None:
@@ -101,10 +103,11 @@ class Housekeeping:
         now_ms = self._env.now_ms()
 
         def flush(partition: Partition) -> None:
-            if partition.log.end_offset == partition.log.flushed_offset:
+            log = partition.log
+            if log.end_offset == log.flushed_offset and not log.has_unsynced_segment:
                 return
             unflushed = partition.appended_bytes - self._flushed_bytes.get(partition.name, 0)
-            if unflushed > UNFLUSHED_BYTES_MAX or partition.log.flush_due(now_ms):
+            if unflushed > UNFLUSHED_BYTES_MAX or log.has_unsynced_segment or log.flush_due(now_ms):
                 partition.sync.request()
                 self._flushed_bytes[partition.name] = partition.appended_bytes
                 self._unnoted_bytes += unflushed
