@@ -128,7 +128,12 @@ class Dispatcher:
                 reply.set_exception(error)
                 return
             body: list[Buffer] = []
-            route.encode(done.result(), body)
+            try:
+                route.encode(done.result(), body)
+            except ValueError as problem:
+                # Whoever reads the reply must hear of it, or it waits for ever.
+                reply.set_exception(problem)
+                return
             reply.set_result(encode_response(correlation_id, route.header_version, body))
 
         def abandon(done: asyncio.Future[Reply]) -> None:

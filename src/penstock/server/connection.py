@@ -37,6 +37,8 @@ READ_AHEAD_BYTES = 64 * 1024
 # A frame's buffer begins with this much and is made four times larger whenever it is full.
 FRAME_BYTES_FIRST = 128 * 1024
 SLOWEST_BYTES_PER_MS = 64
+# A peer with unread replies must take this much of them within the write-stall timeout.
+UNSTALLING_BYTES = 64 * 1024
 PRODUCE = b"\x00\x00"
 _SIZE = Struct(">i")
 
@@ -76,6 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         "_scratch",
         "_session",
         "_transport",
+        "_unsent_bytes",
         "_write_paused",
         "_write_paused_at",
         "last_active_at",
@@ -114,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._write_paused = False
         self._write_paused_at = 0.0
+        self._unsent_bytes = 0
         self._closing = False
         self._drained: asyncio.Future[None] | None = None
         self._closed: asyncio.Future[None] | None = None
@@ -143,6 +147,7 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._write_paused = True
         self._write_paused_at = self._loop.time()
+        self._unsent_bytes = 2**63
         self._busy = True
 
     def resume_writing(self) -> None:
@@ -257,6 +262,7 @@ class Connection(asyncio.BufferedProtocol):
             pending.popleft()
             if self._transport is not None and head:
                 self._send(head)
+        self.last_active_at = self._loop.time()
         if done is self._alone:
             self._alone = None
         if self._busy:
@@ -294,6 +300,9 @@ class Connection(asyncio.BufferedProtocol):
         )
         if self._busy or self._closing or self._transport is None:
             return
+        if self._frame_started_at is not None:
+            # The time that a frame waited for us is not its sender's fault.
+            self._frame_started_at = self.last_active_at = self._loop.time()
         try:
             if self._frame is not None:
                 if self._frame_filled == self._frame_size:
@@ -318,8 +327,13 @@ class Connection(asyncio.BufferedProtocol):
     def overdue(self, now: float) -> str | None:
         """Why this connection should be closed at loop time `now`, or None."""
         limits = self._limits
-        if self._write_paused and (now - self._write_paused_at) * 1000 > limits.write_stall_ms_max:
-            return "it took no reply bytes for penstock.write.stall.timeout.ms"
+        if self._write_paused and self._transport is not None:
+            unsent = self._transport.get_write_buffer_size()
+            if unsent <= self._unsent_bytes - UNSTALLING_BYTES:
+                self._unsent_bytes = unsent
+                self._write_paused_at = now
+            elif (now - self._write_paused_at) * 1000 > limits.write_stall_ms_max:
+                return "it took no reply bytes for penstock.write.stall.timeout.ms"
         if self._frame_started_at is not None and not self._busy:
             # A large request gets the time that a slow but honest link needs for it.
             size = self._frame_size if self._frame is not None else 0

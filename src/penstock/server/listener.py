@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
+import resource
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +16,8 @@ from penstock.server.limits import ConnectionLimits
 
 ACCEPT_BURST = 64
 ACCEPT_PAUSE_S = 0.2
+# Descriptors that connections leave to the logs: an eighth of the limit, and at least this many.
+DESCRIPTORS_RESERVED_MIN = 64
 WATCH_INTERVAL_S = 1.0
 
 logger = logging.getLogger("penstock.server")
@@ -38,8 +42,12 @@ class Listener:
         self._handshakes: set[asyncio.Task[None]] = set()
         self._per_ip: Counter[str] = Counter()
         self._accepting = False
+        # Out of descriptors; a timer looks for free ones.
+        self._crowded = False
         self._stopping = False
         self._watch: asyncio.Task[None] | None = None
+        soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._descriptors_max = soft_limit - max(DESCRIPTORS_RESERVED_MIN, soft_limit // 8)
         self.refused = 0
 
     @property
@@ -94,7 +102,7 @@ class Listener:
     # Accepting.
 
     def _resume_accepting(self) -> None:
-        if not self._accepting and not self._stopping and self._socket is not None:
+        if not (self._accepting or self._crowded or self._stopping) and self._socket is not None:
             self._accepting = True
             asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
 
@@ -118,13 +126,34 @@ class Listener:
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
                     raise
-                logger.warning(
-                    "not accepting for %.1f s: %s; raise the open-file limit (ulimit -n)", ACCEPT_PAUSE_S, error
-                )
-                self._pause_accepting()
-                loop.call_later(ACCEPT_PAUSE_S, self._resume_accepting)
+                self._wait_for_descriptors(loop, str(error))
                 return
             self._admit(loop, accepted, (str(address[0]), int(address[1])))
+            # The system hands out the lowest free number, so a high one says that few are left.
+            if accepted.fileno() >= self._descriptors_max:
+                self._wait_for_descriptors(loop, "nearly all open files are in use")
+                return
+
+    def _wait_for_descriptors(self, loop: asyncio.AbstractEventLoop, reason: str) -> None:
+        """Newcomers stay in the backlog until there are descriptors again, so that logs never run out of them."""
+        logger.warning("accepting no connections for now: %s; raise the open-file limit (ulimit -n)", reason)
+        self._pause_accepting()
+        self._crowded = True
+        loop.call_later(ACCEPT_PAUSE_S, self._look_for_descriptors, loop)
+
+    def _look_for_descriptors(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._stopping or self._socket is None:
+            return
+        try:
+            probe = os.dup(self._socket.fileno())
+            os.close(probe)
+        except OSError:
+            probe = self._descriptors_max
+        if probe >= self._descriptors_max:
+            loop.call_later(ACCEPT_PAUSE_S, self._look_for_descriptors, loop)
+        else:
+            self._crowded = False
+            self._resume_accepting()
 
     def _admit(self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, peer: tuple[str, int]) -> None:
         allowed = self._limits.connections_per_ip_overrides.get(peer[0], self._limits.connections_per_ip_max)
@@ -141,18 +170,18 @@ class Listener:
         handshake.add_done_callback(self._handshakes.discard)
 
     async def _connect(self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, peer: tuple[str, int]) -> None:
-        def make_connection() -> Connection:
-            connection = Connection(self._make_session(peer), self._limits, loop, peer, self._scratch, self._closed)
-            self._connections.add(connection)
-            return connection
-
+        connection = Connection(self._make_session(peer), self._limits, loop, peer, self._scratch, self._closed)
+        self._connections.add(connection)
         try:
-            await loop.connect_accepted_socket(make_connection, accepted)
+            await loop.connect_accepted_socket(lambda: connection, accepted)
         except OSError as error:
             logger.info("%s:%d went away while connecting: %s", *peer, error)
             accepted.close()
+            self._closed(connection)
 
     def _closed(self, connection: Connection) -> None:
+        if connection not in self._connections:
+            return
         self._connections.discard(connection)
         self._per_ip[connection.peer[0]] -= 1
         if not self._per_ip[connection.peer[0]]:
