@@ -12,8 +12,8 @@ from message_values import MessageClass, all_messages, messages, project
 from penstock.wire.codec import encode
 from support.kafka_tools import LIBRARIES, find_java
 
-# These layouts are written by hand in Apache Kafka, not generated from a definition.
-WITHOUT_CLASS = {"AbortedTxn", "ControlRecordKey"}
+# These layouts are written by hand in Apache Kafka, or are our own.
+WITHOUT_CLASS = {"AbortedTxn", "ControlRecordKey", "DescribeLagRequest", "DescribeLagResponse"}
 EXAMPLES = 3
 
 

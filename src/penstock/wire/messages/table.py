@@ -100,6 +100,7 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    DESCRIBE_LAG = 10000
 
 
 # Key: module, name, first, last and last settled version, first flexible version, listeners.
@@ -193,6 +194,7 @@ APIS: dict[int, tuple[str, str, int, int, int, int, tuple[str, ...]]] = {
     90: ("describe_share_group_offsets", "DescribeShareGroupOffsets", 0, 0, 0, 0, ("broker",)),
     91: ("alter_share_group_offsets", "AlterShareGroupOffsets", 0, 0, 0, 0, ("broker",)),
     92: ("delete_share_group_offsets", "DeleteShareGroupOffsets", 0, 0, 0, 0, ("broker",)),
+    10000: ("describe_lag", "DescribeLag", 0, 0, 0, 0, ("broker",)),
 }
 
 # Type: module, class name, versions, of the records of the metadata log.
