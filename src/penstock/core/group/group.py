@@ -1,0 +1,73 @@
+"""What the shard and the offsets ask of a group, whichever protocol its members speak."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol
+
+from penstock.core.group.contract import Record
+from penstock.model.errors import ErrorCode
+from penstock.wire.messages.list_groups import ListedGroup
+
+
+class GroupKind(StrEnum):
+    """The protocol that a group's members agreed on, as ListGroups prints it."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+class Random(Protocol):
+    """The part of `random.Random` that a coordinator needs; the shell passes one in."""
+
+    def getrandbits(self, bits: int, /) -> int:
+        """A number of that many random bits."""
+
+
+class Group(Protocol):
+    """A group of either kind. Checks answer ErrorCode.NONE where the request may go on."""
+
+    group_id: str
+
+    @property
+    def kind(self) -> GroupKind:
+        """Which protocol the group speaks."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members; only offsets keep such a group alive."""
+
+    def listed(self) -> ListedGroup:
+        """The group's row in ListGroups."""
+
+    def check_offset_commit(
+        self, member_id: str, instance_id: str | None, generation: int, api_version: int, *, transactional: bool
+    ) -> ErrorCode:
+        """Whether this member of this generation (or member epoch) may commit offsets now."""
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Whether this member may read the group's offsets; nobody in particular is None and -1."""
+
+    def check_offset_delete(self) -> ErrorCode:
+        """Whether offsets may be deleted in the group's present state."""
+
+    def check_delete(self) -> ErrorCode:
+        """Whether the group may be deleted in its present state."""
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member reads the topic, which protects the topic's offsets from deletion and expiry."""
+
+    def retention_starts_ms(self, commit_timestamp_ms: int) -> int | None:
+        """From when on an offset's retention counts; None while the group's offsets don't expire."""
+
+    def tombstones(self) -> list[Record]:
+        """The records that delete the group itself; its offsets have tombstones of their own."""
+
+
+def random_uuid(random: Random) -> str:
+    """A random (version 4) UUID in its usual text form, which member ids end with."""
+    bits = random.getrandbits(128)
+    bits = bits & ~(0xF << 76) | (0x4 << 76)
+    bits = bits & ~(0x3 << 62) | (0x2 << 62)
+    digits = f"{bits:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

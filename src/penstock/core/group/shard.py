@@ -1,0 +1,304 @@
+"""One partition of __consumer_offsets: the groups that live on it, and their offsets.
+
+The shard finds the group that a request, a record or a timer is about, and hands it to whoever knows its kind:
+`ClassicRequests` and `ClassicRebalance` for classic groups, `ConsumerSide` for those of KIP-848, `OffsetRequests` for
+offsets of both. See contract.py for what the shell does with the effects; it replays an event's records before the
+next event comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from penstock.core.group.classic import ClassicGroup, ClassicState
+from penstock.core.group.classic_rebalance import (
+    JOIN_TIMER,
+    SESSION_TIMER,
+    SYNC_TIMER,
+    ClassicRebalance,
+    join_refused,
+    session_key,
+)
+from penstock.core.group.classic_requests import ClassicRequests, leave_response, leaving_members
+from penstock.core.group.consumer_side import ConsumerSide, NoConsumerGroups
+from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, Timer, TimerKey, Token, Topics
+from penstock.core.group.group import Group, Random
+from penstock.core.group.offset_requests import OffsetRequests, commit_refused
+from penstock.core.group.offsets import Offsets, PartitionProgress
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
+from penstock.wire.messages import consumer_group_describe, describe_groups
+from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from penstock.wire.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    OffsetCommitKey,
+)
+from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.wire.messages.join_group import JoinGroupRequest
+from penstock.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from penstock.wire.messages.list_groups import ListedGroup
+from penstock.wire.messages.offset_commit import OffsetCommitRequest
+from penstock.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from penstock.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+class GroupShard:
+    """The groups of one partition. Every event answers with the effects that the shell is to carry out."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        topics: Topics,  # noqa: ARG002
+        random: Random,
+        configs: Callable[[str], Mapping[str, str]],  # noqa: ARG002
+    ) -> None:
+        self._settings = settings
+        self._groups: dict[str, Group] = {}
+        self._offsets = Offsets()
+        self._rebalance = ClassicRebalance(settings)
+        self._classic = ClassicRequests(settings, random, self._rebalance)
+        self._offset_requests = OffsetRequests(settings, self._offsets)
+        self._consumer: ConsumerSide = NoConsumerGroups()
+
+    # The classic protocol, which members of a consumer group may speak too while they migrate.
+
+    def join_group(self, request: JoinGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
+        """Answered when the rebalance is through its join phase."""
+        error = self._check_join(request)
+        if error is not ErrorCode.NONE:
+            return Effects(replies=[Reply(token, join_refused(error, request.member_id))])
+        group = self._groups.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            return self._classic.join(group, request, caller, token, now_ms)
+        if group is not None and not group.is_empty:
+            return self._consumer.join(group, request, caller, token, now_ms)
+        if request.member_id:
+            # Only somebody new can found a group.
+            refused = join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+            return Effects(replies=[Reply(token, refused)])
+        effects = Effects(records=[] if group is None else group.tombstones())
+        founded = ClassicGroup(request.group_id, now_ms)
+        self._groups[request.group_id] = founded
+        effects.records.append(founded.record())
+        effects.merge(self._classic.join(founded, request, caller, token, now_ms))
+        return effects
+
+    def _check_join(self, request: JoinGroupRequest) -> ErrorCode:
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        shortest_ms, longest_ms = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
+        if not shortest_ms <= request.session_timeout_ms <= longest_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        return ErrorCode.NONE
+
+    def sync_group(self, request: SyncGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
+        """Answered when the leader has brought the assignment."""
+        group = self._groups.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            return self._classic.sync(group, request, token, now_ms)
+        if group is not None and not group.is_empty:
+            return self._consumer.sync(group, request, caller, token, now_ms)
+        error = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
+        return Effects(replies=[Reply(token, SyncGroupResponse(error_code=error))])
+
+    def heartbeat(self, request: HeartbeatRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
+        """Keeps a member's session."""
+        group = self._groups.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            return self._classic.heartbeat(group, request, token, now_ms)
+        if group is not None:
+            return self._consumer.classic_heartbeat(group, request, caller, token, now_ms)
+        error = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
+        return Effects(replies=[Reply(token, HeartbeatResponse(error_code=error))])
+
+    def leave_group(self, request: LeaveGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
+        """Takes members out of their group."""
+        group = self._groups.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            return self._classic.leave(group, request, caller, token, now_ms)
+        if group is not None:
+            return self._consumer.leave(group, request, caller, token, now_ms)
+        if not request.group_id:
+            return Effects(replies=[Reply(token, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))])
+        responses = [
+            MemberResponse(identity.member_id, identity.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID)
+            for identity in leaving_members(request, caller)
+        ]
+        return Effects(replies=[Reply(token, leave_response(responses, caller))])
+
+    def consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int
+    ) -> Effects:
+        """KIP-848's only request of members."""
+        return self._consumer.heartbeat(request, caller, token, now_ms)
+
+    # Offsets.
+
+    def offset_commit(self, request: OffsetCommitRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
+        """Commits offsets if the group lets this member do so; that is a sign of life, too."""
+        group = self._groups.get(request.group_id)
+        error = self._offset_requests.check_commit(group, request, caller)
+        if error is not ErrorCode.NONE:
+            return Effects(replies=[Reply(token, commit_refused(request, error))])
+        effects = self._offset_requests.commit(request, token, now_ms)
+        if isinstance(group, ClassicGroup):
+            member = group.members.get(request.member_id)
+            if member is not None:
+                self._rebalance.keep_session(group, member, effects, now_ms)
+        return effects
+
+    def offset_fetch_group(
+        self,
+        request: OffsetFetchRequestGroup,
+        require_stable: bool,
+        caller: Caller,  # noqa: ARG002
+    ) -> OffsetFetchResponseGroup:
+        """One group's committed offsets."""
+        group_id, member_id, member_epoch, topics = request
+        group = self._groups.get(group_id)
+        return self._offset_requests.fetch(
+            group, group_id, member_id, member_epoch, topics, require_stable=require_stable
+        )
+
+    def offset_delete(
+        self,
+        request: OffsetDeleteRequest,
+        caller: Caller,  # noqa: ARG002
+        token: Token,
+        now_ms: int,  # noqa: ARG002
+    ) -> Effects:
+        """Deletes offsets that no member needs."""
+        if not request.group_id:
+            return Effects(replies=[Reply(token, OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID))])
+        return self._offset_requests.delete(self._groups.get(request.group_id), request, token)
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, PartitionProgress]:
+        """A group's committed offsets with their recent past, for whoever watches its lag."""
+        return self._offsets.progress(group_id)
+
+    def expire_offsets(self, now_ms: int) -> Effects:
+        """Delete offsets that are too old, and groups that have neither members nor offsets left."""
+        effects = Effects()
+        for group in self._groups.values():
+            if self._offset_requests.expire(group, now_ms, effects.records) and group.is_empty:
+                self._delete(group, effects)
+        return effects
+
+    # Groups.
+
+    def delete_group(self, group_id: str, token: Token, now_ms: int) -> Effects:  # noqa: ARG002
+        """Deletes a group without members, with its offsets. The reply is an ErrorCode."""
+        group = self._groups.get(group_id)
+        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete()
+        effects = Effects(replies=[Reply(token, error)])
+        if group is not None and error is ErrorCode.NONE:
+            effects.records += self._offset_requests.delete_all(group_id)
+            self._delete(group, effects)
+        return effects
+
+    def _delete(self, group: Group, effects: Effects) -> None:
+        effects.records += group.tombstones()
+        if isinstance(group, ClassicGroup):
+            effects.timers += [Timer(session_key(group.group_id, member), None) for member in group.pending_members]
+
+    def list_groups(self) -> list[ListedGroup]:
+        """A row for every group."""
+        return [group.listed() for group in self._groups.values()]
+
+    def describe_group(self, group_id: str) -> describe_groups.DescribedGroup:
+        """A classic group with its members; raises ApiError if there is no such group."""
+        group = self._groups.get(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if not isinstance(group, ClassicGroup):
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
+        return group.described()
+
+    def consumer_group_describe(self, group_id: str) -> consumer_group_describe.DescribedGroup:
+        """A consumer group with its members; raises ApiError if there is no such group."""
+        group = self._groups.get(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if isinstance(group, ClassicGroup):
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return self._consumer.describe(group)
+
+    # What the shell tells.
+
+    def replay(self, key: Any, value: Any, offset: int = -1, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Apply one record; with a producer id it is part of a transaction and waits for its end."""
+        if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
+            if value is not None and key.group not in self._groups:
+                self._groups[key.group] = ClassicGroup(key.group)
+            self._offsets.replay(key, value, offset, producer_id)
+        elif isinstance(key, GroupMetadataKey):
+            self._replay_classic(key.group, value)
+        else:
+            self._consumer.replay(key, value)
+
+    def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        group = self._groups.get(group_id)
+        if value is None:
+            # A group that has moved on to the other protocol is not meant.
+            if isinstance(group, ClassicGroup):
+                del self._groups[group_id]
+        elif isinstance(group, ClassicGroup):
+            self._groups[group_id] = group.replayed(value)
+        else:
+            self._groups[group_id] = ClassicGroup.from_record(group_id, value)
+
+    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
+        """Apply a transaction's marker to the offsets that it committed."""
+        self._offsets.end_transaction(producer_id, committed)
+
+    def loaded(self, now_ms: int) -> Effects:
+        """All records are replayed: every member's session starts now."""
+        effects = Effects()
+        for group in self._groups.values():
+            if not isinstance(group, ClassicGroup):
+                continue
+            for member in group.members.values():
+                self._rebalance.keep_session(group, member, effects, now_ms)
+            if len(group.members) > self._settings.max_size:
+                self._rebalance.prepare(group, effects, now_ms)
+        effects.merge(self._consumer.loaded(now_ms))
+        return effects
+
+    def unloaded(self) -> Effects:
+        """This broker coordinates these groups no longer: everybody who waits is told to look elsewhere."""
+        effects = self._consumer.unloaded()
+        not_here = ErrorCode.NOT_COORDINATOR
+        for group in self._groups.values():
+            if not isinstance(group, ClassicGroup):
+                continue
+            for member in group.members.values():
+                self._rebalance.answer_join(group, member, join_refused(not_here, member.member_id), effects)
+                self._rebalance.answer_sync(member, SyncGroupResponse(error_code=not_here), effects)
+            group.state = ClassicState.DEAD
+        return effects
+
+    def timer_fired(self, key: TimerKey, now_ms: int) -> Effects:
+        """A timer's time has come; one of a group that is gone means nothing."""
+        effects = Effects()
+        group = self._groups.get(key[1])
+        if key[0] not in (SESSION_TIMER, JOIN_TIMER, SYNC_TIMER):
+            return self._consumer.timer_fired(key, now_ms)
+        if not isinstance(group, ClassicGroup):
+            return effects
+        if key[0] == SESSION_TIMER:
+            self._rebalance.session_timer_fired(group, key[2], effects, now_ms)
+        elif key[0] == JOIN_TIMER:
+            self._rebalance.join_timer_fired(group, effects, now_ms)
+        else:
+            self._rebalance.sync_timer_fired(group, effects, now_ms)
+        return effects
+
+    def topics_changed(self, changed: Collection[str], deleted: Collection[str], now_ms: int) -> Effects:
+        """Topics came or grew, or are gone together with the offsets for them."""
+        effects = Effects(records=self._offset_requests.delete_topics(deleted))
+        effects.merge(self._consumer.topics_changed(changed, deleted, now_ms))
+        return effects
