@@ -25,7 +25,9 @@ from penstock.core.replica.fetch_session import SessionCache
 from penstock.model.ids import Uuid, format_uuid
 from penstock.runtime.controller import Controller
 from penstock.runtime.env import Env, SystemEnv
+from penstock.runtime.groups import Groups
 from penstock.runtime.housekeeping import Housekeeping
+from penstock.runtime.lag import LagView
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.log_directories import LogDirectory, format_directory, open_directory
 from penstock.runtime.metadata_log import DamagedMetadata
@@ -63,6 +65,7 @@ class Node:
         self._listeners: list[Listener] = []
         self._raft: RaftDriver
         self._partitions: Partitions
+        self._groups: Groups
         self._housekeeping: Housekeeping
         self._broker_epoch = -1
         self.cluster_id = ""
@@ -98,6 +101,8 @@ class Node:
         self._partitions.open_all()
         self._raft.on_commit(live.follow)
         self._raft.on_commit(self._partitions.follow)
+        self._groups = Groups(env, image, controller, self._partitions, settings)
+        self._raft.on_commit(self._groups.follow)
         self._housekeeping = Housekeeping(env, self._partitions, settings)
         await self._housekeeping.watch_disks()
         self._housekeeping.start()
@@ -112,11 +117,15 @@ class Node:
             cluster_id=self.cluster_id,
             controller_id=lambda: settings.node_id,
             settle_deletions=self._housekeeping.settle_deletions,
+            groups=self._groups,
+            lag=LagView(env, self._partitions),
         )
         self._accept(Dispatcher(make_handlers(services), VERSIONS))
 
     async def stop(self) -> None:
         """Finish what was accepted, close every log, and say that the stop was clean."""
+        # Members that wait for a rebalance would wait longer than we drain.
+        self._groups.close()
         await asyncio.gather(*(listener.stop(DRAIN_S) for listener in self._listeners))
         self._partitions.close_all()
         await self._raft.stop()

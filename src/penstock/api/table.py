@@ -12,28 +12,44 @@ from typing import NamedTuple
 
 from penstock.api.alter_configs import make_alter_configs
 from penstock.api.api_versions import make_api_versions
+from penstock.api.consumer_group_describe import make_consumer_group_describe
+from penstock.api.consumer_group_heartbeat import make_consumer_group_heartbeat
 from penstock.api.context import Handler
 from penstock.api.create_partitions import make_create_partitions
 from penstock.api.create_topics import make_create_topics
+from penstock.api.delete_groups import make_delete_groups
 from penstock.api.delete_records import make_delete_records
 from penstock.api.delete_topics import make_delete_topics
 from penstock.api.describe_cluster import make_describe_cluster
 from penstock.api.describe_configs import make_describe_configs
+from penstock.api.describe_groups import make_describe_groups
+from penstock.api.describe_lag import make_describe_lag
 from penstock.api.describe_log_dirs import make_describe_log_dirs
 from penstock.api.describe_producers import make_describe_producers
 from penstock.api.describe_topic_partitions import make_describe_topic_partitions
 from penstock.api.fetch import make_fetch
+from penstock.api.find_coordinator import make_find_coordinator
+from penstock.api.heartbeat import make_heartbeat
 from penstock.api.incremental_alter_configs import make_incremental_alter_configs
 from penstock.api.init_producer_id import make_init_producer_id
+from penstock.api.join_group import make_join_group
+from penstock.api.leave_group import make_leave_group
 from penstock.api.list_config_resources import make_list_config_resources
+from penstock.api.list_groups import make_list_groups
 from penstock.api.list_offsets import make_list_offsets
 from penstock.api.metadata import make_metadata
+from penstock.api.offset_commit import make_offset_commit
+from penstock.api.offset_delete import make_offset_delete
+from penstock.api.offset_fetch import make_offset_fetch
 from penstock.api.offset_for_leader_epoch import make_offset_for_leader_epoch
 from penstock.api.produce import make_produce
+from penstock.api.sync_group import make_sync_group
 from penstock.core.metadata.image import Image
 from penstock.core.replica.fetch_session import SessionCache
 from penstock.runtime.controller import Controller
 from penstock.runtime.env import Env
+from penstock.runtime.groups import Groups
+from penstock.runtime.lag import LagView
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.partition import Partition
 from penstock.runtime.partitions import Partitions
@@ -60,6 +76,8 @@ class Services:
     cluster_id: str
     controller_id: Callable[[], int]
     settle_deletions: Callable[[list[Partition]], None]
+    groups: Groups
+    lag: LagView
 
 
 class Entry(NamedTuple):
@@ -83,7 +101,16 @@ TABLE: Mapping[int, Entry] = {
             s.image, s.controller, s.cluster_id, s.controller_id, s.settings.node.auto_create_topics_enable
         ),
     ),
-    18: Entry(0, 4, "api_versions", lambda s: make_api_versions(VERSIONS, FEATURES, s.image)),
+    8: Entry(2, 9, "offset_commit", lambda s: make_offset_commit(s.image, s.groups)),
+    9: Entry(1, 9, "offset_fetch", lambda s: make_offset_fetch(s.groups)),
+    10: Entry(0, 6, "find_coordinator", lambda s: make_find_coordinator(s.image, s.groups)),
+    11: Entry(0, 9, "join_group", lambda s: make_join_group(s.groups)),
+    12: Entry(0, 4, "heartbeat", lambda s: make_heartbeat(s.groups)),
+    13: Entry(0, 5, "leave_group", lambda s: make_leave_group(s.groups)),
+    14: Entry(0, 5, "sync_group", lambda s: make_sync_group(s.groups)),
+    15: Entry(0, 6, "describe_groups", lambda s: make_describe_groups(s.groups)),
+    16: Entry(0, 5, "list_groups", lambda s: make_list_groups(s.groups)),
+    18: Entry(0, 4, "api_versions", lambda s: make_api_versions(ADVERTISED, FEATURES, s.image)),
     19: Entry(2, 7, "create_topics", lambda s: make_create_topics(s.controller, s.settings.broker_properties)),
     20: Entry(1, 6, "delete_topics", lambda s: make_delete_topics(s.controller, s.settings.node.delete_topic_enable)),
     21: Entry(0, 2, "delete_records", lambda s: make_delete_records(s.partitions, s.settle_deletions)),
@@ -93,16 +120,26 @@ TABLE: Mapping[int, Entry] = {
     33: Entry(0, 2, "alter_configs", lambda s: make_alter_configs(s.controller, s.settings)),
     35: Entry(1, 4, "describe_log_dirs", lambda s: make_describe_log_dirs(s.env, s.partitions)),
     37: Entry(0, 3, "create_partitions", lambda s: make_create_partitions(s.controller)),
+    42: Entry(0, 2, "delete_groups", lambda s: make_delete_groups(s.groups)),
     44: Entry(0, 1, "incremental_alter_configs", lambda s: make_incremental_alter_configs(s.controller, s.settings)),
+    47: Entry(0, 0, "offset_delete", lambda s: make_offset_delete(s.groups)),
     60: Entry(0, 2, "describe_cluster", lambda s: make_describe_cluster(s.image, s.cluster_id, s.controller_id)),
     61: Entry(0, 0, "describe_producers", lambda s: make_describe_producers(s.partitions)),
+    68: Entry(0, 1, "consumer_group_heartbeat", lambda s: make_consumer_group_heartbeat(s.groups)),
+    69: Entry(0, 1, "consumer_group_describe", lambda s: make_consumer_group_describe(s.groups)),
     74: Entry(0, 1, "list_config_resources", lambda s: make_list_config_resources(s.image)),
     75: Entry(0, 0, "describe_topic_partitions", lambda s: make_describe_topic_partitions(s.image)),
+    10000: Entry(0, 0, "describe_lag", lambda s: make_describe_lag(s.groups, s.lag)),
 }
+
+# Keys from here on are Penstock's own, and nobody else's client needs to know them.
+FIRST_OWN_KEY = 10_000
 
 VERSIONS: Mapping[int, tuple[int, int]] = {
     key: (entry.first_version, entry.last_version) for key, entry in TABLE.items()
 }
+
+ADVERTISED: Mapping[int, tuple[int, int]] = {key: row for key, row in VERSIONS.items() if key < FIRST_OWN_KEY}
 
 
 def make_handlers(services: Services) -> dict[int, Handler]:

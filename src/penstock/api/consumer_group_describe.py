@@ -1,0 +1,32 @@
+"""Versions 0-1. KIP-848: consumer groups with their members, epochs and assignments."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.api.operations import ALL_ON_GROUP, NOT_ASKED
+from penstock.model.errors import ApiError
+from penstock.runtime.groups import Groups
+from penstock.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+
+
+def make_consumer_group_describe(groups: Groups) -> Handler:
+    """The handler."""
+
+    async def consumer_group_describe(
+        request: ConsumerGroupDescribeRequest, context: RequestContext
+    ) -> ConsumerGroupDescribeResponse:
+        allowed = ALL_ON_GROUP if request.include_authorized_operations else NOT_ASKED
+        found = [await describe(group) for group in request.group_ids]
+        return ConsumerGroupDescribeResponse(groups=[group._replace(authorized_operations=allowed) for group in found])
+
+    async def describe(group: str) -> DescribedGroup:
+        try:
+            return await groups.read(group, lambda shard: shard.consumer_group_describe(group))
+        except ApiError as error:
+            return DescribedGroup(error.code, error.message, group)
+
+    return consumer_group_describe

@@ -1,0 +1,33 @@
+"""Version 0. Penstock's own: how far groups are behind, in records and in milliseconds, and how they are doing.
+
+Not advertised: Kafka's clients have no use for it. Without names every group on this broker is described.
+"""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.model.errors import ApiError
+from penstock.runtime.groups import Groups
+from penstock.runtime.lag import LagView
+from penstock.wire.messages.describe_lag import DescribeLagRequest, DescribeLagResponse, LagGroup
+
+
+def make_describe_lag(groups: Groups, lag: LagView) -> Handler:
+    """The handler."""
+
+    async def describe_lag(request: DescribeLagRequest, context: RequestContext) -> DescribeLagResponse:
+        try:
+            names = request.groups
+            if names is None:
+                names = [group.group_id for group in groups.read_all(lambda shard: shard.list_groups())]
+        except ApiError as error:
+            return DescribeLagResponse(error_code=error.code)
+        return DescribeLagResponse(groups=[await measure(name) for name in names])
+
+    async def measure(name: str) -> LagGroup:
+        try:
+            return await groups.read(name, lambda shard: lag.measure(shard, name))
+        except ApiError as error:
+            return LagGroup(name, error.code)
+
+    return describe_lag

@@ -1,0 +1,51 @@
+"""Versions 0-6. KIP-699: coordinators of many groups in one request. The offsets topic is created when first needed.
+
+Not yet: coordinators of transactions (key type 1) and share groups (2).
+"""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.core.metadata.image import Image
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.groups import Groups
+from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+GROUP = 0
+MANY_SINCE = 4
+KEY_TYPE_SINCE = 1
+
+
+def make_find_coordinator(image: Image, groups: Groups) -> Handler:
+    """The handler."""
+
+    async def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+        if context.api_version >= MANY_SINCE:
+            found = [await find(key, request.key_type, context) for key in request.coordinator_keys]
+            return FindCoordinatorResponse(error_message=None, coordinators=found)
+        one = await find(request.key, request.key_type, context)
+        return FindCoordinatorResponse(
+            error_code=one.error_code,
+            error_message=one.error_message,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
+        )
+
+    async def find(key: str, key_type: int, context: RequestContext) -> Coordinator:
+        try:
+            if key_type != GROUP:
+                raise ApiError(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE if key_type in (1, 2) else ErrorCode.INVALID_REQUEST,
+                    f"coordinators of type {key_type} are not served yet",
+                )
+            state = await groups.leader_of(key)
+            broker = image.brokers.get(state.leader)
+            endpoint = broker.endpoint(context.client.listener_name) if broker and not broker.fenced else None
+            if endpoint is None:
+                raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its partition has no leader at the moment")
+        except ApiError as error:
+            return Coordinator(key, -1, "", -1, error.code, error.message)
+        return Coordinator(key, state.leader, *endpoint, 0, None)
+
+    return find_coordinator

@@ -1,0 +1,25 @@
+"""Versions 0-4. Classic groups: keeps a member alive and tells it of a rebalance."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.api.context import Handler, RequestContext
+from penstock.api.group_calls import answer_or, caller_of
+from penstock.runtime.groups import Groups
+from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def make_heartbeat(groups: Groups) -> Handler:
+    """The handler."""
+
+    def heartbeat(request: HeartbeatRequest, context: RequestContext) -> asyncio.Future[HeartbeatResponse]:
+        caller = caller_of(context)
+        return answer_or(
+            groups,
+            request.group_id,
+            lambda shard, token, now_ms: shard.heartbeat(request, caller, token, now_ms),
+            lambda code: HeartbeatResponse(error_code=code),
+        )
+
+    return heartbeat

@@ -1,0 +1,25 @@
+"""Versions 0-5. Classic groups: KIP-345 many members at once, KIP-800 reasons."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.api.context import Handler, RequestContext
+from penstock.api.group_calls import answer_or, caller_of
+from penstock.runtime.groups import Groups
+from penstock.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+
+
+def make_leave_group(groups: Groups) -> Handler:
+    """The handler."""
+
+    def leave_group(request: LeaveGroupRequest, context: RequestContext) -> asyncio.Future[LeaveGroupResponse]:
+        caller = caller_of(context)
+        return answer_or(
+            groups,
+            request.group_id,
+            lambda shard, token, now_ms: shard.leave_group(request, caller, token, now_ms),
+            lambda code: LeaveGroupResponse(error_code=code),
+        )
+
+    return leave_group

@@ -1,0 +1,30 @@
+"""Versions 0-5. KIP-518 filter by state, KIP-848 types and filter by type."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.model.errors import ApiError
+from penstock.runtime.groups import Groups
+from penstock.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+
+def make_list_groups(groups: Groups) -> Handler:
+    """The handler."""
+
+    def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+        try:
+            found: list[ListedGroup] = groups.read_all(lambda shard: shard.list_groups())
+        except ApiError as error:
+            return ListGroupsResponse(error_code=error.code)
+        states = {state.lower() for state in request.states_filter}
+        types = {kind.lower() for kind in request.types_filter}
+        return ListGroupsResponse(
+            groups=[
+                group
+                for group in found
+                if (not states or group.group_state.lower() in states)
+                and (not types or group.group_type.lower() in types)
+            ]
+        )
+
+    return list_groups

@@ -1,0 +1,73 @@
+"""Versions 1-9. KIP-709 many groups in one request, KIP-447 stable offsets only, KIP-848 member epochs."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.api.group_calls import caller_of
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.groups import Groups
+from penstock.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+
+MANY_SINCE = 8
+GROUP_ERROR_SINCE = 2
+NO_OFFSET = -1
+
+
+def make_offset_fetch(groups: Groups) -> Handler:
+    """The handler."""
+
+    async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+        if context.api_version >= MANY_SINCE:
+            return OffsetFetchResponse(groups=[await fetch(group, request, context) for group in request.groups])
+        topics = None
+        if request.topics is not None:
+            topics = [
+                OffsetFetchRequestTopics(topic.name, partition_indexes=topic.partition_indexes)
+                for topic in request.topics
+            ]
+        found = await fetch(OffsetFetchRequestGroup(request.group_id, topics=topics), request, context)
+        return _single(found, request, context.api_version)
+
+    async def fetch(
+        wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
+    ) -> OffsetFetchResponseGroup:
+        caller = caller_of(context)
+        try:
+            if not wanted.group_id:
+                # A consumer without a group asks about a nameless one; it has committed nothing.
+                raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
+            return await groups.read(
+                wanted.group_id, lambda shard: shard.offset_fetch_group(wanted, request.require_stable, caller)
+            )
+        except ApiError as error:
+            return OffsetFetchResponseGroup(wanted.group_id, error_code=error.code)
+
+    return offset_fetch
+
+
+def _single(group: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+    """The answer to a request of one group. Before version 2 its error is told for every partition."""
+    topics = [
+        OffsetFetchResponseTopic(topic.name, [OffsetFetchResponsePartition(*row) for row in topic.partitions])
+        for topic in group.topics
+    ]
+    if group.error_code and version < GROUP_ERROR_SINCE:
+        topics = [
+            OffsetFetchResponseTopic(
+                topic.name,
+                [
+                    OffsetFetchResponsePartition(index, NO_OFFSET, metadata="", error_code=group.error_code)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    return OffsetFetchResponse(topics=topics, error_code=group.error_code if version >= GROUP_ERROR_SINCE else 0)

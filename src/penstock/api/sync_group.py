@@ -1,0 +1,25 @@
+"""Versions 0-5. Classic groups: the leader hands in the assignment, everybody gets theirs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.api.context import Handler, RequestContext
+from penstock.api.group_calls import answer_or, caller_of
+from penstock.runtime.groups import Groups
+from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+def make_sync_group(groups: Groups) -> Handler:
+    """The handler."""
+
+    def sync_group(request: SyncGroupRequest, context: RequestContext) -> asyncio.Future[SyncGroupResponse]:
+        caller = caller_of(context)
+        return answer_or(
+            groups,
+            request.group_id,
+            lambda shard, token, now_ms: shard.sync_group(request, caller, token, now_ms),
+            lambda code: SyncGroupResponse(error_code=code),
+        )
+
+    return sync_group

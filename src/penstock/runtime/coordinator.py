@@ -1,0 +1,291 @@
+"""Drives coordinator shards over the partitions of an internal topic.
+
+Each partition of the topic that this broker leads has one shard. The order around it is always the same: an event goes
+into the shard, the records it asks for are replayed into it at once and appended at the end of the loop's turn, many
+events to one batch, and replies are sent when that batch is committed. If an append fails, what the shard believes and
+what the log says differ; the shard is dropped and loaded again from the log.
+
+While a partition is being loaded every request for it gets COORDINATOR_LOAD_IN_PROGRESS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from penstock.core.group.contract import Effects, Reply, TimerKey
+from penstock.core.group.contract import Record as CoordinatorRecord
+from penstock.model.errors import ApiError, ErrorCode, ProtocolError
+from penstock.runtime.env import Env
+from penstock.runtime.partition import Partition
+from penstock.runtime.timers import Timers
+from penstock.storage.files import StorageError
+from penstock.wire.frame import decode_coordinator_key, decode_versioned, encode_coordinator_key, encode_versioned
+from penstock.wire.records import Compression, Record, build_batch, read_header, read_records
+
+LOAD_BYTES = 4 * 1024 * 1024
+UNFOLDED_BYTES_MAX = 2**30
+# Above this many encoded bytes a turn's records are split into several batches.
+BATCH_BYTES_MAX = 512 * 1024
+REPLAYS_PER_TURN = 2000
+
+logger = logging.getLogger("penstock.coordinator")
+
+
+class Shard(Protocol):
+    """What a coordinator core offers; see core/group/contract.py."""
+
+    def replay(self, key: Any, value: Any, offset: int = ...) -> None: ...
+
+    def loaded(self, now_ms: int) -> Effects: ...
+
+    def timer_fired(self, key: TimerKey, now_ms: int) -> Effects: ...
+
+    def unloaded(self) -> Effects: ...
+
+
+ShardT = TypeVar("ShardT", bound=Shard)
+
+
+class Seat(Generic[ShardT]):
+    """One partition of the internal topic and the shard that lives on it."""
+
+    def __init__(
+        self, env: Env, kind: str, partition: Partition, shard: ShardT, on_failure: Callable[[], None]
+    ) -> None:
+        self._env = env
+        self._kind = kind
+        self._partition = partition
+        self._on_failure = on_failure
+        self._records: list[CoordinatorRecord] = []
+        self._replies: list[Reply] = []
+        self._scheduled = False
+        self.shard = shard
+        self.is_loaded = False
+        self.timers: Timers[TimerKey] = Timers(env.now_ms, self._timer_fired)
+
+    def perform(self, effects: Effects) -> None:
+        """Carry out what the shard asked for."""
+        for timer in effects.timers:
+            self.timers.set(timer.key, timer.deadline_ms)
+        if not effects.records:
+            # Nobody is told of something that is not yet committed, whoever asked for it.
+            if self._records and effects.replies:
+                self._replies += effects.replies
+            else:
+                _send(effects.replies)
+            return
+        offset = self._partition.log.end_offset + len(self._records)
+        for record in effects.records:
+            self.shard.replay(record.key, record.value, offset)
+            offset += 1
+        self._records += effects.records
+        self._replies += effects.replies
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def settled(self) -> asyncio.Future[None] | None:
+        """A future that is done when all that was decided so far is committed; None when it is."""
+        if self._records:
+            self._flush()
+        log = self._partition.log
+        return None if log.flushed_offset >= log.end_offset else self._partition.durable(log.end_offset)
+
+    async def load(self) -> None:
+        """Read the partition into the shard, leaving the loop its turns."""
+        log = self._partition.log
+        latest: dict[bytes, bytes | None] = {}
+        offset = log.start_offset
+        while offset < log.end_offset:
+            data = log.read(offset, LOAD_BYTES, minimum_one_batch=True).read()
+            if not data:
+                break
+            position = 0
+            while position < len(data):
+                header = read_header(data, position)
+                if not header.is_control:
+                    for record in read_records(data, UNFOLDED_BYTES_MAX, position):
+                        if record.key is not None:
+                            # Replayed in the order in which the newest records of all keys were written.
+                            latest.pop(record.key, None)
+                            latest[record.key] = record.value
+                offset = header.next_offset
+                position += header.size_bytes
+            await asyncio.sleep(0)
+        for number, (key, value) in enumerate(latest.items()):
+            if value is not None:
+                self._replay_stored(key, value)
+            if number % REPLAYS_PER_TURN == REPLAYS_PER_TURN - 1:
+                await asyncio.sleep(0)
+        self.is_loaded = True
+        self.perform(self.shard.loaded(self._env.now_ms()))
+
+    def _replay_stored(self, key: bytes, value: bytes) -> None:
+        try:
+            message, classes = decode_coordinator_key(self._kind, key)
+            self.shard.replay(message, decode_versioned(classes.value, value))
+        except ProtocolError as error:
+            # A later version's record: what it says is unknown, the rest is not.
+            logger.warning("%s: skipping a record of an unknown kind: %s", self._partition.name, error)
+
+    def leave(self) -> None:
+        """This broker no longer coordinates here: everybody who waits is told."""
+        self.timers.clear()
+        _send(self.shard.unloaded().replies)
+        _send(self._replies)
+        self._records.clear()
+        self._replies.clear()
+        self.is_loaded = False
+
+    def _timer_fired(self, key: TimerKey) -> None:
+        self.perform(self.shard.timer_fired(key, self._env.now_ms()))
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        records, self._records = self._records, []
+        replies, self._replies = self._replies, []
+        if not records:
+            _send(replies)
+            return
+        try:
+            next_offset = self._append(records)
+        except ApiError as error:
+            self._fail(replies, error)
+            return
+        durable = self._partition.durable(next_offset)
+        if durable.done():
+            _send(replies)
+        else:
+            durable.add_done_callback(lambda done: self._committed(done, replies))
+
+    def _append(self, records: list[CoordinatorRecord]) -> int:
+        now_ms = self._env.now_ms()
+        encoded = [
+            (encode_coordinator_key(key), None if value is None else encode_versioned(value, version))
+            for key, value, version in records
+        ]
+        next_offset = self._partition.log.end_offset
+        while encoded:
+            size = taken = 0
+            for key, value in encoded:
+                if taken and size > BATCH_BYTES_MAX:
+                    break
+                size += len(key) + len(value or b"")
+                taken += 1
+            rows = [Record(number, now_ms, key, value) for number, (key, value) in enumerate(encoded[:taken])]
+            batch = bytearray(build_batch(rows, compression=Compression.NONE))
+            next_offset = self._partition.append(batch, now_ms).next_offset
+            encoded = encoded[taken:]
+        return next_offset
+
+    def _committed(self, done: asyncio.Future[None], replies: list[Reply]) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            _send(replies)
+        else:
+            self._fail(replies, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+
+    def _fail(self, replies: list[Reply], error: ApiError) -> None:
+        logger.error("%s: cannot write, loading it again: %s", self._partition.name, error)
+        refusal = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+        for reply in replies:
+            if isinstance(reply.token, asyncio.Future) and not reply.token.done():
+                reply.token.set_exception(refusal)
+        self._on_failure()
+
+
+class Coordinator(Generic[ShardT]):
+    """All shards of one internal topic on this broker."""
+
+    def __init__(self, env: Env, kind: str, topic: str, make_shard: Callable[[], ShardT]) -> None:
+        self._env = env
+        self._kind = kind
+        self.topic = topic
+        self._make_shard = make_shard
+        self._seats: dict[int, Seat[ShardT]] = {}
+
+    def take(self, partition: Partition) -> None:
+        """A partition was opened here; load its shard."""
+        if partition.name.topic != self.topic or partition.name.partition in self._seats:
+            return
+        index = partition.name.partition
+        seat = Seat(self._env, self._kind, partition, self._make_shard(), lambda: self._reload(partition))
+        self._seats[index] = seat
+        if partition.log.end_offset == partition.log.start_offset:
+            seat.is_loaded = True
+        else:
+            self._env.spawn(self._load(seat, partition), f"load {partition.name}")
+
+    def leave(self, partition: Partition) -> None:
+        """A partition is gone from here."""
+        if partition.name.topic == self.topic:
+            seat = self._seats.pop(partition.name.partition, None)
+            if seat is not None:
+                seat.leave()
+
+    def close(self) -> None:
+        """Leave every seat."""
+        for seat in self._seats.values():
+            seat.leave()
+        self._seats.clear()
+
+    def seat(self, index: int) -> Seat[ShardT]:
+        """The seat of one partition, loaded; raises the error that tells a client to look elsewhere or to wait."""
+        found = self._seats.get(index)
+        if found is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"this broker does not lead {self.topic}-{index}")
+        if not found.is_loaded:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.topic}-{index} is being loaded")
+        return found
+
+    def seats(self) -> list[Seat[ShardT]]:
+        """Every loaded seat."""
+        return [seat for seat in self._seats.values() if seat.is_loaded]
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether any seat is still being loaded."""
+        return any(not seat.is_loaded for seat in self._seats.values())
+
+    def _reload(self, partition: Partition) -> None:
+        self.leave(partition)
+        if not partition.log.is_failed:
+            self.take(partition)
+
+    async def _load(self, seat: Seat[ShardT], partition: Partition) -> None:
+        started = self._env.now_ms()
+        try:
+            await seat.load()
+        except StorageError as error:
+            logger.error("cannot load %s: %s", partition.name, error)
+            return
+        logger.info("loaded %s in %d ms", partition.name, self._env.now_ms() - started)
+
+
+def _send(replies: list[Reply]) -> None:
+    for reply in replies:
+        token = reply.token
+        assert isinstance(token, asyncio.Future)
+        if not token.done():
+            token.set_result(reply.response)
+
+
+def java_hash(text: str) -> int:
+    """What Java's String.hashCode gives: Kafka finds the partition of a group by it."""
+    data = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for index in range(0, len(data), 2):
+        value = (31 * value + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def partition_for(key: str, partitions: int) -> int:
+    """The partition of an internal topic that a group or a transactional id belongs to."""
+    hashed = java_hash(key)
+    # Java's smallest number has no positive twin; Kafka takes 0 for it.
+    return (0 if hashed == -(1 << 31) else abs(hashed)) % partitions
