@@ -37,10 +37,9 @@ from penstock.wire.messages.offset_fetch import (
 NO_OFFSET = -1
 NO_EXPIRY = -1
 
-# Only version 1 of the value has an expire timestamp, and only version 4 a topic id.
+# As Kafka 4.1 writes them: only version 1 has an expire timestamp, the newest one has the topic's id.
 _EXPIRING_VERSION = 1
-_PLAIN_VERSION = 3
-_TOPIC_ID_VERSION = 4
+_VERSION = 4
 
 
 class OffsetRequests:
@@ -99,10 +98,14 @@ class OffsetRequests:
             return OffsetFetchResponseGroup(group_id, (), error)
         committed = self._offsets.of_group(group_id) if error is ErrorCode.NONE else {}
 
-        def partition(topic: str, index: int) -> OffsetFetchResponsePartitions:
+        def partition(topic: str, index: int, topic_id: bytes = ZERO_UUID) -> OffsetFetchResponsePartitions:
             if require_stable and self._offsets.has_pending(group_id, topic, index):
                 return _fetched(index, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-            return _fetched(index, committed.get(topic, {}).get(index), ErrorCode.NONE)
+            found = committed.get(topic, {}).get(index)
+            if found is not None and ZERO_UUID != found.topic_id != topic_id != ZERO_UUID:
+                # The offset is one of a former topic of that name.
+                found = None
+            return _fetched(index, found, ErrorCode.NONE)
 
         if topics is None:
             rows = [
@@ -112,7 +115,9 @@ class OffsetRequests:
         else:
             rows = [
                 OffsetFetchResponseTopics(
-                    topic.name, topic.topic_id, [partition(topic.name, index) for index in topic.partition_indexes]
+                    topic.name,
+                    topic.topic_id,
+                    [partition(topic.name, index, topic.topic_id) for index in topic.partition_indexes],
                 )
                 for topic in topics
             ]
@@ -217,9 +222,7 @@ def _commit_record(
         expire_timestamp,
         topic_id,
     )
-    if expire_timestamp != NO_EXPIRY:
-        return Record(key, value, _EXPIRING_VERSION)
-    return Record(key, value, _PLAIN_VERSION if topic_id == ZERO_UUID else _TOPIC_ID_VERSION)
+    return Record(key, value, _VERSION if expire_timestamp == NO_EXPIRY else _EXPIRING_VERSION)
 
 
 def _fetched(index: int, committed: CommittedOffset | None, error: ErrorCode) -> OffsetFetchResponsePartitions:
