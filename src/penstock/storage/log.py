@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from zlib import crc32
 
 from penstock.core.lifecycle.retention import RetentionPlan, SegmentFacts
 from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.storage.compact_swap import CleanedSegment, SegmentSwap
 from penstock.storage.files import Filesystem, StorageError
 from penstock.storage.flush import FlushTicket
 from penstock.storage.names import (
@@ -25,11 +27,12 @@ from penstock.storage.names import (
     deletion_directory_name,
     file_name,
 )
-from penstock.storage.producer_replay import read_end_marker, replay_producers
+from penstock.storage.producer_replay import read_end_markers, replay_producers
 from penstock.storage.producer_snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
 from penstock.storage.recovery import LoadedLog, RecoveryReport, load_log
 from penstock.storage.segment import Segment
-from penstock.storage.settings import LogSettings
+from penstock.storage.segment_facts import earliest_timestamp, facts_of
+from penstock.storage.settings import INT64_MAX, LogSettings
 from penstock.storage.slices import EMPTY_SLICE, LogSlice
 from penstock.storage.timestamps import TimestampOffset, first_at_or_after, largest
 from penstock.wire.record_types import Buffer
@@ -41,6 +44,7 @@ __all__ = ["FlushTicket", "Log", "LogSettings", "LogSlice", "RecoveryReport", "T
 OPEN_SEGMENTS_MAX = 4
 
 _CONTROL = 0x20
+_base_offset = attrgetter("base_offset")
 
 
 class Log:
@@ -61,6 +65,7 @@ class Log:
         "_rolled",
         "_segments",
         "_snapshots",
+        "_swap",
         "end_offset",
         "epochs",
         "flushed_offset",
@@ -93,6 +98,7 @@ class Log:
         self._rolled = False
         self._opened: list[Segment] = []
         self._deleted: list[tuple[int, list[str]]] = []
+        self._swap: SegmentSwap | None = None
 
     @classmethod
     def open(
@@ -148,19 +154,18 @@ class Log:
         """Whether a finished segment waits for a sync; it keeps four files open until then."""
         return self._rolled
 
+    @property
+    def generation(self) -> int:
+        """Changes whenever history does: what was read of the log in another generation may not be true of it now."""
+        return self._generation
+
     def segment_facts(self) -> list[SegmentFacts]:
         """What retention needs to know of each segment, oldest first. May load indexes from disk."""
-        ends = [segment.base_offset for segment in self._segments[1:]] + [self.end_offset]
-        return [self._facts(segment, end) for segment, end in zip(self._segments, ends, strict=True)]
+        return facts_of(self._segments, self.end_offset)
 
-    def _facts(self, segment: Segment, end_offset: int) -> SegmentFacts:
-        was_open = segment.is_open
-        timestamp = segment.max_timestamp if segment.size else -1
-        if segment.is_open and not was_open:
-            segment.release()
-        if timestamp < 0:
-            timestamp = self._home.filesystem.modified_ms(self._home.path / segment.name)
-        return SegmentFacts(segment.base_offset, end_offset, segment.size, timestamp)
+    def earliest_timestamp(self, offset: int) -> int | None:
+        """The smallest timestamp that a finished segment begins with, of those that reach past `offset`."""
+        return earliest_timestamp(self._segments, offset)
 
     # Appending
 
@@ -186,7 +191,7 @@ class Log:
         if described != size:
             raise ValueError(f"headers describe {described} bytes, data has {size}")
         settings = self.settings
-        markers = _read_markers(headers, data)
+        markers = read_end_markers(headers, data)
         segment = self._active
         try:
             jitter_ms = self._jitter_ms(segment) if settings.segment_jitter_ms else 0
@@ -228,10 +233,11 @@ class Log:
         if self._active.size:
             self._roll(self.end_offset, now_ms)
 
-    def roll_if_due(self, now_ms: int) -> bool:
-        """Roll a segment that has reached its age although nothing is appended to it."""
+    def roll_if_due(self, now_ms: int, age_max_ms: int = INT64_MAX) -> bool:
+        """Roll a segment that has reached its age, or `age_max_ms`, although nothing is appended to it."""
         active = self._active
-        if not active.size or active.age_ms(now_ms, now_ms) <= self.settings.segment_ms - self._jitter_ms(active):
+        age_max_ms = min(age_max_ms, self.settings.segment_ms - self._jitter_ms(active))
+        if not active.size or active.age_ms(now_ms, now_ms) <= age_max_ms:
             return False
         self.roll(now_ms)
         return True
@@ -432,7 +438,7 @@ class Log:
     def _remove_segments(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
             for suffix in SEGMENT_SUFFIXES:
-                self._home.unlink(file_name(segment.base_offset, suffix))
+                self._home.unlink(segment.file_name(suffix))
             segment.release()
             self._segments.remove(segment)
             if segment in self._opened:
@@ -440,6 +446,7 @@ class Log:
 
     def _set_end(self, offset: int) -> None:
         self._generation += 1
+        self._abandon_swap()
         self.end_offset = offset
         self.start_offset = min(self.start_offset, offset)
         self.flushed_offset = min(self.flushed_offset, offset)
@@ -504,13 +511,14 @@ class Log:
         self.advance_start_offset(self._segments[0].base_offset)
         return sum(segment.size for segment in doomed)
 
-    def _set_aside(self, segment: Segment) -> list[str]:
+    def _set_aside(self, segment: Segment, *, keep_snapshot: bool = False) -> list[str]:
         if segment in self._opened:
             self._opened.remove(segment)
         segment.release()
-        if segment.base_offset in self._snapshots:
+        names = [segment.file_name(suffix) for suffix in SEGMENT_SUFFIXES]
+        if segment.base_offset in self._snapshots and not keep_snapshot:
             self._snapshots.remove(segment.base_offset)
-        names = [file_name(segment.base_offset, suffix) for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX)]
+            names.append(file_name(segment.base_offset, SNAPSHOT_SUFFIX))
         return [name + DELETED_SUFFIX for name in names if self._home.rename(name, name + DELETED_SUFFIX)]
 
     def reap(self, now_ms: int) -> int:
@@ -521,6 +529,41 @@ class Log:
                 self._home.unlink(name)
                 count += 1
         return count
+
+    # Replacing; `compact_swap` says in which order
+
+    def begin_swap(self, cleaned: CleanedSegment, generation: int) -> SegmentSwap | None:
+        """Decide that a cleaned segment replaces others. None, and it is removed, if these are not what they were."""
+        self._refuse_if_failed()
+        finished = self._segments[:-1] if generation == self._generation else []
+        self._swap = SegmentSwap.begin(self._home, cleaned, finished, self.settings.index_interval_bytes)
+        return self._swap
+
+    def apply_swap(self, swap: SegmentSwap, now_ms: int) -> bool:
+        """Have readers use the new segment and set the old ones aside; False if they went away meanwhile."""
+        self._refuse_if_failed()
+        if swap is self._swap and not all(segment in self._segments for segment in swap.old):
+            self._abandon_swap()
+        if swap is not self._swap:
+            return False
+        self._swap = None
+        number = self._segments.index(swap.old[0])
+        self._segments[number : number + len(swap.old)] = [swap.segment]
+        names = self._set_aside(swap.old[0], keep_snapshot=True)
+        for segment in swap.old[1:]:
+            names += self._set_aside(segment)
+        self._deleted.append((now_ms + self.settings.file_delete_delay_ms, names))
+        return True
+
+    def finish_swap(self, swap: SegmentSwap) -> None:
+        """Give the new segment its name."""
+        if self._failure is None and swap.segment in self._segments:
+            swap.segment.rename("")
+
+    def _abandon_swap(self) -> None:
+        if self._swap is not None:
+            self._swap.abandon()
+            self._swap = None
 
     def close(self, *, clean: bool = True) -> None:
         """Let go of the log. A clean close leaves nothing to recover; it raises StorageError if that cannot be had."""
@@ -555,21 +598,3 @@ class Log:
             return
         self._home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self.producers.entries))
         self._snapshots.append(offset)
-
-
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset
-
-
-def _read_markers(headers: Sequence[BatchHeader], data: Buffer) -> dict[int, EndMarker] | None:
-    """The ends of transactions among these batches, by base offset; None for the usual none."""
-    markers: dict[int, EndMarker] | None = None
-    position = 0
-    for header in headers:
-        if header[5] & _CONTROL and header[9] >= 0:
-            marker = read_end_marker(data, position)
-            if marker is not None:
-                markers = markers or {}
-                markers[header[0]] = marker
-        position += header[1] + 12
-    return markers

@@ -16,6 +16,7 @@ from penstock.wire.records import BatchError, BatchHeader, ControlType, control_
 _MARKER_BYTES_MAX = 64 * 1024
 # Version and coordinator epoch.
 _VALUE = struct.Struct(">hi")
+_CONTROL = 0x20
 
 
 def read_end_marker(batch: Buffer, position: int = 0) -> EndMarker | None:
@@ -31,6 +32,20 @@ def read_end_marker(batch: Buffer, position: int = 0) -> EndMarker | None:
     if value is None or len(value) < _VALUE.size:
         return None
     return EndMarker(kind is ControlType.ABORT, _VALUE.unpack_from(value)[1])
+
+
+def read_end_markers(headers: Sequence[BatchHeader], data: Buffer) -> dict[int, EndMarker] | None:
+    """The ends of transactions among these batches, by base offset; None for the usual none."""
+    markers: dict[int, EndMarker] | None = None
+    position = 0
+    for header in headers:
+        if header[5] & _CONTROL and header[9] >= 0:
+            marker = read_end_marker(data, position)
+            if marker is not None:
+                markers = markers or {}
+                markers[header[0]] = marker
+        position += header[1] + 12
+    return markers
 
 
 def replay_producers(producers: ProducerState, segments: Sequence[Segment], end_offset: int) -> None:

@@ -163,6 +163,11 @@ class _Loader:
                     self.home.unlink(other)
                     del names[other]
         for name in [name for name in names if name.endswith(SWAP_SUFFIX)]:
+            if f"{name.partition('.')[0]}{LOG_SUFFIX}{SWAP_SUFFIX}" not in names:
+                # The index of a log file that is not there (yet, or any more under this name) is built again.
+                self.home.unlink(name)
+                del names[name]
+                continue
             target = name.removesuffix(SWAP_SUFFIX)
             self.home.rename(name, target)
             names[target] = names.pop(name)

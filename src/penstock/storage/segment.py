@@ -25,7 +25,14 @@ from penstock.storage.indexes import (
     OffsetIndex,
     TimeIndex,
 )
-from penstock.storage.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from penstock.storage.names import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    file_name,
+)
 from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.scan import header_at, walk
 from penstock.storage.settings import LogSettings
@@ -69,6 +76,7 @@ class Segment:
         "home",
         "next_offset",
         "size",
+        "suffix",
         "unverified_size",
     )
 
@@ -78,6 +86,8 @@ class Segment:
         self.size = size
         self.next_offset = base_offset
         self.created_ms = created_ms
+        # What compaction puts behind the names of files on their way to replace others; empty for all the rest.
+        self.suffix = ""
         # Largest timestamp of the first batch, from which the age of a segment is counted; None while unknown.
         self.first_timestamp: int | None = None
         # Bytes before this position were not checked since the log was opened.
@@ -110,9 +120,33 @@ class Segment:
         segment._file = file
         return segment
 
+    @classmethod
+    def create_cleaned(cls, home: PartitionFiles, base_offset: int, now_ms: int, interval_bytes: int) -> Segment:
+        """Make a segment that compaction fills; it is no part of the log until it has lost its suffix."""
+        segment = cls(home, base_offset, 0, now_ms, interval_bytes)
+        segment.suffix = CLEANED_SUFFIX
+        segment._file = home.create(segment.name)
+        return segment
+
     @property
     def name(self) -> str:
-        return file_name(self.base_offset, LOG_SUFFIX)
+        return self.file_name(LOG_SUFFIX)
+
+    def file_name(self, suffix: str) -> str:
+        """One of the segment's files as it is called now."""
+        return file_name(self.base_offset, suffix) + self.suffix
+
+    def rename(self, suffix: str) -> None:
+        """Give all files another suffix, the log first: without it the others mean nothing."""
+        for kind in SEGMENT_SUFFIXES:
+            self.home.rename(self.file_name(kind), file_name(self.base_offset, kind) + suffix)
+        self.suffix = suffix
+
+    def know_times(self, max_timestamp: int, max_timestamp_offset: int) -> None:
+        """Take the largest timestamp from whoever wrote the segment, so that nobody has to look it up."""
+        self._times_known = True
+        self._max_timestamp = max_timestamp
+        self._max_timestamp_offset = max_timestamp_offset
 
     @property
     def file(self) -> File:
@@ -176,11 +210,14 @@ class Segment:
 
     def age_ms(self, now_ms: int, timestamp: int) -> int:
         """How long the segment has been growing: by its batches' timestamps if they have any, else by the clock."""
+        first_timestamp = self.begin_timestamp()
+        return timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
+
+    def begin_timestamp(self) -> int:
+        """The largest timestamp of the first batch, -1 when there is none."""
         if self.first_timestamp is None and self.size:
             self.first_timestamp = header_at(self.file, 0, self.size).max_timestamp
-        if self.first_timestamp is not None and self.first_timestamp >= 0:
-            return timestamp - self.first_timestamp
-        return now_ms - self.created_ms
+        return NO_TIMESTAMP if self.first_timestamp is None else self.first_timestamp
 
     def append(self, headers: Sequence[BatchHeader], data: Buffer, interval_bytes: int) -> None:
         """Write batches and note them; when the write fails nothing has changed."""
@@ -436,9 +473,9 @@ class Segment:
         self._offset_index.positions.extend(known.positions[slot:])
 
     def _read_indexes(self) -> None:
-        offset_index = OffsetIndex.from_bytes(self.home.read(file_name(self.base_offset, INDEX_SUFFIX)), self.size)
+        offset_index = OffsetIndex.from_bytes(self.home.read(self.file_name(INDEX_SUFFIX)), self.size)
         self._offset_index = offset_index
-        time_index = TimeIndex.from_bytes(self.home.read(file_name(self.base_offset, TIME_INDEX_SUFFIX)))
+        time_index = TimeIndex.from_bytes(self.home.read(self.file_name(TIME_INDEX_SUFFIX)))
         self._max_timestamp = time_index.timestamps[-1] if len(time_index) else NO_TIMESTAMP
         self._max_timestamp_offset = self.base_offset + (time_index.offsets[-1] if len(time_index) else 0)
         self._check_tail(offset_index)
@@ -472,8 +509,8 @@ class Segment:
         assert self._time_index is not None
         if self._max_timestamp >= 0:
             self._time_index.append(self._max_timestamp, self._max_timestamp_offset - self.base_offset)
-        self.home.write(file_name(self.base_offset, INDEX_SUFFIX), self._offset_index.to_bytes())
-        self.home.write(file_name(self.base_offset, TIME_INDEX_SUFFIX), self._time_index.to_bytes())
+        self.home.write(self.file_name(INDEX_SUFFIX), self._offset_index.to_bytes())
+        self.home.write(self.file_name(TIME_INDEX_SUFFIX), self._time_index.to_bytes())
         self._indexes_saved = True
 
     # Cutting

@@ -1,0 +1,69 @@
+"""Putting a cleaned segment in the place of those it was made from: a crash at any point leaves one or the other.
+
+    1. The cleaner writes and syncs the `.cleaned` files. A start finds them and removes them.
+    2. `Log.begin_swap` renames them to `.swap`, the log file first, and the directory is synced. From here on the
+       swap is decided: a start finishes it.
+    3. `Log.apply_swap` renames the old files to `.deleted` and reads go to the new segment. The directory is synced.
+    4. `Log.finish_swap` takes the suffix away.
+
+The second sync keeps the order where a file system does not: no old segment may come back beside a new one that has
+already lost its suffix. The renames are quick and happen where the log lives; the syncs belong into a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.storage.names import CLEANED_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX
+from penstock.storage.partition_files import PartitionFiles
+from penstock.storage.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedSegment:
+    """A whole, synced `.cleaned` segment, and the base offset and size of each segment that it stands for."""
+
+    base_offset: int
+    size_bytes: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    replaces: tuple[tuple[int, int], ...]
+
+
+class SegmentSwap:
+    """A replacement under way. `sync` may run in any thread, between the steps that the log takes."""
+
+    __slots__ = ("_home", "old", "segment")
+
+    def __init__(self, home: PartitionFiles, segment: Segment, old: Sequence[Segment]) -> None:
+        self._home = home
+        self.segment = segment
+        self.old = old
+
+    @classmethod
+    def begin(
+        cls, home: PartitionFiles, cleaned: CleanedSegment, finished: Sequence[Segment], interval_bytes: int
+    ) -> SegmentSwap | None:
+        """Rename the new files; None, and they are removed, if the log's finished segments are not what they were."""
+        bases = {base_offset for base_offset, _ in cleaned.replaces}
+        old = [segment for segment in finished if segment.base_offset in bases]
+        created_ms = old[0].created_ms if old else 0
+        segment = Segment(home, cleaned.base_offset, cleaned.size_bytes, created_ms, interval_bytes)
+        segment.know_times(cleaned.max_timestamp, cleaned.max_timestamp_offset)
+        segment.suffix = CLEANED_SUFFIX
+        swap = cls(home, segment, old)
+        if tuple((segment.base_offset, segment.size) for segment in old) != cleaned.replaces:
+            swap.abandon()
+            return None
+        segment.rename(SWAP_SUFFIX)
+        return swap
+
+    def sync(self) -> None:
+        """Block until the renames so far are durable. Raises StorageError, FileNotFoundError if the log is gone."""
+        self._home.filesystem.sync_directory(self._home.path)
+
+    def abandon(self) -> None:
+        """Remove the new files: the log has changed under them."""
+        for suffix in SEGMENT_SUFFIXES:
+            self._home.unlink(self.segment.file_name(suffix))
