@@ -29,14 +29,15 @@ from penstock.runtime.groups import Groups
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.runtime.lag import LagView
 from penstock.runtime.live_settings import LiveSettings
-from penstock.runtime.log_directories import LogDirectory, format_directory, open_directory
+from penstock.runtime.log_directories import LogDirectory, format_directory, lock_directory, open_directory
 from penstock.runtime.metadata_log import DamagedMetadata
 from penstock.runtime.partitions import Partitions
 from penstock.runtime.producer_ids import ProducerIds
+from penstock.runtime.raft_driver import DIRECTORY as METADATA_DIRECTORY
 from penstock.runtime.raft_driver import RaftDriver
 from penstock.server.limits import ConnectionLimits
 from penstock.server.listener import Listener
-from penstock.storage.files import StorageError
+from penstock.storage.files import File, StorageError
 from penstock.storage.metadata_files import MetadataFileError, read_meta_properties
 from penstock.storage.settings import LogSettings
 from penstock.wire.messages.metadata_records import (
@@ -68,6 +69,8 @@ class Node:
         self._groups: Groups
         self._housekeeping: Housekeeping
         self._broker_epoch = -1
+        # Keep other processes out of the data directories as long as they are held.
+        self._locks: list[File] = []
         self.cluster_id = ""
 
     @property
@@ -79,6 +82,8 @@ class Node:
         """Recover, lead, register, then accept clients. Raises CannotStart with a sentence for people."""
         settings, env = self._settings, self._env
         self._check_supported()
+        # Before anything is written: whoever cannot serve here leaves the data as it was.
+        await self._bind()
         directories = self._open_directories()
         self._raft = RaftDriver(
             env,
@@ -91,7 +96,6 @@ class Node:
         await self._raft.start()
         image = self._raft.image
         live = LiveSettings(settings, image)
-        await self._bind()
         defaults = TopicDefaults(settings.num_partitions, settings.default_replication_factor)
         controller = Controller(env, self._raft, defaults, live.topic_defaults)
         await controller.record(lambda image: self._registration(image, directories))
@@ -126,10 +130,19 @@ class Node:
         """Finish what was accepted, close every log, and say that the stop was clean."""
         # Members that wait for a rebalance would wait longer than we drain.
         self._groups.close()
-        await asyncio.gather(*(listener.stop(DRAIN_S) for listener in self._listeners))
-        self._partitions.close_all()
+        draining = asyncio.gather(*(listener.stop(DRAIN_S) for listener in self._listeners))
+        await asyncio.sleep(0)
+        self._partitions.wake_readers()
+        await draining
+        await self._partitions.close_all()
         await self._raft.stop()
         self._housekeeping.finish(self._broker_epoch)
+        self._locks.clear()
+
+    async def give_up(self) -> None:
+        """Let go of ports and directories after `start` failed; nothing is written."""
+        await asyncio.gather(*(listener.stop(0) for listener in self._listeners))
+        self._locks.clear()
 
     # Starting.
 
@@ -153,6 +166,7 @@ class Node:
         settings, env = self._settings, self._env
         paths = [Path(path) for path in settings.log_dirs]
         metadata_path = Path(settings.metadata_log_dir)
+        self._locks = [lock_directory(env, path) for path in dict.fromkeys((*paths, metadata_path))]
         known = [read_meta_properties(env.filesystem, path) for path in (*paths, metadata_path)]
         self.cluster_id = next((found.cluster_id for found in known if found), None) or new_cluster_id(env)
         opened = []
@@ -161,6 +175,12 @@ class Node:
             opened.append(open_directory(env, path, found.directory_id))
         if metadata_path not in paths:
             format_directory(env, metadata_path, self.cluster_id, settings.node_id)
+        held = sorted(str(name) for directory in opened for name in directory.found)
+        if held and not env.filesystem.exists(metadata_path / METADATA_DIRECTORY):
+            raise CannotStart(
+                f"{metadata_path / METADATA_DIRECTORY} is missing, and without it nobody knows what {held[0]} and "
+                "other partitions here belong to. Restore it from a backup, or correct metadata.log.dir"
+            )
         return opened
 
     async def _bind(self) -> None:
@@ -253,6 +273,7 @@ async def _serve(settings: NodeSettings, ready: Callable[[dict[str, Any]], None]
         await node.start()
     except (CannotStart, DamagedMetadata, MetadataFileError, StorageError) as error:
         sys.stderr.write(f"Penstock cannot start: {error}\n")
+        await node.give_up()
         await env.close()
         return 1
     logger.info("node %d of cluster %s serves %s", settings.node_id, node.cluster_id, node.addresses)

@@ -121,6 +121,7 @@ class Housekeeping:
         for directory in self._partitions.directories:
             if directory.failure is None:
                 watch_space(self._env, directory, self._settings.penstock_disk_full_percent)
+        self._partitions.open_missing()
         now_ms = self._env.now_ms()
         await self._each(lambda partition: partition.log.reap(now_ms))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.core.metadata.names import METADATA_TOPIC
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import Env
@@ -18,8 +19,9 @@ from penstock.storage.checkpoint import (
     read_offsets,
     write_offsets,
 )
-from penstock.storage.files import StorageError
+from penstock.storage.files import File, StorageError
 from penstock.storage.metadata_files import (
+    CLEAN_SHUTDOWN,
     MetadataFileError,
     MetaProperties,
     read_meta_properties,
@@ -29,12 +31,14 @@ from penstock.storage.metadata_files import (
 )
 from penstock.storage.names import is_deletion_directory, parse_partition_directory
 
+LOCK = ".lock"
+
 logger = logging.getLogger("penstock.runtime")
 
 
 @dataclass(slots=True)
 class LogDirectory:
-    """One data directory and what its checkpoint files said at start-up."""
+    """One data directory and what its checkpoint files say."""
 
     path: Path
     directory_id: Uuid
@@ -58,6 +62,18 @@ class LogDirectory:
             )
 
 
+def lock_directory(env: Env, path: Path) -> File:
+    """Keep other processes out of a directory until the returned file is let go; raises MetadataFileError."""
+    env.filesystem.make_directory(path)
+    lock = env.filesystem.lock(path / LOCK)
+    if lock is None:
+        raise MetadataFileError(
+            f"{path} is in use by another process, which holds {path / LOCK}: stop that broker first, "
+            "or give this one another directory in log.dirs"
+        )
+    return lock
+
+
 def format_directory(env: Env, path: Path, cluster_id: str, node_id: int) -> MetaProperties:
     """Claim a directory for this node, or read whose it is; raises MetadataFileError when it is somebody else's."""
     env.filesystem.make_directory(path)
@@ -79,22 +95,25 @@ def format_directory(env: Env, path: Path, cluster_id: str, node_id: int) -> Met
 
 
 def open_directory(env: Env, path: Path, directory_id: Uuid) -> LogDirectory:
-    """Look what a directory holds. Directories on their way out when we stopped are removed now."""
+    """Look what a directory holds, changing nothing: the node may yet refuse to start."""
     filesystem = env.filesystem
-    directory = LogDirectory(path, directory_id, clean=take_clean_shutdown(filesystem, path))
+    directory = LogDirectory(path, directory_id, clean=filesystem.exists(path / CLEAN_SHUTDOWN))
     for name, size in filesystem.list_directory(path).items():
-        if size != -1:
-            continue
-        if is_deletion_directory(name):
-            filesystem.remove_directory(path / name)
-            continue
-        partition = parse_partition_directory(name)
-        if partition is not None and partition.topic != "__cluster_metadata":
+        partition = parse_partition_directory(name) if size == -1 and not is_deletion_directory(name) else None
+        if partition is not None and partition.topic != METADATA_TOPIC:
             directory.found.add(partition)
     directory.recovery_points = _read_checkpoint(env, path / RECOVERY_POINTS)
     directory.start_offsets = _read_checkpoint(env, path / LOG_START_OFFSETS)
     directory.high_watermarks = _read_checkpoint(env, path / HIGH_WATERMARKS)
     return directory
+
+
+def begin_use(env: Env, directory: LogDirectory) -> None:
+    """From here on a crash is one: forget that the last stop was clean, and remove what was on its way out then."""
+    take_clean_shutdown(env.filesystem, directory.path)
+    for name, size in env.filesystem.list_directory(directory.path).items():
+        if size == -1 and is_deletion_directory(name):
+            env.filesystem.remove_directory(directory.path / name)
 
 
 def _read_checkpoint(env: Env, path: Path) -> dict[TopicPartition, int]:
@@ -113,10 +132,26 @@ def write_checkpoints(
 ) -> None:
     """Note how far each partition's log is on disk, where it starts, and its high watermark."""
     rows = list(progress)
+    directory.recovery_points = {name: flushed for name, flushed, _, _ in rows}
+    directory.start_offsets = {name: start for name, _, start, _ in rows if start}
+    directory.high_watermarks = {name: high_watermark for name, _, _, high_watermark in rows}
+    _write_all(env, directory)
+
+
+def forget_partition(env: Env, directory: LogDirectory, name: TopicPartition) -> None:
+    """Take a partition's namesake of old out of the checkpoints: its offsets mean nothing for the new one."""
+    noted = (directory.recovery_points, directory.start_offsets, directory.high_watermarks)
+    if any(name in offsets for offsets in noted):
+        for offsets in noted:
+            offsets.pop(name, None)
+        _write_all(env, directory)
+
+
+def _write_all(env: Env, directory: LogDirectory) -> None:
     filesystem, path = env.filesystem, directory.path
-    write_offsets(filesystem, path / RECOVERY_POINTS, {name: flushed for name, flushed, _, _ in rows})
-    write_offsets(filesystem, path / LOG_START_OFFSETS, {name: start for name, _, start, _ in rows if start})
-    write_offsets(filesystem, path / HIGH_WATERMARKS, {name: high_watermark for name, _, _, high_watermark in rows})
+    write_offsets(filesystem, path / RECOVERY_POINTS, directory.recovery_points)
+    write_offsets(filesystem, path / LOG_START_OFFSETS, directory.start_offsets)
+    write_offsets(filesystem, path / HIGH_WATERMARKS, directory.high_watermarks)
 
 
 def mark_clean(env: Env, directory: LogDirectory, broker_epoch: int) -> None:

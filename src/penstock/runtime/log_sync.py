@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.storage.files import StorageError
 from penstock.storage.log import FlushTicket, Log
@@ -21,14 +22,17 @@ logger = logging.getLogger("penstock.runtime")
 class LogSync:
     """Brings one log to disk on demand."""
 
-    __slots__ = ("_env", "_log", "_on_failure", "_running", "_scheduled", "_waiters", "syncs")
+    __slots__ = ("_abandoned", "_env", "_log", "_on_failure", "_scheduled", "_stopped", "_waiters", "_work", "syncs")
 
     def __init__(self, env: Env, log: Log, on_failure: Callable[[StorageError], None]) -> None:
         self._env = env
         self._log = log
         self._on_failure = on_failure
-        self._running = False
+        # The sync under way.
+        self._work: asyncio.Future[None] | None = None
         self._scheduled = False
+        self._stopped = False
+        self._abandoned = False
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self.syncs = 0
 
@@ -44,13 +48,28 @@ class LogSync:
 
     def request(self) -> None:
         """Ask for a sync soon; what is appended until it starts is part of it."""
-        if not self._running and not self._scheduled:
+        if self._work is None and not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._start)
 
+    async def stop(self) -> None:
+        """Begin no more syncs, and wait for the one under way: the log is about to be closed, which syncs it too."""
+        self._stopped = True
+        if self._work is not None:
+            await asyncio.wait([self._work])
+
+    def abandon(self) -> None:
+        """The log is deleted: nothing in it will be durable, and no sync of it means anything any more."""
+        self._stopped = self._abandoned = True
+        gone = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._log.directory.name} was deleted meanwhile")
+        self._fail_waiters(gone)
+
     def _start(self) -> None:
         self._scheduled = False
-        if self._running:
+        if self._stopped:
+            self._fail_waiters(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._log.directory.name} is closed"))
+            return
+        if self._work is not None:
             return
         try:
             ticket = self._log.begin_flush()
@@ -60,22 +79,27 @@ class LogSync:
         if ticket is None:
             self._resolve()
             return
-        self._running = True
         self.syncs += 1
-        work = self._env.run_blocking(ticket.run)
-        work.add_done_callback(lambda done: self._finished(ticket, done))
+        self._work = self._env.run_blocking(ticket.run)
+        self._work.add_done_callback(lambda done: self._finished(ticket, done))
 
     def _finished(self, ticket: FlushTicket, done: asyncio.Future[None]) -> None:
-        self._running = False
+        self._work = None
         if done.cancelled():
             return
         error = done.exception()
+        if self._abandoned:
+            return
         if error is not None:
             if not isinstance(error, StorageError):
                 error = StorageError(f"cannot sync {self._log.directory}: {error}")
             self._fail(error)
             return
-        self._log.finish_flush(ticket)
+        try:
+            self._log.finish_flush(ticket)
+        except StorageError as vanished:
+            self._fail(vanished)
+            return
         self._resolve()
         if self._waiters:
             self._start()
@@ -93,8 +117,11 @@ class LogSync:
     def _fail(self, error: StorageError) -> None:
         logger.error("a sync of %s failed, the log takes no more writes: %s", self._log.directory, error)
         self._log.fail(error)
+        self._fail_waiters(error)
+        self._on_failure(error)
+
+    def _fail_waiters(self, error: ApiError) -> None:
         waiters, self._waiters = self._waiters, []
         for _, future in waiters:
             if not future.done():
                 future.set_exception(error)
-        self._on_failure(error)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from penstock.core.raft.quorum import Election
 from penstock.storage.files import Filesystem
+from penstock.storage.names import LOG_SUFFIX
 from penstock.wire import codec
 from penstock.wire.frame import decode_metadata_record, encode_metadata_record
 from penstock.wire.kernel import scan_batches
@@ -39,6 +40,7 @@ from penstock.wire.records import (
 QUORUM_STATE = "quorum-state"
 SNAPSHOT_SUFFIX = ".checkpoint"
 RECORDS_PER_BATCH = 1000
+RESTORE = "nothing was changed. Restore the metadata directory from a backup or from another controller before starting"
 BATCH_BYTES_MAX = 64 * 1024 * 1024
 
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
@@ -68,18 +70,18 @@ class SnapshotId(NamedTuple):
         return f"{self.end_offset:020d}-{self.epoch:010d}{SNAPSHOT_SUFFIX}"
 
 
-def read_election(filesystem: Filesystem, directory: Path) -> Election:
+def read_election(filesystem: Filesystem, directory: Path) -> Election | None:
     """The remembered epoch and vote; a fresh directory has none."""
     path = directory / QUORUM_STATE
     try:
         text = filesystem.read_file(path)
     except FileNotFoundError:
-        return Election()
+        return None
     try:
         state = json.loads(text)
         return Election(int(state["leaderEpoch"]), int(state["leaderId"]), int(state["votedId"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedMetadata(f"{path} is damaged ({error}); restore it from a backup before starting") from error
+        raise DamagedMetadata(f"{path} is damaged ({error}); {RESTORE}") from error
 
 
 def write_election(filesystem: Filesystem, directory: Path, election: Election, voters: Iterable[int]) -> None:
@@ -96,10 +98,10 @@ def write_election(filesystem: Filesystem, directory: Path, election: Election, 
     filesystem.replace_file(directory / QUORUM_STATE, json.dumps(state).encode())
 
 
-def newest_snapshot(filesystem: Filesystem, directory: Path) -> SnapshotId | None:
-    """The snapshot that reaches furthest."""
+def list_snapshots(filesystem: Filesystem, directory: Path) -> list[SnapshotId]:
+    """Every snapshot there is, the one that reaches furthest last."""
     found = (_SNAPSHOT_NAME.fullmatch(name) for name in filesystem.list_directory(directory))
-    return max((SnapshotId(int(match[1]), int(match[2])) for match in found if match), default=None)
+    return sorted(SnapshotId(int(match[1]), int(match[2])) for match in found if match)
 
 
 def encode_records(records: Iterable[Any], base_offset: int, epoch: int, now_ms: int) -> bytes:
@@ -164,33 +166,83 @@ def read_snapshot(filesystem: Filesystem, directory: Path, snapshot: SnapshotId)
     scan = scan_batches(data, 0, len(data), check_crc=True)
     if scan.problem is not None or scan.position != len(data) or not scan.batches:
         raise DamagedMetadata(
-            f"{path} is damaged at byte {scan.position}: {scan.problem or 'it is cut short'}; "
-            "restore it from a backup or from another controller before starting"
+            f"{path} is damaged at byte {scan.position}: {scan.problem or 'it is cut short'}; {RESTORE}. Where an "
+            "older snapshot lies beside it, moving the damaged one elsewhere is enough: the log reaches back that far"
         )
     last = read_records(memoryview(data)[scan.batches[-1][0] :], BATCH_BYTES_MAX)[-1]
     if control_type(last.key) is not ControlType.SNAPSHOT_FOOTER:
-        raise DamagedMetadata(f"{path} does not end with a footer; restore it before starting")
+        raise DamagedMetadata(f"{path} does not end with a footer; {RESTORE}")
     for _, records in decode_batches(data, path):
         yield from records
 
 
-def refuse_damaged_log(filesystem: Filesystem, directory: Path) -> None:
-    """Raise DamagedMetadata unless the log's segments are whole but for a torn end.
+class LogExtent(NamedTuple):
+    """What a metadata log on disk reaches over; `epoch` is its last batch's, 0 while it has none."""
 
-    A write that a crash cut short leaves fewer bytes than it announced and was never acknowledged. Bytes that are all
-    there and fail their checksum were damaged later, and what they said may have been acknowledged.
+    start_offset: int
+    end_offset: int
+    epoch: int
+
+
+def inspect_log(filesystem: Filesystem, directory: Path) -> LogExtent | None:
+    """Read the log through without changing it; None when there is none. Raises DamagedMetadata.
+
+    A write that a crash cut short leaves fewer bytes than it announced, or zeros, and was never acknowledged. Bytes
+    that are all there and fail their checksum were damaged later, and what they said may have been acknowledged.
     """
-    names = sorted(name for name in filesystem.list_directory(directory) if name.endswith(".log"))
+    names = sorted(name for name in filesystem.list_directory(directory) if name.endswith(LOG_SUFFIX))
+    if not names:
+        return None
+    start_offset = next_offset = int(names[0].partition(".")[0])
+    epoch = 0
     for name in names:
         path = directory / name
         data = filesystem.read_file(path)
+        if int(name.partition(".")[0]) != next_offset:
+            raise DamagedMetadata(f"{path} does not follow offset {next_offset - 1}: a segment is missing; {RESTORE}")
         scan = scan_batches(data, 0, len(data), check_crc=True)
-        torn = scan.problem is None and scan.position < len(data)
-        if scan.problem is not None or (torn and name != names[-1]):
+        torn = scan.position < len(data) and (scan.problem is None or not any(memoryview(data)[scan.position :]))
+        if (scan.problem is not None and not torn) or (torn and name != names[-1]):
             raise DamagedMetadata(
-                f"{path} is damaged at byte {scan.position}: {scan.problem or 'it is cut short'}; nothing was changed. "
-                "Restore the metadata directory from a backup or from another controller before starting"
+                f"{path} is damaged at byte {scan.position}: {scan.problem or 'it is cut short'}; {RESTORE}"
             )
+        for position, _, base_offset, last_offset, _ in scan.batches:
+            if base_offset != next_offset:
+                raise DamagedMetadata(
+                    f"{path} is damaged at byte {position}: offset {base_offset} follows {next_offset - 1}; {RESTORE}"
+                )
+            next_offset = last_offset + 1
+        if scan.batches:
+            epoch = read_header(data, scan.batches[-1][0]).partition_leader_epoch
+    return LogExtent(start_offset, next_offset, epoch)
+
+
+def check_agreement(
+    directory: Path, extent: LogExtent | None, snapshot: SnapshotId | None, election: Election | None
+) -> None:
+    """Raise DamagedMetadata when log, newest snapshot and quorum-state cannot all be whole."""
+    reached = snapshot.end_offset if snapshot is not None else 0
+    if extent is None:
+        if snapshot is not None:
+            raise DamagedMetadata(f"{directory} has a snapshot and no log; {RESTORE}")
+        # A quorum-state alone is what a crash leaves before the first batch.
+        return
+    if extent.start_offset > reached:
+        raise DamagedMetadata(
+            f"the log in {directory} begins at offset {extent.start_offset}, and there is no snapshot that reaches "
+            f"there; {RESTORE}"
+        )
+    if extent.end_offset < reached:
+        raise DamagedMetadata(
+            f"the log in {directory} ends at offset {extent.end_offset}, before the snapshot's end {reached}; {RESTORE}"
+        )
+    if election is None and extent.end_offset > 0:
+        raise DamagedMetadata(f"{directory / QUORUM_STATE} is missing; {RESTORE}")
+    if election is not None and election.epoch < extent.epoch:
+        raise DamagedMetadata(
+            f"{directory / QUORUM_STATE} remembers epoch {election.epoch}, and the log has epoch {extent.epoch}; "
+            f"{RESTORE}"
+        )
 
 
 def leader_change_batch(epoch: int, leader_id: int, voters: Iterable[int], offset: int, now_ms: int) -> bytes:

@@ -183,7 +183,7 @@ class Partition:
         self.appended_bytes += len(data)
         next_offset = log.end_offset
         if self.state.appended(next_offset):
-            self._announce(len(data))
+            self.announce(len(data))
         return Appended(base_offset, next_offset, append_time)
 
     def _check_size(self, header: BatchHeader, size: int) -> None:
@@ -253,7 +253,8 @@ class Partition:
         """Stop calling `listener`."""
         self._append_listeners.discard(listener)
 
-    def _announce(self, size_bytes: int) -> None:
+    def announce(self, size_bytes: int) -> None:
+        """Tell those who wait for records that so many more bytes can be read."""
         if self._append_listeners:
             for listener in tuple(self._append_listeners):
                 listener(size_bytes)

@@ -18,14 +18,16 @@ from penstock.core.replica.leader import LeaderState
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition, Uuid, format_uuid
 from penstock.runtime.env import Env
-from penstock.runtime.log_directories import LogDirectory
+from penstock.runtime.log_directories import LogDirectory, begin_use, forget_partition
 from penstock.runtime.partition import Partition, log_settings
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log
 from penstock.storage.metadata_files import read_partition_metadata, write_partition_metadata
+from penstock.storage.names import deletion_directory_name
 from penstock.wire.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 
 STRAY_SUFFIX = "-stray"
+EVERYTHING = 2**62
 
 logger = logging.getLogger("penstock.runtime")
 
@@ -51,6 +53,8 @@ class Partitions:
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[Uuid, int], Partition] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
+        # Partitions that should be here and could not be opened, and why.
+        self._unopened: dict[TopicPartition, tuple[Uuid, StorageError]] = {}
         self._on_change: list[Callable[[Partition], None]] = []
         self._on_removed: list[Callable[[Partition], object]] = []
 
@@ -79,6 +83,10 @@ class Partitions:
                 )
         elif partition >= len(self._image.topics_by_id[topic_id].partitions) or partition < 0:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic has no partition {partition}")
+        name = topic if not by_id else self._image.topics_by_id[topic_id].name
+        unopened = self._unopened.get(TopicPartition(name, partition))
+        if unopened is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}-{partition} could not be opened: {unopened[1]}")
         raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead that partition")
 
     def home(self, partition: Partition) -> LogDirectory:
@@ -101,15 +109,33 @@ class Partitions:
 
     def open_all(self) -> None:
         """Open every partition that the metadata places here, and set strays aside."""
+        for directory in self.directories:
+            begin_use(self._env, directory)
         self._set_strays_aside()
         for topic in self._image.topics.values():
             self._open_topic(topic)
 
-    def close_all(self) -> None:
-        """Close every log; what could be synced is."""
+    async def close_all(self) -> None:
+        """Close every log and sync it. A directory with a log that cannot be closed has failed."""
         for partition in self._by_name.values():
-            if self._homes[partition.name].failure is None:
-                partition.log.close(clean=True)
+            await partition.sync.stop()
+            home = self._homes[partition.name]
+            if home.failure is None:
+                try:
+                    partition.log.close(clean=True)
+                except StorageError as error:
+                    self.fail_directory(home, error)
+
+    def wake_readers(self) -> None:
+        """Have every long poll answered with what there is: nothing more will come."""
+        for partition in self._by_name.values():
+            partition.announce(EVERYTHING)
+
+    def open_missing(self) -> None:
+        """Try again to open the partitions that found the disk full or no free descriptor."""
+        for topic_id, error in list(self._unopened.values()):
+            if error.is_passing:
+                self._open_topic(self._image.topics_by_id[topic_id])
 
     def fail_directory(self, directory: LogDirectory, error: StorageError) -> None:
         """A disk failed: nothing in this directory is written or acknowledged any more."""
@@ -149,10 +175,15 @@ class Partitions:
         for index, state in enumerate(topic.partitions):
             if self._node_id in state.replicas and (topic.name, index) not in self._by_name:
                 settings = settings or self.settings_of(topic.name)
+                name = TopicPartition(topic.name, index)
                 try:
                     self._open(topic, index, state, settings)
-                except (StorageError, OSError) as error:
-                    logger.error("cannot open %s-%d: %s", topic.name, index, error)
+                    self._unopened.pop(name, None)
+                except (StorageError, FileNotFoundError) as error:
+                    if name not in self._unopened:
+                        logger.error("cannot open %s: %s", name, error)
+                    reason = error if isinstance(error, StorageError) else StorageError(str(error))
+                    self._unopened[name] = topic.topic_id, reason
 
     def _open(self, topic: Topic, index: int, state: PartitionState, settings: TopicSettings) -> None:
         name = TopicPartition(topic.name, index)
@@ -164,6 +195,9 @@ class Partitions:
         if created:
             self._env.filesystem.make_directory(path)
             write_partition_metadata(self._env.filesystem, path, topic.topic_id)
+            # Records in it will be acknowledged, so a power cut must not take the directory itself.
+            self._env.filesystem.sync_directory(home.path)
+            forget_partition(self._env, home, name)
         log = Log.open(
             self._env.filesystem,
             path,
@@ -210,14 +244,33 @@ class Partitions:
             self._by_name.pop(partition.name, None)
             home = self._homes.pop(partition.name)
             home.partitions.discard(partition.name)
+            partition.sync.abandon()
+            partition.announce(EVERYTHING)
             self._remove_files(partition)
             for listener in self._on_removed:
                 listener(partition)
+        for name in [name for name, (owner, _) in self._unopened.items() if owner == topic_id]:
+            del self._unopened[name]
+            self._remove_unopened(name)
+
+    def _remove_unopened(self, name: TopicPartition) -> None:
+        """Take what lies on disk of a partition that never opened out of the way of a namesake."""
+        home = next((directory for directory in self.directories if name in directory.found), None)
+        if home is None:
+            return
+        home.found.discard(name)
+        target = home.path / deletion_directory_name(str(name), self._env.random.randbytes(16))
+        try:
+            self._env.filesystem.rename(home.path / str(name), target)
+        except (StorageError, FileNotFoundError) as error:
+            logger.error("cannot remove %s: %s", name, error)
+            return
+        self._env.spawn(self._unlink(target), f"remove {target.name}")
 
     def _remove_files(self, partition: Partition) -> None:
         try:
             target = partition.log.delete_directory(self._env.random.randbytes(16))
-        except StorageError as error:
+        except (StorageError, FileNotFoundError) as error:
             logger.error("cannot remove %s: %s", partition.name, error)
             return
         self._env.spawn(self._unlink(target), f"remove {target.name}")

@@ -12,24 +12,27 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from penstock.core.lifecycle.retention import RetentionSettings, plan_retention
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.result import Result
-from penstock.core.raft.quorum import Appended, Effects, LeaderChange, Quorum, Started, Stopping, Synced
+from penstock.core.raft.quorum import Appended, Effects, Election, LeaderChange, Quorum, Started, Stopping, Synced
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.log_sync import LogSync
 from penstock.runtime.metadata_log import (
     SnapshotId,
+    check_agreement,
     decode_batches,
     encode_records,
+    inspect_log,
     leader_change_batch,
-    newest_snapshot,
+    list_snapshots,
     read_election,
     read_snapshot,
-    refuse_damaged_log,
     write_election,
     write_snapshot,
 )
@@ -40,6 +43,8 @@ from penstock.wire.records import split_batches
 DIRECTORY = "__cluster_metadata-0"
 READ_BYTES = 8 * 1024 * 1024
 PENDING_DECISIONS_MAX = 10_000
+# The one before the newest stays, with the log from there on, in case the newest is damaged.
+SNAPSHOTS_KEPT = 2
 
 Response = TypeVar("Response")
 Listener = Callable[[Sequence[Any]], None]
@@ -62,7 +67,7 @@ class RaftDriver:
         self._env = env
         self._directory = directory / DIRECTORY
         self._snapshot_bytes = snapshot_bytes
-        self._settings = settings
+        self._settings = replace(settings, file_delete_delay_ms=0)
         self._node_id = node_id
         self._voters = voters
         self._listeners: list[Listener] = []
@@ -81,30 +86,31 @@ class RaftDriver:
         """Open the log, replay it, and lead the quorum. Raises DamagedMetadata rather than guess."""
         filesystem = self._env.filesystem
         filesystem.make_directory(self._directory)
-        refuse_damaged_log(filesystem, self._directory)
-        snapshot = newest_snapshot(filesystem, self._directory)
-        if snapshot is not None:
-            for record in read_snapshot(filesystem, self._directory, snapshot):
-                self.image.replay(record)
-            self._applied_offset = self._snapshot_offset = snapshot.end_offset
+        filesystem.sync_directory(self._directory.parent)
+        election = self._check_files()
         now_ms = self._env.now_ms()
-        self.log = Log.open(
-            filesystem,
-            self._directory,
-            self._settings,
-            recovery_point=0,
-            clean=False,
-            now_ms=now_ms,
-            start_offset=self._snapshot_offset,
-        )
+        self.log = Log.open(filesystem, self._directory, self._settings, recovery_point=0, clean=False, now_ms=now_ms)
         self._sync = LogSync(self._env, self.log, self._on_failure)
         self._replay_log()
-        election = read_election(filesystem, self._directory)
         self.quorum = Quorum(self._node_id, self._voters, election)
         started = Started(self.log.end_offset, max(0, self.log.epochs.latest))
         self._carry_out(self.quorum.step(started, now_ms))
         await self._sync.durable(self.log.end_offset)
         self._advance()
+
+    def _check_files(self) -> Election:
+        """Look at everything before anything is changed; takes the newest snapshot into the image."""
+        filesystem, directory = self._env.filesystem, self._directory
+        snapshots = list_snapshots(filesystem, directory)
+        newest = snapshots[-1] if snapshots else None
+        election = read_election(filesystem, directory)
+        extent = inspect_log(filesystem, directory)
+        check_agreement(directory, extent, newest, election)
+        if newest is not None:
+            for record in read_snapshot(filesystem, directory, newest):
+                self.image.replay(record)
+            self._applied_offset = self._snapshot_offset = newest.end_offset
+        return election or Election()
 
     def on_commit(self, listener: Listener) -> None:
         """Have `listener` called with every batch of records once it is committed and in the image."""
@@ -163,10 +169,13 @@ class RaftDriver:
             if not answer.done():
                 answer.set_exception(error)
             return
-        self._advance()
-        if not answer.done():
-            answer.set_result(response)
-        self._decide_next()
+        try:
+            self._advance()
+        finally:
+            # Whatever a listener made of it, the change is committed.
+            if not answer.done():
+                answer.set_result(response)
+            self._decide_next()
 
     def _append_records(self, records: Sequence[Any]) -> None:
         data = encode_records(records, self.log.end_offset, self.quorum.epoch, self._env.now_ms())
@@ -196,7 +205,11 @@ class RaftDriver:
         if effects.committed is not None:
             self._replay_log()
             if self._bytes_since_snapshot >= self._snapshot_bytes:
-                self.take_snapshot()
+                self._bytes_since_snapshot = 0
+                try:
+                    self.take_snapshot()
+                except StorageError as error:
+                    logger.error("cannot write a metadata snapshot, the log is kept longer instead: %s", error)
 
     def _replay_log(self) -> None:
         """Take everything between what was applied and the end of the log into the image."""
@@ -213,7 +226,10 @@ class RaftDriver:
                         listener(records)
 
     def take_snapshot(self) -> None:
-        """Write the image to a snapshot and let go of the log before it."""
+        """Write the image to a snapshot, and let go of the log before the oldest snapshot that is kept.
+
+        A crash between any two of the steps leaves more than is needed, never less.
+        """
         snapshot = SnapshotId(self._applied_offset, max(0, self.log.epochs.latest))
         if snapshot.end_offset <= self._snapshot_offset:
             return
@@ -221,9 +237,26 @@ class RaftDriver:
         write_snapshot(filesystem, self._directory, snapshot, self.image.snapshot(), self._env.now_ms())
         logger.info("wrote metadata snapshot %s", snapshot.file_name)
         self._snapshot_offset = snapshot.end_offset
-        self._bytes_since_snapshot = 0
         self.log.roll(self._env.now_ms())
-        self.log.advance_start_offset(snapshot.end_offset)
+        snapshots = list_snapshots(filesystem, self._directory)
+        for old in snapshots[:-SNAPSHOTS_KEPT]:
+            filesystem.unlink(self._directory / old.file_name)
+        if len(snapshots) >= SNAPSHOTS_KEPT:
+            self._let_go_before(snapshots[-SNAPSHOTS_KEPT].end_offset)
+
+    def _let_go_before(self, offset: int) -> None:
+        """Delete the segments that end before `offset`."""
+        now_ms = self._env.now_ms()
+        self.log.advance_start_offset(offset)
+        plan = plan_retention(
+            self.log.segment_facts(),
+            RetentionSettings(delete=False),
+            now_ms,
+            high_watermark=self.quorum.high_watermark,
+            log_start_offset=offset,
+        )
+        self.log.delete_segments(plan, now_ms)
+        self.log.reap(now_ms)
 
     def _on_failure(self, error: StorageError) -> None:
         self._failed = error

@@ -13,12 +13,18 @@ reference, so a segment may be closed or deleted under it without the descriptor
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import struct
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.record_types import Buffer
+
+# An exclusive lock on a whole file. Locks of this kind are held by an open file, not by a process, and exclude those
+# that Apache Kafka's process takes.
+_WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 class StorageError(ApiError):
@@ -32,6 +38,11 @@ class StorageError(ApiError):
     def is_disk_full(self) -> bool:
         """True when freeing space cures it, False when the disk itself is suspect."""
         return self.errno in (errno.ENOSPC, errno.EDQUOT)
+
+    @property
+    def is_passing(self) -> bool:
+        """True when the same may work later, the disk itself being fine."""
+        return self.is_disk_full or self.errno in (errno.EMFILE, errno.ENFILE)
 
 
 class CorruptLogError(StorageError):
@@ -134,6 +145,10 @@ class Filesystem(Protocol):
         ...
 
     def disk_space(self, path: Path) -> DiskSpace: ...
+
+    def lock(self, path: Path) -> File | None:
+        """Take the lock that the file at `path` stands for, until the returned file is let go; None if it is taken."""
+        ...
 
 
 def storage_error(action: str, path: Path, error: OSError) -> StorageError:
@@ -347,3 +362,13 @@ class OsFilesystem:
         except OSError as error:
             raise storage_error("ask for the free space of", path, error) from error
         return DiskSpace(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
+
+    def lock(self, path: Path) -> OsFile | None:
+        file = self.open(path, create=True)
+        try:
+            fcntl.fcntl(file.fileno(), fcntl.F_OFD_SETLK, _WHOLE_FILE)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise storage_error("lock", path, error) from error
+        return file
