@@ -1,20 +1,26 @@
 """The committed offsets of a shard's groups, in memory.
 
-`replay` and `end_transaction` are the only things that change them. Offsets that a transaction commits are pending, by
-producer id, until its marker comes: then they count, unless a commit that was written after them is there already.
+`load`, `replay` and `end_transaction` are the only things that change them. Offsets that a transaction commits are
+pending, by producer id, until its marker comes: then they count, unless a commit that was written after them is there
+already.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from penstock.core.group.record_codec import decode_offset, encoded_group, is_readable, names_topic
 from penstock.model.ids import NO_PRODUCER_ID, ZERO_UUID, TopicPartition, Uuid
 from penstock.wire.messages.group_records import LegacyOffsetCommitKey, OffsetCommitKey, OffsetCommitValue
+from penstock.wire.primitives import MalformedMessage
 
 # How many commits of a partition are remembered, to tell a consumer that is slow from one that stands still.
 HISTORY_LENGTH = 10
+
+# Where a commit is in the log does not matter once all of the log is known.
+NO_RECORD_OFFSET = -1
 
 
 class CommittedOffset(NamedTuple):
@@ -43,16 +49,19 @@ class PartitionProgress(NamedTuple):
     history: tuple[Commit, ...]
 
 
+StoredRecord = tuple[bytes, bytes | None]
 _TopicOffsets = dict[str, dict[int, CommittedOffset]]
 
 
 class Offsets:
     """Committed and pending offsets by group, topic and partition."""
 
-    __slots__ = ("_by_group", "_history", "_open_transactions", "_pending")
+    __slots__ = ("_by_group", "_history", "_open_transactions", "_pending", "_stored")
 
     def __init__(self) -> None:
+        # Only `_of` and `_put` look in here, because a group's offsets may still be among the stored ones.
         self._by_group: dict[str, _TopicOffsets] = {}
+        self._stored: dict[bytes, dict[bytes, bytes]] = {}
         self._history: dict[str, dict[TopicPartition, deque[Commit]]] = {}
         self._pending: dict[int, dict[str, _TopicOffsets]] = {}
         # Producer ids by group, in the order in which they came.
@@ -60,19 +69,23 @@ class Offsets:
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         """A partition's committed offset."""
-        return self._by_group.get(group_id, {}).get(topic, {}).get(partition)
+        return self._of(group_id).get(topic, {}).get(partition)
 
     def of_group(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
         """A group's committed offsets by topic and partition."""
-        return self._by_group.get(group_id, {})
+        return self._of(group_id)
 
     def group_ids(self) -> Iterator[str]:
         """The groups that have committed offsets."""
-        return iter(self._by_group)
+        yield from self._by_group
+        yield from (
+            group_id for encoded in self._stored if (group_id := encoded.decode(errors="replace")) not in self._by_group
+        )
 
     def count(self) -> int:
         """How many offsets there are."""
-        return sum(len(partitions) for topics in self._by_group.values() for partitions in topics.values())
+        decoded = sum(len(partitions) for topics in self._by_group.values() for partitions in topics.values())
+        return decoded + sum(map(len, self._stored.values()))
 
     def has_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether a transaction that is not over yet wants to move this partition's offset."""
@@ -88,7 +101,7 @@ class Offsets:
     def partitions(self, group_id: str) -> list[TopicPartition]:
         """Every partition the group has an offset for, pending ones included."""
         found: dict[TopicPartition, None] = {}
-        sources = [self._by_group.get(group_id, {})]
+        sources = [self._of(group_id)]
         sources += [self._pending[producer].get(group_id, {}) for producer in self._open_transactions.get(group_id, ())]
         for topics in sources:
             for topic, partitions in topics.items():
@@ -97,6 +110,10 @@ class Offsets:
 
     def groups_with_topic(self, topic: str) -> list[str]:
         """The groups that have an offset for the topic, pending ones included."""
+        encoded_topic = topic.encode()
+        for encoded, stored in list(self._stored.items()):
+            if any(names_topic(key, encoded_topic) for key in stored):
+                self._unfold(encoded)
         found = {group_id: None for group_id, topics in self._by_group.items() if topic in topics}
         for pending in self._pending.values():
             found.update((group_id, None) for group_id, topics in pending.items() if topic in topics)
@@ -109,9 +126,43 @@ class Offsets:
             (key := TopicPartition(topic, partition)): PartitionProgress(
                 committed, tuple(history.get(key) or (_commit(committed),))
             )
-            for topic, partitions in self._by_group.get(group_id, {}).items()
+            for topic, partitions in self._of(group_id).items()
             for partition, committed in partitions.items()
         }
+
+    def load(self, records: Iterable[StoredRecord]) -> list[StoredRecord]:
+        """Take in records of the log as they are, in their order; hands back those that are no plain offset commits.
+
+        They are decoded when their group is first used. A group that is in use already may not be loaded.
+        """
+        rest = []
+        stored = self._stored
+        for record in records:
+            key, value = record
+            encoded = encoded_group(key)
+            if not encoded or (value is not None and not is_readable(value)):
+                rest.append(record)
+            elif value is None:
+                stored.get(encoded, {}).pop(key, None)
+            elif encoded in stored:
+                stored[encoded][key] = value
+            else:
+                stored[encoded] = {key: value}
+        return rest
+
+    def _of(self, group_id: str) -> _TopicOffsets:
+        """A group's offsets, decoded if they were not yet."""
+        if self._stored:
+            self._unfold(group_id.encode())
+        return self._by_group.get(group_id, {})
+
+    def _unfold(self, encoded: bytes) -> None:
+        for key, value in self._stored.pop(encoded, {}).items():
+            try:
+                self.replay(*decode_offset(key, value), NO_RECORD_OFFSET)
+            except MalformedMessage:
+                # The log's checksums hold, so somebody wrote it like this; it says nothing that we could use.
+                continue
 
     def replay(
         self,
@@ -142,6 +193,7 @@ class Offsets:
         self._open_transactions.setdefault(group_id, {})[producer_id] = None
 
     def _put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+        self._of(group_id)
         partitions = self._by_group.setdefault(group_id, {}).setdefault(topic, {})
         previous = partitions.get(partition)
         partitions[partition] = committed
@@ -173,6 +225,7 @@ class Offsets:
             self._put(group_id, topic, partition, pending)
 
     def _remove(self, group_id: str, topic: str, partition: int) -> None:
+        self._of(group_id)
         _discard(self._by_group, group_id, topic, partition)
         history = self._history.get(group_id)
         if history is not None:

@@ -8,7 +8,7 @@ next event comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from penstock.core.group.classic import ClassicGroup, ClassicState
@@ -25,7 +25,7 @@ from penstock.core.group.consumer_side import ConsumerSide, NoConsumerGroups
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, Timer, TimerKey, Token, Topics
 from penstock.core.group.group import Group, Random
 from penstock.core.group.offset_requests import OffsetRequests, commit_refused
-from penstock.core.group.offsets import Offsets, PartitionProgress
+from penstock.core.group.offsets import Offsets, PartitionProgress, StoredRecord
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
 from penstock.wire.messages import consumer_group_describe, describe_groups
@@ -229,6 +229,14 @@ class GroupShard:
 
     # What the shell tells.
 
+    def load(self, records: Iterable[StoredRecord]) -> list[StoredRecord]:
+        """Take in keys and values of the log as they are, in their order, before `loaded`.
+
+        Offset commits are kept and decoded when they are needed, which makes loading fast. Hands back the other
+        records, for the shell to decode and to `replay`. Records of transactions don't go this way.
+        """
+        return self._offsets.load(records)
+
     def replay(self, key: Any, value: Any, offset: int = -1, producer_id: int = NO_PRODUCER_ID) -> None:
         """Apply one record; with a producer id it is part of a transaction and waits for its end."""
         if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
@@ -258,6 +266,9 @@ class GroupShard:
     def loaded(self, now_ms: int) -> Effects:
         """All records are replayed: every member's session starts now."""
         effects = Effects()
+        for group_id in self._offsets.group_ids():
+            if group_id not in self._groups:
+                self._groups[group_id] = ClassicGroup(group_id)
         for group in self._groups.values():
             if not isinstance(group, ClassicGroup):
                 continue

@@ -1,0 +1,40 @@
+"""Offset commits as the log has them: their group can be told from the bytes without decoding the rest.
+
+A coordinator that takes over has to read every group's offsets, and most of them nobody asks for soon. So they are
+kept as they are, and decoded when their group is first used.
+"""
+
+from __future__ import annotations
+
+from penstock.wire.codec import decoder
+from penstock.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
+
+_KEY_TYPE = b"\x00\x01"
+_GROUP_START = 4
+_VALUE_START = 2
+# The versions of a value that can be read, as the two bytes it starts with.
+_VALUE_VERSIONS = frozenset(version.to_bytes(2, "big") for version in range(5))
+
+
+def encoded_group(key: bytes) -> bytes:
+    """The name of the group whose offset a key is about, still encoded; empty if it is another kind of key."""
+    if key[:2] != _KEY_TYPE:
+        return b""
+    return key[_GROUP_START : _GROUP_START + (key[2] << 8 | key[3])]
+
+
+def is_readable(value: bytes) -> bool:
+    """Whether a value has a version that `decode_offset` knows."""
+    return value[:2] in _VALUE_VERSIONS
+
+
+def names_topic(key: bytes, topic: bytes) -> bool:
+    """Whether a key may be about a topic; a few that are not may seem to be."""
+    return len(topic).to_bytes(2, "big") + topic in key
+
+
+def decode_offset(key: bytes, value: bytes) -> tuple[OffsetCommitKey, OffsetCommitValue]:
+    """Both messages; raises MalformedMessage."""
+    message, _ = decoder(OffsetCommitKey, 0)(key, len(_KEY_TYPE))
+    committed, _ = decoder(OffsetCommitValue, value[0] << 8 | value[1])(value, _VALUE_START)
+    return message, committed
