@@ -48,8 +48,35 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     api = APIS.get(api_key)
     if api is None or not api.first_version <= api_version <= api.last_version:
         return RequestHeader(api_key, api_version, correlation_id, None), _NUMBERS.size
-    header, position = decoder(headers.RequestHeader, api.request_header_version(api_version))(frame, 0)
+    flexible = api_version >= api.flexible_from
+    client_id, position = _read_client_id(frame)
+    if not flexible:
+        return RequestHeader(api_key, api_version, correlation_id, client_id), position
+    if position < len(frame) and frame[position] == 0:
+        # No tagged fields, as ever so far.
+        return RequestHeader(api_key, api_version, correlation_id, client_id), position + 1
+    header, position = decoder(headers.RequestHeader, 2)(frame, 0)
     return RequestHeader(*header), position
+
+
+def _read_client_id(frame: Buffer) -> tuple[str | None, int]:
+    """The client id, which has the same form in all layouts, and the position behind it."""
+    try:
+        (length,) = _VERSION.unpack_from(frame, _NUMBERS.size)
+    except struct.error:
+        raise MalformedMessage("the request ends inside its header") from None
+    start = _NUMBERS.size + 2
+    end = start + length
+    if length < 0:
+        if length == -1:
+            return None, start
+        raise MalformedMessage(f"the client id has a length of {length}")
+    if end > len(frame):
+        raise MalformedMessage("client_id is longer than the request")
+    try:
+        return str(frame[start:end], "utf-8"), end
+    except UnicodeDecodeError:
+        raise MalformedMessage("the client id is not UTF-8") from None
 
 
 def encode_request(header: RequestHeader, body: list[Buffer]) -> list[Buffer]:

@@ -85,6 +85,7 @@ _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
 _INT32_MAX = 0x7FFFFFFF
+_CODECS = tuple(Compression)
 
 
 class TimestampType(IntEnum):
@@ -143,7 +144,7 @@ class BatchHeader(NamedTuple):
         codec = self.attributes & _COMPRESSION_MASK
         if codec > Compression.ZSTD:
             raise CorruptBatch(f"compression codec {codec} is unknown")
-        return Compression(codec)
+        return _CODECS[codec]
 
     @property
     def timestamp_type(self) -> TimestampType:
@@ -275,8 +276,9 @@ def read_body(buffer: Buffer, position: int, header: BatchHeader, size_max: int)
     if end > len(buffer):
         raise CorruptBatch(f"a batch of {header.size_bytes} bytes is cut short, only {len(buffer) - position} are left")
     body = memoryview(buffer)[position + HEADER_SIZE : end]
-    codec = header.compression
-    return body if codec == Compression.NONE else decompress(codec, body, size_max)
+    if not header[5] & _COMPRESSION_MASK:
+        return body
+    return decompress(header.compression, body, size_max)
 
 
 def read_records(buffer: Buffer, size_max: int, position: int = 0) -> list[Record]:
