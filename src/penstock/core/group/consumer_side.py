@@ -1,20 +1,14 @@
 """What the shard asks of whoever runs the groups of KIP-848."""
 
-# ruff: noqa: ARG002
-
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any, Protocol
 
-from penstock.core.group.contract import Caller, Effects, Reply, TimerKey, Token
+from penstock.core.group.contract import Caller, Effects, TimerKey, Token
 from penstock.core.group.group import Group
-from penstock.model.errors import ErrorCode
 from penstock.wire.messages.consumer_group_describe import DescribedGroup
-from penstock.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
+from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.heartbeat import HeartbeatRequest
 from penstock.wire.messages.join_group import JoinGroupRequest
 from penstock.wire.messages.leave_group import LeaveGroupRequest
@@ -49,53 +43,3 @@ class ConsumerSide(Protocol):
     def timer_fired(self, key: TimerKey, now_ms: int) -> Effects: ...
 
     def topics_changed(self, changed: Collection[str], deleted: Collection[str], now_ms: int) -> Effects: ...
-
-
-class NoConsumerGroups:
-    """Stands in where only the classic protocol is spoken."""
-
-    def heartbeat(self, request: ConsumerGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
-        """Refused, as by a broker that does not know the protocol."""
-        refused = ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-        return Effects(replies=[Reply(token, refused)])
-
-    def join(self, group: Group, request: JoinGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
-        """There is no such group."""
-        raise AssertionError("no consumer groups here")
-
-    def sync(self, group: Group, request: SyncGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
-        """There is no such group."""
-        raise AssertionError("no consumer groups here")
-
-    def classic_heartbeat(
-        self, group: Group, request: HeartbeatRequest, caller: Caller, token: Token, now_ms: int
-    ) -> Effects:
-        """There is no such group."""
-        raise AssertionError("no consumer groups here")
-
-    def leave(self, group: Group, request: LeaveGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
-        """There is no such group."""
-        raise AssertionError("no consumer groups here")
-
-    def describe(self, group: Group) -> DescribedGroup:
-        """There is no such group."""
-        raise AssertionError("no consumer groups here")
-
-    def replay(self, key: Any, value: Any) -> None:
-        """Records of other kinds mean nothing here."""
-
-    def loaded(self, now_ms: int) -> Effects:
-        """Nothing to start."""
-        return Effects()
-
-    def unloaded(self) -> Effects:
-        """Nobody waits."""
-        return Effects()
-
-    def timer_fired(self, key: TimerKey, now_ms: int) -> Effects:
-        """No timers were set."""
-        return Effects()
-
-    def topics_changed(self, changed: Collection[str], deleted: Collection[str], now_ms: int) -> Effects:
-        """Nobody is subscribed."""
-        return Effects()

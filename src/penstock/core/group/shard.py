@@ -21,7 +21,8 @@ from penstock.core.group.classic_rebalance import (
     session_key,
 )
 from penstock.core.group.classic_requests import ClassicRequests, leave_response, leaving_members
-from penstock.core.group.consumer_side import ConsumerSide, NoConsumerGroups
+from penstock.core.group.consumer_groups import ConsumerGroups
+from penstock.core.group.consumer_side import ConsumerSide
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, Timer, TimerKey, Token, Topics
 from penstock.core.group.group import Group, Random
 from penstock.core.group.offset_requests import OffsetRequests, commit_refused
@@ -52,9 +53,9 @@ class GroupShard:
     def __init__(
         self,
         settings: GroupSettings,
-        topics: Topics,  # noqa: ARG002
+        topics: Topics,
         random: Random,
-        configs: Callable[[str], Mapping[str, str]],  # noqa: ARG002
+        configs: Callable[[str], Mapping[str, str]],
     ) -> None:
         self._settings = settings
         self._groups: dict[str, Group] = {}
@@ -62,7 +63,7 @@ class GroupShard:
         self._rebalance = ClassicRebalance(settings)
         self._classic = ClassicRequests(settings, random, self._rebalance)
         self._offset_requests = OffsetRequests(settings, self._offsets)
-        self._consumer: ConsumerSide = NoConsumerGroups()
+        self._consumer: ConsumerSide = ConsumerGroups(settings, topics, random, configs, self._groups, self._rebalance)
 
     # The classic protocol, which members of a consumer group may speak too while they migrate.
 
@@ -80,8 +81,10 @@ class GroupShard:
             # Only somebody new can found a group.
             refused = join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             return Effects(replies=[Reply(token, refused)])
-        effects = Effects(records=[] if group is None else group.tombstones())
         founded = ClassicGroup(request.group_id, now_ms)
+        if not founded.supports(request.protocol_type, request.protocols):
+            return Effects(replies=[Reply(token, join_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))])
+        effects = Effects(records=[] if group is None else group.tombstones())
         self._groups[request.group_id] = founded
         effects.records.append(founded.record())
         effects.merge(self._classic.join(founded, request, caller, token, now_ms))

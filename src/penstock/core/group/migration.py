@@ -1,0 +1,234 @@
+"""Moves a group between the classic and the consumer protocol while it works.
+
+A classic group of consumers becomes a consumer group when the first member joins with ConsumerGroupHeartbeat. Its
+members keep their partitions and go on with JoinGroup, SyncGroup and Heartbeat (see consumer_classic.py), each told to
+join again until it is where the target wants it. When the last member of the consumer protocol is gone, the rest
+becomes a classic group again, which then rebalances. `group.consumer.migration.policy` says which way is allowed.
+
+Records do it all: tombstones of one kind of group, then records of the other. What needs the new group in place, which
+is there once they are replayed, is done by a timer that is due at once: ("consumer-downgraded", group).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.group.assignors import NO_PARTITIONS, Partitions
+from penstock.core.group.classic import ClassicGroup, ClassicState
+from penstock.core.group.classic_members import ClassicMember
+from penstock.core.group.classic_rebalance import JOIN_TIMER, SYNC_TIMER, ClassicRebalance, join_refused, session_key
+from penstock.core.group.consumer import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
+from penstock.core.group.consumer_context import ConsumerContext, cancel_timers, keep_session
+from penstock.core.group.consumer_members import ConsumerMember
+from penstock.core.group.consumer_protocol import (
+    partitions_by_id,
+    read_assignment,
+    read_subscription,
+    read_version,
+    write_assignment,
+)
+from penstock.core.group.consumer_records import (
+    assignment_record,
+    epoch_record,
+    member_record,
+    target_epoch_record,
+    target_record,
+)
+from penstock.core.group.contract import Effects, Timer
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.wire.messages.consumer_group_records import ClassicMemberMetadata, ClassicProtocol
+from penstock.wire.messages.join_group import JoinGroupRequestProtocol
+from penstock.wire.messages.sync_group import SyncGroupResponse
+from penstock.wire.primitives import MalformedMessage
+
+DOWNGRADED_TIMER = "consumer-downgraded"
+
+
+def upgrade(context: ConsumerContext, classic: ClassicGroup, effects: Effects, now_ms: int) -> ConsumerGroup:
+    """The consumer group that a classic group becomes once these effects are carried out.
+
+    Nothing has changed yet: when it is settled that they will be, `release` ends what is left of the classic group.
+    Raises GROUP_ID_NOT_FOUND for a group that cannot be moved.
+    """
+    _check_upgrade(context, classic)
+    members = _upgraded_members(context, classic)
+    group_id, generation = classic.group_id, classic.generation
+    records = [member_record(group_id, member) for member in members]
+    names = {name for member in members for name in member.subscribed_topic_names}
+    records.append(epoch_record(group_id, generation, context.catalog.metadata_hash(names)))
+    records += [target_record(group_id, member.member_id, member.assigned) for member in members]
+    records.append(target_epoch_record(group_id, generation))
+    records += [assignment_record(group_id, member) for member in members]
+    group = ConsumerGroup(group_id)
+    for key, value, _ in records:
+        group.replay(key, value)
+    effects.records += classic.tombstones() + records
+    for member in members:
+        assert member.classic is not None
+        keep_session(group, member.member_id, member.classic.session_timeout_ms, effects, now_ms)
+    return group
+
+
+def _check_upgrade(context: ConsumerContext, classic: ClassicGroup) -> None:
+    settings = context.settings
+    reason = None
+    if settings.consumer_migration_policy not in ("upgrade", "bidirectional"):
+        reason = "group.consumer.migration.policy does not allow it"
+    elif not classic.uses_consumer_protocol:
+        reason = "its members are not consumers"
+    elif len(classic.members) > settings.consumer_max_size:
+        reason = "it has more members than a consumer group may have"
+    if reason is not None:
+        raise _refused(classic, reason)
+
+
+def _refused(classic: ClassicGroup, reason: str) -> ApiError:
+    message = f"The classic group {classic.group_id} cannot become a consumer group: {reason}."
+    return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+
+
+def _upgraded_members(context: ConsumerContext, classic: ClassicGroup) -> list[ConsumerMember]:
+    # A group that has not finished its first rebalance has not chosen a protocol yet.
+    protocol = classic.protocol_name or classic.select_protocol()
+    try:
+        return [_upgraded(context, classic, member, protocol) for member in classic.members.values()]
+    except MalformedMessage as error:
+        raise _refused(classic, f"what its members told each other cannot be read: {error}") from None
+
+
+def _upgraded(context: ConsumerContext, classic: ClassicGroup, member: ClassicMember, protocol: str) -> ConsumerMember:
+    topics = context.catalog.topics
+    subscription = read_subscription(member.metadata(protocol))
+    assigned = NO_PARTITIONS
+    if member.assignment:
+        assignment = read_assignment(member.assignment)
+        if assignment.user_data:
+            raise _refused(classic, "its members use an assignor of their own, whose data would be lost")
+        assigned = partitions_by_id(assignment.assigned_partitions, topics)
+    return ConsumerMember(
+        member.member_id,
+        member_epoch=classic.generation,
+        previous_member_epoch=classic.generation,
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id or None,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=frozenset(subscription.topics),
+        assigned=assigned,
+        classic=ClassicMemberMetadata(
+            member.session_timeout_ms,
+            [ClassicProtocol(protocol.name, bytes(protocol.metadata)) for protocol in member.protocols],
+        ),
+    )
+
+
+def release(classic: ClassicGroup, rebalance: ClassicRebalance, effects: Effects) -> None:
+    """Tell whoever waits in a rebalance of the former classic group to join again, and end its timers."""
+    again = ErrorCode.REBALANCE_IN_PROGRESS
+    for member in classic.members.values():
+        rebalance.answer_join(classic, member, join_refused(again, member.member_id), effects)
+        rebalance.answer_sync(member, SyncGroupResponse(error_code=again), effects)
+        effects.timers.append(Timer(session_key(classic.group_id, member.member_id), None))
+    effects.timers += [Timer((JOIN_TIMER, classic.group_id), None), Timer((SYNC_TIMER, classic.group_id), None)]
+
+
+def can_downgrade_without(context: ConsumerContext, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> bool:
+    """Whether only classic members remain without these, and may be a classic group."""
+    remaining = len(group.members) - len(leaving)
+    classic_remaining = group.classic_count - sum(member.classic is not None for member in leaving)
+    return remaining > 0 and classic_remaining == remaining and _may_downgrade(context, remaining)
+
+
+def can_downgrade_by_replacing(context: ConsumerContext, group: ConsumerGroup, former: ConsumerMember | None) -> bool:
+    """Whether a classic member that takes a static member's place replaces the last one of the consumer protocol."""
+    return (
+        former is not None
+        and former.classic is None
+        and group.classic_count == len(group.members) - 1
+        and _may_downgrade(context, len(group.members))
+    )
+
+
+def _may_downgrade(context: ConsumerContext, size: int) -> bool:
+    settings = context.settings
+    return settings.consumer_migration_policy in ("downgrade", "bidirectional") and size <= settings.max_size
+
+
+def downgrade(
+    context: ConsumerContext,
+    group: ConsumerGroup,
+    leaving: Sequence[ConsumerMember],
+    effects: Effects,
+    now_ms: int,
+) -> None:
+    """Make a classic group of what remains, and have it rebalance."""
+    effects.records += group.tombstones()
+    gone = {member.member_id for member in leaving}
+    remaining = [member for member in group.members.values() if member.member_id not in gone]
+    targets = {member.member_id: group.targets.get(member.member_id, NO_PARTITIONS) for member in remaining}
+    _become_classic(context, group, remaining, targets, effects, now_ms, rebalances=True)
+
+
+def downgrade_by_replacing(
+    context: ConsumerContext,
+    group: ConsumerGroup,
+    former: ConsumerMember,
+    joining: ConsumerMember,
+    effects: Effects,
+    now_ms: int,
+    *,
+    rebalances: bool,
+) -> None:
+    """Make a classic group in which `joining` has the place of `former`; the records so far already replaced it."""
+    effects.records += group.tombstones({former.member_id: joining.member_id})
+    remaining = [joining if member is former else member for member in group.members.values()]
+    targets = {member.member_id: group.target(member.member_id, member.instance_id) for member in remaining}
+    _become_classic(context, group, remaining, targets, effects, now_ms, rebalances=rebalances)
+
+
+def _become_classic(
+    context: ConsumerContext,
+    group: ConsumerGroup,
+    members: Sequence[ConsumerMember],
+    targets: dict[str, Partitions],
+    effects: Effects,
+    now_ms: int,
+    *,
+    rebalances: bool,
+) -> None:
+    classic = ClassicGroup(group.group_id, now_ms)
+    classic.generation = group.epoch
+    for member in members:
+        classic.add(_downgraded(member), CONSUMER_PROTOCOL_TYPE)
+    classic.protocol_name = classic.select_protocol()
+    assignments = {}
+    for member_id, classic_member in classic.members.items():
+        version = read_version(classic_member.metadata(classic.protocol_name))
+        assignments[member_id] = write_assignment(targets[member_id], version, context.catalog.topics)
+    effects.records.append(classic.record(assignments))
+    for member_id in group.members.keys() | classic.members.keys():
+        cancel_timers(group, member_id, effects)
+    kind = "rebalance" if rebalances else "stable"
+    effects.timers.append(Timer((DOWNGRADED_TIMER, group.group_id, kind), now_ms))
+
+
+def _downgraded(member: ConsumerMember) -> ClassicMember:
+    assert member.classic is not None
+    return ClassicMember(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        member.rebalance_timeout_ms,
+        member.classic.session_timeout_ms,
+        [JoinGroupRequestProtocol(name, metadata) for name, metadata in member.classic.supported_protocols],
+    )
+
+
+def downgraded(group: ClassicGroup, rebalance: ClassicRebalance, kind: str, effects: Effects, now_ms: int) -> None:
+    """The classic group is there: its members' sessions start, and it rebalances unless nothing changed for them."""
+    for member in group.members.values():
+        rebalance.keep_session(group, member, effects, now_ms)
+    if kind == "rebalance" and group.state is ClassicState.STABLE:
+        rebalance.prepare(group, effects, now_ms)
