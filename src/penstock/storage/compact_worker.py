@@ -24,6 +24,7 @@ from penstock.storage.files import OsFilesystem
 
 MODULE = "penstock.storage.compact_worker"
 NICENESS = 19
+PIPE_CHUNK_BYTES = 1024 * 1024
 
 CLEANED = "cleaned"
 REPORT = "report"
@@ -100,8 +101,11 @@ def main() -> None:
 
 
 def _listen(lines: SimpleQueue[bytes]) -> None:
-    for line in sys.stdin.buffer:
-        lines.put(line)
+    pending = b""
+    while chunk := os.read(sys.stdin.fileno(), PIPE_CHUNK_BYTES):
+        *whole, pending = (pending + chunk).split(b"\n")
+        for line in whole:
+            lines.put(line)
     os._exit(1)
 
 
