@@ -125,3 +125,5 @@ class LogSync:
         for _, future in waiters:
             if not future.done():
                 future.set_exception(error)
+                # Whoever waited may have gone away, which is no reason for the loop to complain.
+                future.exception()

@@ -192,6 +192,8 @@ class Partition:
             raise BatchTooLarge(batch_size, self.settings.max_message_bytes)
         if batch_size < size:
             raise InvalidRecords("a produce request must hold exactly one batch for each partition")
+        if header.base_offset:
+            raise InvalidRecords(f"a produced batch's base offset must be 0, not {header.base_offset}")
 
     def _check_create_time(
         self, data: memoryview | bytearray, header: BatchHeader, max_delta: int, min_delta: int, now_ms: int
