@@ -24,6 +24,7 @@ from penstock.core.lifecycle.compaction import (
 )
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import Env
+from penstock.runtime.log_directories import LogDirectory
 from penstock.runtime.partition import Partition
 from penstock.runtime.partitions import Partitions
 from penstock.storage.checkpoint import CheckpointError, read_offsets, write_offsets
@@ -46,7 +47,7 @@ class Cleaner:
         self._partitions = partitions
         self._settings = settings
         # By partition, the offset up to which it is clean.
-        self._clean_offsets: dict[TopicPartition, int] = {}
+        self._clean_offsets = self._read_checkpoints()
         # By partition, when the last of the tombstones in its clean part may go.
         self._horizons: dict[TopicPartition, int] = {}
         self.uncleanable: dict[TopicPartition, str] = {}
@@ -54,16 +55,19 @@ class Cleaner:
 
     def start(self) -> None:
         """Begin to clean, unless log.cleaner.enable says otherwise."""
-        if not self._settings.log_cleaner_enable:
-            return
+        if self._settings.log_cleaner_enable:
+            self._env.spawn(self._run(), "compaction")
+
+    def _read_checkpoints(self) -> dict[TopicPartition, int]:
+        offsets: dict[TopicPartition, int] = {}
         for directory in self._partitions.directories:
             path = directory.path / CLEANER_OFFSETS
             try:
-                self._clean_offsets.update(read_offsets(self._env.filesystem, path))
+                offsets.update(read_offsets(self._env.filesystem, path))
             except (CheckpointError, StorageError) as error:
                 # Without it clean records are read once more; nothing is lost.
                 logger.warning("%s is ignored: %s", path, error)
-        self._env.spawn(self._run(), "compaction")
+        return offsets
 
     async def _run(self) -> None:
         while True:
@@ -130,7 +134,7 @@ class Cleaner:
                 tombstones_expired=horizon_ms is not None and horizon_ms <= now_ms,
             )
         except StorageError as error:
-            self._give_up(partition, CompactionError(error.message, is_passing=error.is_disk_full))
+            self._give_up(partition, CompactionError(error.message, is_passing=error.is_passing))
             return None
 
     # Cleaning
@@ -169,7 +173,7 @@ class Cleaner:
         try:
             facts = log.segment_facts()
         except StorageError as error:
-            raise CompactionError(error.message, is_passing=error.is_disk_full) from error
+            raise CompactionError(error.message, is_passing=error.is_passing) from error
         return CompactionJob(
             directory=str(log.directory),
             segments=tuple(segment for segment in facts if segment.end_offset <= plan.end_offset),
@@ -205,7 +209,7 @@ class Cleaner:
         except FileNotFoundError as error:
             raise CompactionError(f"{log.directory} is gone", is_passing=True) from error
         except StorageError as error:
-            if self._is_here(partition) and not error.is_disk_full:
+            if self._is_here(partition) and not error.is_passing:
                 self._partitions.fail_directory(self._partitions.home(partition), error)
             return False
         return True
@@ -219,17 +223,26 @@ class Cleaner:
         self._horizons.pop(name, None)
         if report.latest_horizon_ms >= 0:
             self._horizons[name] = report.latest_horizon_ms
-        home = self._partitions.home(partition)
-        offsets = {each: self._clean_offsets[each] for each in sorted(home.partitions) if each in self._clean_offsets}
+        await self._save(self._partitions.home(partition))
+
+    async def _save(self, home: LogDirectory) -> None:
+        offsets = {name: self._clean_offsets[name] for name in sorted(home.partitions) if name in self._clean_offsets}
         path = home.path / CLEANER_OFFSETS
         try:
             await self._env.run_blocking(lambda: write_offsets(self._env.filesystem, path, offsets))
-        except StorageError as error:
-            logger.warning("cannot note that %s is clean: %s", name, error)
+        except (StorageError, FileNotFoundError) as error:
+            # After a restart these logs count as dirty, and are read once more than they need be.
+            logger.warning("cannot write %s: %s", path, error)
 
     def _forget(self, partition: Partition) -> None:
-        for notes in (self._clean_offsets, self._horizons, self.uncleanable):
+        """A topic of the same name starts anew, also after a restart."""
+        for notes in (self._horizons, self.uncleanable):
             notes.pop(partition.name, None)
+        if self._clean_offsets.pop(partition.name, None) is None:
+            return
+        for home in self._partitions.directories:
+            if home.path == partition.log.directory.parent:
+                self._env.spawn(self._save(home), "note of compaction")
 
 
 async def work(env: Env, job: CompactionJob) -> AsyncGenerator[CleanedSegment | CompactionReport, None]:

@@ -107,7 +107,7 @@ class Compaction:
             # Retention was faster, or the topic was deleted.
             raise CompactionError(f"{error.filename} is gone", is_passing=True) from error
         except StorageError as error:
-            raise CompactionError(error.message, is_passing=error.is_disk_full) from error
+            raise CompactionError(error.message, is_passing=error.is_passing) from error
         except ApiError as error:
             raise CompactionError(f"a batch is damaged: {error.message}") from error
 
