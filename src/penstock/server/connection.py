@@ -11,9 +11,10 @@ The dispatcher answers with buffers (send now), a future of buffers (parked: an 
 request wants no reply). Replies leave strictly in request order: a finished reply waits behind unfinished ones.
 
 A connection is busy while its peer leaves replies unread, has too many requests or reply bytes waiting, or waits for
-anything but a produce; produces alone are worth starting before those in front of them are done. A busy connection
-serves no frame. What arrives meanwhile is kept, up to `READ_AHEAD_BYTES`; only then does reading pause, so that a peer
-that goes away while it waits is noticed at once.
+anything but a produce; produces alone are worth starting before those in front of them are done. It is also busy after
+many requests at once, until the others had their turn. A busy connection serves no frame. What arrives meanwhile is
+kept, up to `READ_AHEAD_BYTES`; only then does reading pause, so that a peer that goes away while it waits is noticed
+at once.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ Answer = Union[Reply, "asyncio.Future[Reply]", None]
 
 SCRATCH_BYTES = 256 * 1024
 READ_AHEAD_BYTES = 64 * 1024
+# After so many requests of one peer the others get their turn.
+FRAMES_PER_TURN = 16
 # A frame's buffer begins with this much and is made four times larger whenever it is full.
 FRAME_BYTES_FIRST = 128 * 1024
 SLOWEST_BYTES_PER_MS = 64
@@ -181,6 +184,7 @@ class Connection(asyncio.BufferedProtocol):
         """Serve every whole frame among the scratch's first `filled` bytes; keep what is left of them."""
         scratch = self._scratch
         position = 0
+        frames_left = FRAMES_PER_TURN
         while filled - position >= 4 and not self._busy:
             (size,) = _SIZE.unpack_from(scratch, position)
             if size <= 0 or size > self._limits.request_bytes_max:
@@ -201,8 +205,12 @@ class Connection(asyncio.BufferedProtocol):
             self._serve(scratch[start:position])
             if self._closing:
                 return
+            frames_left -= 1
+            if not frames_left and not self._busy:
+                self._busy = True
+                self._loop.call_soon(self._go_on)
         self._rest = bytes(scratch[position:filled]) if position < filled else b""
-        self._frame_started_at = self.last_active_at if self._rest or self._frame is not None else None
+        self._frame_started_at = self._loop.time() if self._rest or self._frame is not None else None
         if len(self._rest) > READ_AHEAD_BYTES:
             self._pause_reading()
 
