@@ -21,7 +21,7 @@ from penstock.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from penstock.wire.primitives import Buffer
+from penstock.wire.primitives import Buffer, RecordBuffers
 from penstock.wire.records import Record, build_batch, read_records, split_batches
 
 KEYS = {request_class(key).__name__: key for key in APIS}
@@ -192,8 +192,9 @@ def batch_of(
     return build_batch(records, **options)
 
 
-def records_in(data: Buffer | None) -> list[Record]:
+def records_in(data: RecordBuffers | None) -> list[Record]:
     """Every record of the batches that a fetch returned."""
+    assert data is None or isinstance(data, Buffer), "a decoded fetch has its records in one piece"
     found: list[Record] = []
     for position, _ in split_batches(data or b"", BYTES_MAX):
         found += read_records(data or b"", BYTES_MAX, position)
