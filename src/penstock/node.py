@@ -23,6 +23,7 @@ from penstock.core.metadata.image import METADATA_VERSION, Image
 from penstock.core.metadata.topics import TopicDefaults
 from penstock.core.replica.fetch_session import SessionCache
 from penstock.model.ids import Uuid, format_uuid
+from penstock.runtime.cleaner import Cleaner
 from penstock.runtime.controller import Controller
 from penstock.runtime.env import Env, SystemEnv
 from penstock.runtime.groups import Groups
@@ -110,6 +111,7 @@ class Node:
         self._housekeeping = Housekeeping(env, self._partitions, settings)
         await self._housekeeping.watch_disks()
         self._housekeeping.start()
+        Cleaner(env, self._partitions, settings).start()
         services = Services(
             env=env,
             image=image,

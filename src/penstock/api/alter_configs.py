@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.api.config_resources import scope_of
+from penstock.api.config_resources import alter_each, scope_of
 from penstock.api.context import Handler, RequestContext
 from penstock.config.alter import validate_overrides
 from penstock.model.errors import ApiError, ErrorCode
@@ -22,16 +22,8 @@ def make_alter_configs(controller: Controller, settings: LiveSettings) -> Handle
     """The handler."""
 
     async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-        responses = []
-        for resource in request.resources:
-            kind, name = resource.resource_type, resource.resource_name
-            try:
-                await alter(resource, request.validate_only)
-            except ApiError as error:
-                responses.append(AlterConfigsResourceResponse(error.code, error.message, kind, name))
-            else:
-                responses.append(AlterConfigsResourceResponse(0, None, kind, name))
-        return AlterConfigsResponse(responses=responses)
+        outcomes = await alter_each(request.resources, lambda resource: alter(resource, request.validate_only))
+        return AlterConfigsResponse(responses=[AlterConfigsResourceResponse(*outcome) for outcome in outcomes])
 
     async def alter(resource: AlterConfigsResource, validate_only: bool) -> None:
         kind, scope = scope_of(resource.resource_type, resource.resource_name, settings.node.node_id)

@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple
+
 from penstock.config.alter import ConfigScope
 from penstock.core.metadata.image import ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.live_settings import ALL_BROKERS
+
+
+class Altered(NamedTuple):
+    """What became of one resource of a request, in the order of both APIs' responses."""
+
+    error_code: int
+    error_message: str | None
+    resource_type: int
+    resource_name: str
+
+
+async def alter_each(resources: Iterable[Any], alter: Callable[[Any], Awaitable[None]]) -> list[Altered]:
+    """Change one resource after the other; what is refused of one does not hold up the others."""
+    outcomes = []
+    for resource in resources:
+        code, message = 0, None
+        try:
+            await alter(resource)
+        except ApiError as error:
+            code, message = int(error.code), error.message
+        outcomes.append(Altered(code, message, resource.resource_type, resource.resource_name))
+    return outcomes
 
 
 def scope_of(resource_type: int, name: str, node_id: int) -> tuple[ResourceType, ConfigScope]:

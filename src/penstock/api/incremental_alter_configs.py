@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.api.config_resources import scope_of
+from penstock.api.config_resources import alter_each, scope_of
 from penstock.api.context import Handler, RequestContext
 from penstock.config.alter import Alteration, AlterOperation, apply_incremental
 from penstock.model.errors import ApiError, ErrorCode
@@ -24,16 +24,10 @@ def make_incremental_alter_configs(controller: Controller, settings: LiveSetting
     async def incremental_alter_configs(
         request: IncrementalAlterConfigsRequest, context: RequestContext
     ) -> IncrementalAlterConfigsResponse:
-        responses = []
-        for resource in request.resources:
-            kind, name = resource.resource_type, resource.resource_name
-            try:
-                await alter(resource, request.validate_only)
-            except ApiError as error:
-                responses.append(AlterConfigsResourceResponse(error.code, error.message, kind, name))
-            else:
-                responses.append(AlterConfigsResourceResponse(0, None, kind, name))
-        return IncrementalAlterConfigsResponse(responses=responses)
+        outcomes = await alter_each(request.resources, lambda resource: alter(resource, request.validate_only))
+        return IncrementalAlterConfigsResponse(
+            responses=[AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
+        )
 
     async def alter(resource: AlterConfigsResource, validate_only: bool) -> None:
         kind, scope = scope_of(resource.resource_type, resource.resource_name, settings.node.node_id)
