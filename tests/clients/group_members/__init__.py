@@ -1,0 +1,1 @@
+"""Programs that are members of a group: one process each, one client library each, one log of JSON lines each."""
