@@ -63,7 +63,8 @@ class LagView:
     def _row(self, partition: Partition, progress: PartitionProgress, now_ms: int) -> tuple[LagPartition, LagStatus]:
         committed = progress.committed
         end = partition.high_watermark
-        lag = max(0, end - committed.offset)
+        # Clients may commit any number, the most negative one included.
+        lag = max(0, end - max(0, committed.offset))
         commits: Sequence[Commit] = progress.history or (Commit(committed.offset, committed.commit_timestamp_ms),)
         status = judge(commits, self._lag_at(partition, commits[0], end), lag, now_ms)
         row = LagPartition(
