@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from api_world import Ask, World, fresh_name
 
-from penstock.api.table import VERSIONS
+from penstock.api.table import ADVERTISED
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages import alter_configs, incremental_alter_configs
 from penstock.wire.messages.api_versions import ApiVersionsRequest
@@ -76,7 +76,7 @@ def _check_metadata_extras(ask: Ask, world: World, version: int) -> None:
 def check_api_versions(ask: Ask, _: World, version: int) -> None:
     response = ask(ApiVersionsRequest("test", "1.0"), version)
     assert response.error_code == 0
-    assert {row.api_key: (row.min_version, row.max_version) for row in response.api_keys} == dict(VERSIONS)
+    assert {row.api_key: (row.min_version, row.max_version) for row in response.api_keys} == dict(ADVERTISED)
     if version >= 3:
         assert {row.name for row in response.finalized_features} <= {row.name for row in response.supported_features}
         assert "metadata.version" in {row.name for row in response.finalized_features}

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import admin_checks
 import data_checks
+import group_checks
 import pytest
 from api_world import Ask, World
 from kio.index import load_entity_schema
@@ -23,7 +24,7 @@ from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 from support.wire_client import WireClient
 
 Check = Callable[[Ask, World, int], None]
-CHECKS: dict[str, Check] = {**data_checks.CHECKS, **admin_checks.CHECKS}
+CHECKS: dict[str, Check] = {**data_checks.CHECKS, **group_checks.CHECKS, **admin_checks.CHECKS}
 
 SERVED = [
     pytest.param(entry.module, version, id=f"{entry.module}-{version}")
