@@ -19,7 +19,17 @@ from typing import Any, TypeVar
 from penstock.core.lifecycle.retention import RetentionSettings, plan_retention
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.result import Result
-from penstock.core.raft.quorum import Appended, Effects, Election, LeaderChange, Quorum, Started, Stopping, Synced
+from penstock.core.raft.messages import LogEnd
+from penstock.core.raft.quorum import (
+    Effects,
+    Election,
+    LeaderChange,
+    Quorum,
+    QuorumTimes,
+    Started,
+    Stopping,
+    Synced,
+)
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.log_sync import LogSync
@@ -50,6 +60,27 @@ Response = TypeVar("Response")
 Listener = Callable[[Sequence[Any]], None]
 
 logger = logging.getLogger("penstock.metadata")
+
+
+class MetadataLogView:
+    """The log as the quorum's core sees it. It starts where its snapshot ends."""
+
+    def __init__(self, log: Log, start: LogEnd) -> None:
+        self._log = log
+        self._start = start
+
+    def end(self) -> LogEnd:
+        """Where the log ends."""
+        return LogEnd(self._log.end_offset, max(self._start.epoch, self._log.epochs.latest))
+
+    def end_of_epoch(self, epoch: int) -> LogEnd:
+        """Where the largest epoch at or below this one ended."""
+        found = self._log.epochs.end_offset_for(epoch, self._log.end_offset)
+        return self._start if found.epoch < 0 else LogEnd(found.end_offset, found.epoch)
+
+    def start(self) -> LogEnd:
+        """Where the log starts."""
+        return self._start
 
 
 class RaftDriver:
@@ -87,18 +118,18 @@ class RaftDriver:
         filesystem = self._env.filesystem
         filesystem.make_directory(self._directory)
         filesystem.sync_directory(self._directory.parent)
-        election = self._check_files()
+        election, snapshot = self._check_files()
         now_ms = self._env.now_ms()
         self.log = Log.open(filesystem, self._directory, self._settings, recovery_point=0, clean=False, now_ms=now_ms)
         self._sync = LogSync(self._env, self.log, self._on_failure)
         self._replay_log()
-        self.quorum = Quorum(self._node_id, self._voters, election)
-        started = Started(self.log.end_offset, max(0, self.log.epochs.latest))
-        self._carry_out(self.quorum.step(started, now_ms))
+        view = MetadataLogView(self.log, snapshot)
+        self.quorum = Quorum(self._node_id, self._voters, election, view, QuorumTimes(), self._env.random)
+        self._carry_out(self.quorum.step(Started(), now_ms))
         await self._sync.durable(self.log.end_offset)
         self._advance()
 
-    def _check_files(self) -> Election:
+    def _check_files(self) -> tuple[Election, LogEnd]:
         """Look at everything before anything is changed; takes the newest snapshot into the image."""
         filesystem, directory = self._env.filesystem, self._directory
         snapshots = list_snapshots(filesystem, directory)
@@ -110,7 +141,8 @@ class RaftDriver:
             for record in read_snapshot(filesystem, directory, newest):
                 self.image.replay(record)
             self._applied_offset = self._snapshot_offset = newest.end_offset
-        return election or Election()
+        start = LogEnd(newest.end_offset, newest.epoch) if newest is not None else LogEnd(0, 0)
+        return election or Election(), start
 
     def on_commit(self, listener: Listener) -> None:
         """Have `listener` called with every batch of records once it is committed and in the image."""
@@ -185,7 +217,6 @@ class RaftDriver:
         headers = [header for _, header in split_batches(data, len(data))]
         self.log.append(headers, data, self._env.now_ms())
         self._bytes_since_snapshot += len(data)
-        self._carry_out(self.quorum.step(Appended(self.log.end_offset), self._env.now_ms()))
 
     def _carry_out(self, effects: Effects) -> None:
         if effects.persist is not None:

@@ -1,23 +1,53 @@
 """The quorum's state machine: who leads the metadata log, in which epoch, and how far it is committed.
 
 Theory of operation. `step(event, now_ms)` changes the state and returns `Effects`. The driver carries them out in one
-order only: `persist` reaches the disk, then `append` is written, then `committed` is applied. A vote or an entry that
-is not on disk counts for nothing, so `Synced` is the only event that moves the high watermark.
+order only: `persist` reaches the disk, then `truncate_to` and `append` change the log, then `reply` and `send` leave,
+then `committed` is applied. A vote or an entry that is not on disk counts for nothing, so `Synced` alone moves what
+this voter contributes to the high watermark. The driver calls `step(Tick())` when `deadline_ms` has come.
 
-A quorum of one elects itself at once: it bumps the epoch, votes for itself, and opens the epoch with a LeaderChange
-record. Elections among several voters extend the same states and events.
+    unattached ──timeout──▶ prospective ──majority would vote──▶ candidate ──majority votes──▶ leader
+        ▲                        │ ▲                                  │                          │
+        │                        │ └──────────── timeout ─────────────┘        not heard of by a majority,
+        │                        ▼                                             or told to stop
+        └──── higher epoch ──── follower ◀── hears of a leader                       ▼
+                                                                                  resigned
+
+A prospective voter (KIP-996) asks how others would vote before it disturbs anybody with a new epoch; nobody who hears
+regularly from a leader encourages it. A leader that a majority has not fetched from for a while resigns, so that two
+sides of a cut never both believe in their leader for long. A new leader first opens its epoch with a LeaderChange
+entry, and counts nothing as committed before that entry is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
+
+from penstock.core.raft.messages import (
+    NOBODY,
+    BeginEpochRequest,
+    BeginEpochResponse,
+    EndEpochRequest,
+    FetchRequest,
+    FetchResponse,
+    LogEnd,
+    Message,
+    VoteRequest,
+    VoteResponse,
+)
+from penstock.core.raft.progress import Progress
+
+NEVER_MS = 2**63 - 1
 
 
 class Role(Enum):
     """What this voter is in the current epoch."""
 
     UNATTACHED = "unattached"
+    PROSPECTIVE = "prospective"
+    CANDIDATE = "candidate"
+    FOLLOWER = "follower"
     LEADER = "leader"
     RESIGNED = "resigned"
 
@@ -27,23 +57,59 @@ class Election:
     """What must survive a crash: Kafka's quorum-state file."""
 
     epoch: int = 0
-    leader_id: int = -1
-    voted_id: int = -1
+    leader_id: int = NOBODY
+    voted_id: int = NOBODY
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumTimes:
+    """Kafka's controller.quorum.* times, in milliseconds."""
+
+    election_ms: int = 1_000
+    fetch_ms: int = 2_000
+    backoff_max_ms: int = 1_000
+
+    @property
+    def check_quorum_ms(self) -> int:
+        """How long a leader goes on without a majority: longer than a follower that fetches may take."""
+        return self.fetch_ms * 3 // 2
+
+
+class LogView(Protocol):
+    """What the core may ask about the log."""
+
+    def end(self) -> LogEnd:
+        """Where the log ends."""
+
+    def end_of_epoch(self, epoch: int) -> LogEnd:
+        """Where the largest epoch at or below this one ended; epoch -1 and offset 0 when there is none."""
+
+    def start(self) -> LogEnd:
+        """Where the log starts: the end of the snapshot before it."""
+
+
+class Chance(Protocol):
+    """The randomness that keeps candidates from standing in step."""
+
+    def randrange(self, start: int, stop: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The log is open and ends before `log_end_offset`, whose last entry belongs to `last_epoch`."""
-
-    log_end_offset: int
-    last_epoch: int
+    """The log is open."""
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
-    """The leader's log now ends before `log_end_offset`."""
+class Tick:
+    """`deadline_ms` may have come."""
 
-    log_end_offset: int
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message from a peer; requests are answered in the effects' `reply`."""
+
+    sender_id: int
+    message: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +124,7 @@ class Stopping:
     """This voter is about to leave; it leads nothing from now on."""
 
 
-Event = Started | Appended | Synced | Stopping
+Event = Started | Tick | Received | Synced | Stopping
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,71 +134,374 @@ class LeaderChange:
     epoch: int
     leader_id: int
     voters: tuple[int, ...]
+    granting: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Effects:
-    """What the driver must do, in the order of the fields."""
+    """What the driver must do, in the order of the fields. A request in `send` wants its response back as an event."""
 
     persist: Election | None = None
+    truncate_to: int | None = None
     append: LeaderChange | None = None
+    take_entries: bool = False
+    fetch_snapshot: LogEnd | None = None
+    reply: Message | None = None
+    send: tuple[tuple[int, Message], ...] = ()
     committed: int | None = None
 
 
-NOTHING = Effects()
-
-
 class Quorum:
-    """One voter's view of the quorum."""
+    """One voter's, or observer's, view of the quorum."""
 
-    __slots__ = ("_log_end_offset", "_synced", "election", "high_watermark", "node_id", "role", "voters")
-
-    def __init__(self, node_id: int, voters: tuple[int, ...], election: Election) -> None:
-        assert node_id in voters, "an observer has no quorum state of its own"
+    def __init__(
+        self,
+        node_id: int,
+        voters: tuple[int, ...],
+        election: Election,
+        log: LogView,
+        times: QuorumTimes,
+        chance: Chance,
+    ) -> None:
         self.node_id = node_id
-        self.voters = voters
+        self.voters = tuple(sorted(voters))
         self.election = election
         self.role = Role.UNATTACHED
         self.high_watermark = 0
-        self._log_end_offset = 0
-        self._synced = 0
+        self.deadline_ms = NEVER_MS
+        self._log = log
+        self._times = times
+        self._chance = chance
+        self._votes: dict[int, bool] = {}
+        self._progress: Progress | None = None
+        self._epoch_start = 0
+        self._leader_heard_at = -NEVER_MS
+        self._announced_at = 0
 
     @property
     def epoch(self) -> int:
         """The current epoch."""
         return self.election.epoch
 
+    @property
+    def leader_id(self) -> int:
+        """Who leads, as far as this node knows."""
+        return self.election.leader_id
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this node has a vote."""
+        return self.node_id in self.voters
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads."""
+        return self.role is Role.LEADER
+
     def step(self, event: Event, now_ms: int) -> Effects:
         """Take one event; returns what must be done about it."""
-        del now_ms  # A quorum of one has no timers.
+        effects = Effects()
+        before = self.election
         match event:
-            case Started(log_end_offset, last_epoch):
-                return self._stand(log_end_offset, last_epoch)
-            case Appended(log_end_offset):
-                assert log_end_offset >= self._log_end_offset, "a leader's log never shrinks"
-                self._log_end_offset = log_end_offset
-                return NOTHING
+            case Started():
+                self._start(effects, now_ms)
+            case Tick():
+                if now_ms >= self.deadline_ms:
+                    self._timed_out(effects, now_ms)
+            case Received(sender_id, message):
+                self._received(sender_id, message, effects, now_ms)
             case Synced(offset):
-                return self._advance(offset)
+                self._synced(offset, effects)
             case Stopping():
-                self.role = Role.RESIGNED
-                return NOTHING
+                self._stop(effects)
+        if self.election != before:
+            assert self.election.epoch >= before.epoch, "an epoch never goes back"
+            effects.persist = self.election
+        return effects
 
-    def _stand(self, log_end_offset: int, last_epoch: int) -> Effects:
-        assert self.role is Role.UNATTACHED, "a voter starts once"
-        assert last_epoch <= self.election.epoch, "the log is ahead of the epoch this voter remembers"
-        self._log_end_offset = self._synced = log_end_offset
-        if len(self.voters) > 1:
-            raise NotImplementedError("a quorum of several voters")
-        self.election = Election(self.election.epoch + 1, self.node_id, self.node_id)
+    # Starting and stopping.
+
+    def _start(self, effects: Effects, now_ms: int) -> None:
+        assert self._log.end().epoch <= self.epoch, "the log is ahead of the epoch this voter remembers"
+        if self.voters == (self.node_id,):
+            self._stand(effects, now_ms)
+        elif self.leader_id not in (NOBODY, self.node_id):
+            self._follow(self.epoch, self.leader_id, effects, now_ms)
+        else:
+            # A leader that crashed does not lead on: others may have gone ahead meanwhile.
+            self._detach(self.epoch, now_ms)
+
+    def _stop(self, effects: Effects) -> None:
+        if self.role is Role.LEADER and self._progress is not None:
+            successors = self._progress.successors()
+            farewell = EndEpochRequest(self.epoch, self.node_id, successors)
+            effects.send = tuple((voter, farewell) for voter in successors)
+        self.role = Role.RESIGNED
+        self.deadline_ms = NEVER_MS
+
+    # Time.
+
+    def _timed_out(self, effects: Effects, now_ms: int) -> None:
+        match self.role:
+            case Role.UNATTACHED | Role.RESIGNED | Role.FOLLOWER if self.is_voter:
+                self._sound_out(effects, now_ms)
+            case Role.FOLLOWER | Role.UNATTACHED:
+                # An observer asks any voter who leads.
+                self._ask_around(effects, now_ms)
+            case Role.PROSPECTIVE:
+                self._sound_out(effects, now_ms)
+            case Role.CANDIDATE:
+                self._sound_out(effects, now_ms)
+            case Role.LEADER:
+                self._check_quorum(effects, now_ms)
+
+    def _election_deadline(self, now_ms: int) -> int:
+        return now_ms + self._times.election_ms + self._chance.randrange(0, self._times.election_ms)
+
+    def _check_quorum(self, effects: Effects, now_ms: int) -> None:
+        """A leader makes itself known to silent voters, and resigns when a majority is gone."""
+        assert self._progress is not None
+        if now_ms - self._progress.majority_heard_at(now_ms) >= self._times.check_quorum_ms:
+            self._detach(self.epoch, now_ms)
+            return
+        hello = BeginEpochRequest(self.epoch, self.node_id)
+        effects.send = tuple((voter, hello) for voter in sorted(self._progress.silent_voters()))
+        self.deadline_ms = now_ms + max(1, self._times.fetch_ms // 4)
+
+    def _ask_around(self, effects: Effects, now_ms: int) -> None:
+        others = [voter for voter in self.voters if voter != self.node_id]
+        if others:
+            target = others[self._chance.randrange(0, len(others))]
+            effects.send = ((target, FetchRequest(self.epoch, self.node_id, self._log.end())),)
+        self.deadline_ms = now_ms + max(1, self._times.fetch_ms // 2)
+
+    # Standing for election.
+
+    def _sound_out(self, effects: Effects, now_ms: int) -> None:
+        """Ask how the others would vote."""
+        self.role = Role.PROSPECTIVE
+        self._progress = None
+        self._votes = {self.node_id: True}
+        self.deadline_ms = self._election_deadline(now_ms)
+        self._ask_for_votes(effects, now_ms, pre_vote=True)
+
+    def _stand(self, effects: Effects, now_ms: int) -> None:
+        self.election = Election(self.epoch + 1, NOBODY, self.node_id)
+        self.role = Role.CANDIDATE
+        self._progress = None
+        self._votes = {self.node_id: True}
+        self.deadline_ms = self._election_deadline(now_ms)
+        self._ask_for_votes(effects, now_ms, pre_vote=False)
+
+    def _ask_for_votes(self, effects: Effects, now_ms: int, *, pre_vote: bool) -> None:
+        request = VoteRequest(self.epoch, self.node_id, self._log.end(), pre_vote)
+        effects.send = tuple((voter, request) for voter in self.voters if voter != self.node_id)
+        self._count(effects, now_ms)
+
+    def _count(self, effects: Effects, now_ms: int) -> None:
+        granted = [voter for voter, yes in self._votes.items() if yes]
+        refused = len(self._votes) - len(granted)
+        if len(granted) * 2 > len(self.voters):
+            if self.role is Role.PROSPECTIVE:
+                self._stand(effects, now_ms)
+            else:
+                self._lead(tuple(sorted(granted)), effects, now_ms)
+        elif refused * 2 >= len(self.voters):
+            # It cannot be won any more: wait a while before the next try, so that somebody else may.
+            backoff = self._chance.randrange(1, self._times.backoff_max_ms + 1)
+            self.deadline_ms = min(self.deadline_ms, now_ms + backoff)
+
+    def _lead(self, granting: tuple[int, ...], effects: Effects, now_ms: int) -> None:
+        assert self.role is Role.CANDIDATE
+        assert self.election.voted_id == self.node_id
+        self.election = Election(self.epoch, self.node_id, self.node_id)
         self.role = Role.LEADER
-        change = LeaderChange(self.election.epoch, self.node_id, self.voters)
-        return Effects(persist=self.election, append=change)
+        self._progress = Progress(self.node_id, self.voters, now_ms)
+        self._epoch_start = self._log.end().offset
+        effects.append = LeaderChange(self.epoch, self.node_id, self.voters, granting)
+        self._check_quorum(effects, now_ms)
 
-    def _advance(self, offset: int) -> Effects:
-        assert offset <= self._log_end_offset, "nothing past the end can be on disk"
-        self._synced = max(self._synced, offset)
-        if self.role is not Role.LEADER or self._synced <= self.high_watermark:
-            return NOTHING
-        self.high_watermark = self._synced
-        return Effects(committed=self.high_watermark)
+    # Following.
+
+    def _detach(self, epoch: int, now_ms: int) -> None:
+        """Know of no leader in this epoch."""
+        voted = self.election.voted_id if epoch == self.epoch else NOBODY
+        self.election = Election(epoch, NOBODY, voted)
+        self.role = Role.UNATTACHED
+        self._progress = None
+        self.deadline_ms = self._election_deadline(now_ms)
+
+    def _follow(self, epoch: int, leader_id: int, effects: Effects, now_ms: int) -> None:
+        assert leader_id != self.node_id
+        assert epoch >= self.epoch
+        if epoch == self.epoch and self.leader_id not in (NOBODY, leader_id):
+            raise AssertionError(f"two leaders in epoch {epoch}: {self.leader_id} and {leader_id}")
+        voted = self.election.voted_id if epoch == self.epoch else NOBODY
+        self.election = Election(epoch, leader_id, voted)
+        self.role = Role.FOLLOWER
+        self._progress = None
+        self._heard(now_ms)
+        self._fetch(effects)
+
+    def _heard(self, now_ms: int) -> None:
+        self._leader_heard_at = now_ms
+        self.deadline_ms = now_ms + self._times.fetch_ms
+
+    def _fetch(self, effects: Effects) -> None:
+        request = FetchRequest(self.epoch, self.node_id, self._log.end())
+        effects.send = (*effects.send, (self.leader_id, request))
+
+    def fetch_again(self) -> Effects:
+        """What a follower sends next, once the last answer's entries are in its log."""
+        effects = Effects()
+        if self.role is Role.FOLLOWER:
+            self._fetch(effects)
+        return effects
+
+    # Messages.
+
+    def _received(self, sender_id: int, message: Message, effects: Effects, now_ms: int) -> None:
+        match message:
+            case VoteRequest():
+                self._vote(message, effects, now_ms)
+            case VoteResponse():
+                self._voted(sender_id, message, effects, now_ms)
+            case BeginEpochRequest(epoch, leader_id):
+                self._learn(epoch, leader_id, effects, now_ms)
+                effects.reply = BeginEpochResponse(self.epoch, self.leader_id)
+            case BeginEpochResponse(epoch, leader_id):
+                self._learn(epoch, leader_id, effects, now_ms)
+            case EndEpochRequest():
+                self._succeed(message, effects, now_ms)
+            case FetchRequest():
+                self._serve(message, effects, now_ms)
+            case FetchResponse():
+                self._fetched(message, effects, now_ms)
+
+    def _learn(self, epoch: int, leader_id: int, effects: Effects, now_ms: int) -> None:
+        """Somebody knows of an epoch and perhaps its leader; the newest knowledge counts."""
+        if self.role is Role.RESIGNED:
+            return
+        if epoch > self.epoch:
+            if leader_id in (NOBODY, self.node_id):
+                self._detach(epoch, now_ms)
+            else:
+                self._follow(epoch, leader_id, effects, now_ms)
+        elif epoch == self.epoch and leader_id not in (NOBODY, self.node_id) and self.leader_id == NOBODY:
+            self._follow(epoch, leader_id, effects, now_ms)
+        elif epoch == self.epoch and self.role is Role.PROSPECTIVE and leader_id == self.leader_id != NOBODY:
+            # The leader we had given up is there after all.
+            self._follow(epoch, leader_id, effects, now_ms)
+
+    def _vote(self, request: VoteRequest, effects: Effects, now_ms: int) -> None:
+        if not request.pre_vote:
+            self._learn(request.epoch, NOBODY, effects, now_ms)
+        granted = (
+            self.is_voter
+            and request.candidate_id in self.voters
+            and request.log_end.is_as_new_as(self._log.end())
+            and (self._would_vote(request, now_ms) if request.pre_vote else self._may_vote(request))
+        )
+        if granted and not request.pre_vote:
+            self.election = Election(self.epoch, NOBODY, request.candidate_id)
+            self.role = Role.UNATTACHED
+            self.deadline_ms = self._election_deadline(now_ms)
+        effects.reply = VoteResponse(self.epoch, self.leader_id, granted, request.pre_vote)
+
+    def _would_vote(self, request: VoteRequest, now_ms: int) -> bool:
+        """Encourage nobody while there is a leader that is heard of."""
+        if request.epoch < self.epoch or self.role is Role.LEADER:
+            return False
+        return self.role is not Role.FOLLOWER or now_ms - self._leader_heard_at >= self._times.fetch_ms
+
+    def _may_vote(self, request: VoteRequest) -> bool:
+        """One vote an epoch, and none where a leader is known."""
+        if request.epoch != self.epoch or self.leader_id != NOBODY or self.role is Role.RESIGNED:
+            return False
+        return self.election.voted_id in (NOBODY, request.candidate_id)
+
+    def _voted(self, sender_id: int, response: VoteResponse, effects: Effects, now_ms: int) -> None:
+        self._learn(response.epoch, response.leader_id, effects, now_ms)
+        expected = Role.PROSPECTIVE if response.pre_vote else Role.CANDIDATE
+        if self.role is expected and response.epoch <= self.epoch and sender_id in self.voters:
+            if response.granted and not response.pre_vote and response.epoch != self.epoch:
+                return
+            self._votes[sender_id] = response.granted
+            self._count(effects, now_ms)
+
+    def _succeed(self, request: EndEpochRequest, effects: Effects, now_ms: int) -> None:
+        """The leader resigned: its first successor stands at once, the others give it a moment."""
+        self._learn(request.epoch, request.leader_id, effects, now_ms)
+        effects.send = ()
+        if request.epoch != self.epoch or self.role is not Role.FOLLOWER:
+            return
+        self._leader_heard_at = -NEVER_MS
+        if request.successors[:1] == (self.node_id,):
+            self._stand(effects, now_ms)
+        else:
+            rank = request.successors.index(self.node_id) if self.node_id in request.successors else len(self.voters)
+            self.deadline_ms = now_ms + min(self._times.backoff_max_ms, 50 * (rank + 1))
+
+    def _serve(self, request: FetchRequest, effects: Effects, now_ms: int) -> None:
+        """Answer a follower's fetch, and note how far it is."""
+        if request.epoch > self.epoch:
+            self._learn(request.epoch, NOBODY, effects, now_ms)
+        if self.role is not Role.LEADER or request.epoch != self.epoch:
+            effects.reply = FetchResponse(self.epoch, self.leader_id, is_refused=True)
+            return
+        assert self._progress is not None
+        start, theirs = self._log.start(), request.log_end
+        if theirs.offset < start.offset:
+            self._progress.fetched(request.replica_id, 0, now_ms)
+            effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark, snapshot=start)
+            return
+        ours = self._log.end_of_epoch(theirs.epoch)
+        if theirs.offset != start.offset and (ours.epoch != theirs.epoch or ours.offset < theirs.offset):
+            effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark, diverging=ours)
+            return
+        self._progress.fetched(request.replica_id, theirs.offset, now_ms)
+        self._commit(effects)
+        effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark)
+
+    def _fetched(self, response: FetchResponse, effects: Effects, now_ms: int) -> None:
+        if response.epoch < self.epoch:
+            return
+        self._learn(response.epoch, response.leader_id, effects, now_ms)
+        if self.role is not Role.FOLLOWER or response.is_refused or response.leader_id != self.leader_id:
+            return
+        effects.send = ()
+        self._heard(now_ms)
+        if response.snapshot is not None:
+            effects.fetch_snapshot = response.snapshot
+        elif response.diverging is not None:
+            effects.truncate_to = self._common_end(response.diverging)
+        else:
+            effects.take_entries = True
+            self._raise_high_watermark(min(response.high_watermark, self._log.end().offset), effects)
+
+    def _common_end(self, diverging: LogEnd) -> int:
+        """Up to where our history can be the leader's."""
+        ours = self._log.end_of_epoch(diverging.epoch)
+        end = min(ours.offset, diverging.offset) if ours.epoch == diverging.epoch else ours.offset
+        assert end >= self.high_watermark, "what is committed is never cut off"
+        return end
+
+    # Committing.
+
+    def _synced(self, offset: int, effects: Effects) -> None:
+        if self.role is Role.LEADER:
+            assert self._progress is not None
+            self._progress.synced(offset)
+            self._commit(effects)
+
+    def _commit(self, effects: Effects) -> None:
+        assert self._progress is not None
+        end = self._progress.majority_end()
+        # Entries of earlier epochs count only once one of this epoch does.
+        if end > self._epoch_start:
+            self._raise_high_watermark(end, effects)
+
+    def _raise_high_watermark(self, offset: int, effects: Effects) -> None:
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            effects.committed = offset
