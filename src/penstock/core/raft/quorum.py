@@ -368,6 +368,7 @@ class Quorum:
                 self._voted(sender_id, message, effects, now_ms)
             case BeginEpochRequest(epoch, leader_id):
                 self._learn(epoch, leader_id, effects, now_ms)
+                self._learn_from_leader(sender_id, epoch, effects, now_ms)
                 effects.reply = BeginEpochResponse(self.epoch, self.leader_id)
             case BeginEpochResponse(epoch, leader_id):
                 self._learn(epoch, leader_id, effects, now_ms)
@@ -389,9 +390,11 @@ class Quorum:
                 self._follow(epoch, leader_id, effects, now_ms)
         elif epoch == self.epoch and leader_id not in (NOBODY, self.node_id) and self.leader_id == NOBODY:
             self._follow(epoch, leader_id, effects, now_ms)
-        elif epoch == self.epoch and self.role is Role.PROSPECTIVE and leader_id == self.leader_id != NOBODY:
-            # The leader we had given up is there after all.
-            self._follow(epoch, leader_id, effects, now_ms)
+
+    def _learn_from_leader(self, sender_id: int, epoch: int, effects: Effects, now_ms: int) -> None:
+        """The leader we had given up answers after all. What others still believe of it would prove nothing."""
+        if epoch == self.epoch and self.role is Role.PROSPECTIVE and sender_id == self.leader_id:
+            self._follow(epoch, sender_id, effects, now_ms)
 
     def _vote(self, request: VoteRequest, effects: Effects, now_ms: int) -> None:
         if not request.pre_vote:
@@ -422,6 +425,8 @@ class Quorum:
 
     def _voted(self, sender_id: int, response: VoteResponse, effects: Effects, now_ms: int) -> None:
         self._learn(response.epoch, response.leader_id, effects, now_ms)
+        if sender_id == response.leader_id:
+            self._learn_from_leader(sender_id, response.epoch, effects, now_ms)
         expected = Role.PROSPECTIVE if response.pre_vote else Role.CANDIDATE
         if self.role is expected and response.epoch <= self.epoch and sender_id in self.voters:
             if response.granted and not response.pre_vote and response.epoch != self.epoch:
