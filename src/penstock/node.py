@@ -137,7 +137,10 @@ class Node:
         self._partitions.wake_readers()
         await draining
         await self._partitions.close_all()
-        await self._raft.stop()
+        try:
+            await self._raft.stop()
+        except StorageError as error:
+            logger.error("the metadata log could not be closed, the next start checks it: %s", error)
         self._housekeeping.finish(self._broker_epoch)
         self._locks.clear()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from penstock.api.context import Handler, RequestContext
 from penstock.config.describe import BrokerProperties, describe_topic
 from penstock.core.metadata.topics import NewTopic, TopicOutcome
+from penstock.model.errors import ApiError
 from penstock.runtime.controller import Controller
 from penstock.wire.messages.create_topics import (
     CreatableTopic,
@@ -22,7 +23,10 @@ def make_create_topics(controller: Controller, broker_properties: Callable[[], B
 
     async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
         wanted = [_new_topic(topic) for topic in request.topics]
-        outcomes = await controller.create_topics(wanted, validate_only=request.validate_only)
+        try:
+            outcomes = await controller.create_topics(wanted, validate_only=request.validate_only)
+        except ApiError as error:
+            outcomes = [TopicOutcome(topic.name, error=error.code, message=error.message) for topic in wanted]
         return CreateTopicsResponse(topics=[result(outcome) for outcome in outcomes])
 
     def result(outcome: TopicOutcome) -> CreatableTopicResult:

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from penstock.api.context import Handler, RequestContext
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.producer_ids import ProducerIds
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -26,6 +26,9 @@ def make_init_producer_id(producer_ids: ProducerIds) -> Handler:
         return allot()
 
     async def allot() -> InitProducerIdResponse:
-        return InitProducerIdResponse(producer_id=await producer_ids.take(), producer_epoch=0)
+        try:
+            return InitProducerIdResponse(producer_id=await producer_ids.take(), producer_epoch=0)
+        except ApiError as error:
+            return InitProducerIdResponse(error_code=error.code)
 
     return init_producer_id

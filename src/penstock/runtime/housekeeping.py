@@ -161,5 +161,8 @@ class Housekeeping:
         """The last thing at a clean stop: checkpoints, then the marker that says so."""
         for directory in self._partitions.directories:
             if directory.failure is None:
-                self.checkpoint(directory)
-                mark_clean(self._env, directory, broker_epoch)
+                try:
+                    self.checkpoint(directory)
+                    mark_clean(self._env, directory, broker_epoch)
+                except StorageError as error:
+                    logger.error("%s could not be marked clean, the next start checks it: %s", directory.path, error)
