@@ -36,7 +36,7 @@ class Plan:
 
 def measure(plan: Plan) -> dict[str, list[dict[str, Any]]]:
     """All passes. Returns `starts` and `runs`, one entry a measurement; a failed one carries `failure`."""
-    progress = Progress(plan.repetitions * len(plan.peers) * len(plan.workloads))
+    progress = Progress(plan.repetitions * sum(peer.applies(each) for peer in plan.peers for each in plan.workloads))
     starts: list[dict[str, Any]] = []
     runs: list[dict[str, Any]] = []
     for repetition in range(plan.repetitions):
@@ -50,11 +50,13 @@ def measure(plan: Plan) -> dict[str, list[dict[str, Any]]]:
                 progress.note(f"{peer.label}: first record after {starts[-1]['seconds']:.2f} s; warming up")
                 peer.warm_up(plan.quick)
                 for workload in plan.workloads:
-                    _await_quiet(plan.patience_seconds)
-                    result = _run(peer, workload)
-                    if result is not None:
+                    if peer.applies(workload):
+                        _await_quiet(plan.patience_seconds)
+                        result = _run(peer, workload)
                         runs.append(tag | {"workload": workload.key} | result)
-                    progress.step(f"{peer.label}: {workload.kind.value} {workload.title}", _headline(workload, result))
+                        progress.step(
+                            f"{peer.label}: {workload.kind.value} {workload.title}", _headline(workload, result)
+                        )
             except (LoadError, RuntimeError) as failure:
                 progress.note(f"{peer.label}: this pass ended early: {failure}")
                 runs.append(tag | {"workload": "pass", "failure": str(failure)})
@@ -88,7 +90,7 @@ def _start(peer: Peer, directory: Path) -> dict[str, Any]:
     return {"seconds": seconds, "listening_seconds": listening, "idle_bytes": processes.resident_bytes(peer.pid)}
 
 
-def _run(peer: Peer, workload: Workload) -> dict[str, Any] | None:
+def _run(peer: Peer, workload: Workload) -> dict[str, Any]:
     """One workload with what it cost the broker; a load that fails is an entry too, and the pass goes on."""
     os.sync()
     processes.reset_peak(peer.pid)
@@ -99,8 +101,6 @@ def _run(peer: Peer, workload: Workload) -> dict[str, Any] | None:
         outcome = peer.run(workload)
     except LoadError as failure:
         return {"failure": str(failure)}
-    if outcome is None:
-        return None
     elapsed = time.monotonic() - began
     broker = processes.cpu_seconds(peer.pid) - broker_before
     client = processes.load_generator_cpu_seconds() - client_before
@@ -114,9 +114,7 @@ def _run(peer: Peer, workload: Workload) -> dict[str, Any] | None:
     return outcome | costs
 
 
-def _headline(workload: Workload, result: dict[str, Any] | None) -> str:
-    if result is None:
-        return "not applicable"
+def _headline(workload: Workload, result: dict[str, Any]) -> str:
     if "failure" in result:
         return f"FAILED: {result['failure'].splitlines()[-1] if result['failure'] else ''}"
     others = (

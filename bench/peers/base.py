@@ -57,9 +57,13 @@ class Peer(ABC):
     def warm_up(self, quick: bool) -> None:  # noqa: B027 - a hook that most need not fill
         """Load that is not measured, so that compilers and caches have settled."""
 
+    def applies(self, workload: Workload) -> bool:  # noqa: ARG002 - for those who override it
+        """Whether the workload makes sense for this broker and its load generator."""
+        return True
+
     @abstractmethod
-    def run(self, workload: Workload) -> Outcome | None:
-        """Carry out a workload; None when it makes no sense for this broker.
+    def run(self, workload: Workload) -> Outcome:
+        """Carry out a workload that applies.
 
         An outcome has `records` and `seconds`; latencies lie under `acknowledged_us` and `received_us`.
         """

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from concurrent.futures import Future
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -52,7 +53,7 @@ class KafkaProtocolPeer(Peer):
         self.run(Workload(Kind.REQUESTS, 100, "1", connections=100, seconds=scale * 2, warm_up_seconds=1))
         self._delete_topic()
 
-    def run(self, workload: Workload) -> Outcome | None:
+    def run(self, workload: Workload) -> Outcome:
         if workload.kind is not Kind.CONSUME:
             self._create_topic({"flush.messages": "1"} if workload.synced else {})
         return run_load(self._command(workload))
@@ -91,13 +92,19 @@ class KafkaProtocolPeer(Peer):
         self._topic = f"bench-{self._topics}"
         topic = NewTopic(self._topic, PARTITIONS, 1, config=config)
         admin = AdminClient({"bootstrap.servers": self.address, **EAGER_CONNECTION})
-        for created in admin.create_topics([topic], operation_timeout=ADMIN_TIMEOUT_SECONDS).values():
-            created.result(ADMIN_TIMEOUT_SECONDS)
+        _finish(admin.create_topics([topic], operation_timeout=ADMIN_TIMEOUT_SECONDS))
 
     def _delete_topic(self) -> None:
         if not self._topic:
             return
         admin = AdminClient({"bootstrap.servers": self.address, **EAGER_CONNECTION})
-        for deleted in admin.delete_topics([self._topic], operation_timeout=ADMIN_TIMEOUT_SECONDS).values():
-            deleted.result(ADMIN_TIMEOUT_SECONDS)
+        _finish(admin.delete_topics([self._topic], operation_timeout=ADMIN_TIMEOUT_SECONDS))
         self._topic = ""
+
+
+def _finish(asked: dict[str, Future[None]]) -> None:
+    for name, answer in asked.items():
+        try:
+            answer.result(ADMIN_TIMEOUT_SECONDS)
+        except (KafkaException, TimeoutError) as failure:
+            raise LoadError(f"topic {name}: {failure}") from failure

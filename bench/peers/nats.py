@@ -80,16 +80,19 @@ class Nats(Peer):
     def stop(self) -> None:
         self._server.stop()
 
-    def run(self, workload: Workload) -> Outcome | None:
+    def applies(self, workload: Workload) -> bool:
+        if workload.kind is Kind.PRODUCE:
+            return workload.acks == "1" and not workload.batch_bytes
+        return workload.kind in (Kind.CONSUME, Kind.REQUESTS)
+
+    def run(self, workload: Workload) -> Outcome:
         count, size = min(workload.count, COUNT_MAX), workload.size_bytes
-        if workload.kind is Kind.PRODUCE and workload.acks == "1" and not workload.batch_bytes:
+        if workload.kind is Kind.PRODUCE:
             return self._bench(count, size, "--pub", "1", "--pubbatch", str(ASYNC_PUBLISHES))
         if workload.kind is Kind.CONSUME:
             return self._bench(count, size, "--sub", "1")
-        if workload.kind is Kind.REQUESTS:
-            count = REQUESTS_A_SECOND_GUESS * workload.seconds // 2
-            return self._bench(count, size, "--pub", str(workload.connections), "--syncpub")
-        return None
+        count = REQUESTS_A_SECOND_GUESS * workload.seconds // 2
+        return self._bench(count, size, "--pub", str(workload.connections), "--syncpub")
 
     def clean_up(self, workload: Workload) -> None:
         if workload.kind is not Kind.PRODUCE:

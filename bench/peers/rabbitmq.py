@@ -82,16 +82,20 @@ class RabbitMQ(Peer):
             self._name_server.wait()
             self._name_server = None
 
-    def run(self, workload: Workload) -> Outcome | None:
+    def applies(self, workload: Workload) -> bool:
+        if workload.kind is Kind.PRODUCE:
+            return not workload.batch_bytes and (workload.acks == "1" or workload.synced)
+        return workload.kind is Kind.CONSUME
+
+    def run(self, workload: Workload) -> Outcome:
         count = min(workload.count, COUNT_MAX)
-        if workload.kind is Kind.PRODUCE and not workload.batch_bytes and (workload.acks == "1" or workload.synced):
-            if self._queue_type != "stream" or workload.synced:
-                self._amqp("delete")
-            self._queue_type = "quorum" if workload.synced else "stream"
-            return self._publish(count, workload.size_bytes)
         if workload.kind is Kind.CONSUME:
             return self._amqp("consume", f"count={count}")
-        return None
+        wanted = "quorum" if workload.synced else "stream"
+        if wanted != self._queue_type:
+            self._amqp("delete")
+        self._queue_type = wanted
+        return self._publish(count, workload.size_bytes)
 
     def clean_up(self, workload: Workload) -> None:
         if workload.kind is Kind.CONSUME:

@@ -56,12 +56,15 @@ class Redis(Peer):
     def stop(self) -> None:
         self._server.stop()
 
-    def run(self, workload: Workload) -> Outcome | None:
-        if workload.kind is Kind.PRODUCE and not workload.batch_bytes and (workload.acks == "1" or workload.synced):
+    def applies(self, workload: Workload) -> bool:
+        if workload.kind is Kind.PRODUCE:
+            return not workload.batch_bytes and (workload.acks == "1" or workload.synced)
+        return workload.kind is Kind.REQUESTS
+
+    def run(self, workload: Workload) -> Outcome:
+        if workload.kind is Kind.PRODUCE:
             return self._add(workload, min(workload.count, COUNT_MAX), CONNECTIONS, PIPELINE)
-        if workload.kind is Kind.REQUESTS:
-            return self._add(workload, REQUESTS_A_SECOND_GUESS * workload.seconds, workload.connections, 1)
-        return None
+        return self._add(workload, REQUESTS_A_SECOND_GUESS * workload.seconds, workload.connections, 1)
 
     def clean_up(self, workload: Workload) -> None:
         if workload.kind in (Kind.PRODUCE, Kind.REQUESTS):
