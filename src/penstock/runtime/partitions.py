@@ -208,7 +208,13 @@ class Partitions:
             start_offset=home.start_offsets.get(name, 0),
         )
         leading = LeaderState(
-            self._node_id, state.leader_epoch, state.in_sync_replicas, log.end_offset, home.high_watermarks.get(name, 0)
+            self._node_id,
+            state.leader_epoch,
+            state.replicas,
+            state.in_sync_replicas,
+            log.end_offset,
+            home.high_watermarks.get(name, 0),
+            self._env.now_ms(),
         )
         partition = Partition(
             self._env,

@@ -81,7 +81,7 @@ class FewPartitions:
         log = Log.open(
             self.env.filesystem, path, log_settings(settings), recovery_point=0, clean=False, now_ms=self.env.time_ms
         )
-        state = LeaderState(1, 0, (1,), log.end_offset, 0)
+        state = LeaderState(1, 0, (1,), (1,), log.end_offset, 0, now_ms=0)
         partition = Partition(self.env, name, bytes(16), log, state, 1, settings, 1 << 20, lambda _: None)
         self.by_name[name] = partition
         self.directories[0].partitions.add(name)

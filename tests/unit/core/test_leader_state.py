@@ -1,0 +1,98 @@
+"""In-sync replicas and the high watermark."""
+
+from __future__ import annotations
+
+from penstock.core.replica.leader import LeaderState
+
+LAG_MS = 30_000
+
+
+def three_replicas(end: int = 100, high_watermark: int = 80) -> LeaderState:
+    return LeaderState(1, 5, (1, 2, 3), (1, 2, 3), end, high_watermark, now_ms=0)
+
+
+def test_alone_the_high_watermark_is_the_logs_end() -> None:
+    state = LeaderState(1, 0, (1,), (1,), 10, 4, now_ms=0)
+    assert state.is_sole_replica
+    assert state.high_watermark == 10
+    assert state.appended(12)
+    assert state.high_watermark == 12
+
+
+def test_it_waits_for_the_slowest_replica_that_is_in_sync() -> None:
+    state = three_replicas()
+    assert state.high_watermark == 80
+    assert not state.fetched(2, 100, 10)
+    assert state.fetched(3, 90, 20)
+    assert state.high_watermark == 90
+    state.appended(110)
+    assert state.fetched(3, 110, 30)
+    assert state.high_watermark == 100
+
+
+def test_it_never_moves_back() -> None:
+    state = three_replicas()
+    state.fetched(2, 100, 10)
+    state.fetched(3, 100, 10)
+    state.fetched(3, 50, 20)
+    assert state.high_watermark == 100
+
+
+def test_a_replica_that_lags_is_to_go_and_one_that_caught_up_to_come_back() -> None:
+    state = three_replicas()
+    state.fetched(2, 100, LAG_MS + 1)
+    assert state.proposal(LAG_MS + 1, LAG_MS) == {1, 2}
+    state.propose(frozenset({1, 2}))
+    assert state.proposal(LAG_MS + 1, LAG_MS) is None
+    assert state.high_watermark == 80, "who is to go still counts until the controller agrees"
+    assert state.settled((1, 2))
+    assert state.high_watermark == 100
+    state.fetched(3, 99, LAG_MS + 2)
+    assert state.proposal(LAG_MS + 2, LAG_MS) is None
+    state.fetched(3, 100, LAG_MS + 3)
+    assert state.proposal(LAG_MS + 3, LAG_MS) == {1, 2, 3}
+
+
+def test_a_replica_that_is_to_come_back_holds_the_high_watermark_already() -> None:
+    state = three_replicas()
+    state.settled((1, 2))
+    state.fetched(2, 100, 1)
+    state.fetched(3, 100, 1)
+    state.propose(frozenset({1, 2, 3}))
+    state.appended(120)
+    state.fetched(2, 120, 2)
+    assert state.high_watermark == 100
+    state.refused()
+    state.fetched(2, 120, 3)
+    assert state.high_watermark == 120
+
+
+def test_a_follower_that_is_always_a_little_behind_is_in_sync() -> None:
+    """It reaches at each fetch what the leader had at the fetch before: it keeps pace."""
+    state = three_replicas()
+    state.settled((1, 2))
+    now_ms = 0
+    for step in range(20):
+        now_ms += LAG_MS // 2
+        state.appended(200 + step * 10)
+        state.fetched(2, 190 + step * 10, now_ms)
+    assert state.proposal(now_ms, LAG_MS) is None
+
+
+def test_a_follower_that_fetches_and_falls_behind_is_not() -> None:
+    state = three_replicas()
+    state.settled((1, 2))
+    now_ms = 0
+    for step in range(20):
+        now_ms += LAG_MS // 2
+        state.appended(200 + step * 100)
+        state.fetched(2, 100 + step, now_ms)
+    assert state.proposal(now_ms, LAG_MS) == {1}
+
+
+def test_a_replica_without_the_start_of_this_epoch_stays_out() -> None:
+    state = LeaderState(1, 5, (1, 2), (1,), 100, 100, now_ms=0)
+    state.fetched(2, 99, 1)
+    assert state.proposal(1, LAG_MS) is None
+    state.fetched(2, 100, 2)
+    assert state.proposal(2, LAG_MS) == {1, 2}
