@@ -28,10 +28,8 @@ from penstock.wire.messages.group_records import (
 )
 from penstock.wire.records import Record
 
-JAVA_GENERATION = re.compile(
-    r"Successfully synced group in generation Generation\{generationId=(\d+)"
-    r"|with epoch (\d+) transitioned from \w+ to STABLE"
-)
+JAVA_GENERATION = re.compile(r"Successfully synced group in generation Generation\{generationId=(\d+)")
+JAVA_EPOCH = re.compile(r"with epoch (\d+) transitioned from \w+ to STABLE")
 JAVA_EVENTS = {"partitions_assigned": "assigned", "partitions_revoked": "revoked", "shutdown_complete": "closed"}
 # Members and the test read the same clock, but note the time a little before or after the thing itself.
 CLOCK_SLACK_S = 0.005
@@ -54,7 +52,10 @@ class Event:
 
 @dataclass(slots=True)
 class History:
-    """What one member wrote, when it was stopped for a while, and when it was killed."""
+    """What one member wrote, when it was stopped for a while, and when it was killed.
+
+    The processes of a static member share a name: to the group they are one.
+    """
 
     name: str
     events: list[Event]
@@ -100,22 +101,25 @@ def read_java_log(path: Path) -> list[Event]:
     """The events of Apache Kafka's verifiable consumer, whose log lines are among them."""
     events: list[Event] = []
     now = 0.0
+    generation: int | None = None
     for line in _lines(path):
         if line.startswith("{"):
             row = json.loads(line)
             now = row["timestamp"] / 1000
-            events += _java_events(row, now)
-            continue
-        found = JAVA_GENERATION.search(line)
-        if found is not None:
-            events.append(Event(now, "generation", generation=int(found[1] or found[2])))
+            events += _java_events(row, now, generation)
+        elif (found := JAVA_GENERATION.search(line)) is not None:
+            generation = int(found[1])
+            events.append(Event(now, "generation", generation=generation))
+        elif (found := JAVA_EPOCH.search(line)) is not None:
+            # Partitions come before the epoch in which they are owned is known.
+            events.append(Event(now, "generation", generation=int(found[1])))
     return events
 
 
-def _java_events(row: dict[str, Any], now: float) -> Iterable[Event]:
+def _java_events(row: dict[str, Any], now: float, generation: int | None) -> Iterable[Event]:
     name, rows = row["name"], row.get("partitions", [])
     if name in JAVA_EVENTS:
-        yield Event(now, JAVA_EVENTS[name], tuple(each["partition"] for each in rows))
+        yield Event(now, JAVA_EVENTS[name], tuple(each["partition"] for each in rows), generation)
     elif name == "records_consumed":
         for each in rows:
             yield Event(now, "processed", (each["partition"],), first=each["minOffset"], last=each["maxOffset"])
@@ -155,7 +159,6 @@ def shared_in_a_generation(histories: Iterable[History]) -> list[str]:
     owners: dict[tuple[int, int], set[str]] = {}
     for history in histories:
         owned: set[int] = set()
-        generation: int | None = None
         for event in history.events:
             if event.event in ("revoked", "lost"):
                 owned -= set(event.partitions)
@@ -163,10 +166,9 @@ def shared_in_a_generation(histories: Iterable[History]) -> list[str]:
             if event.event not in ("assigned", "generation"):
                 continue
             owned |= set(event.partitions)
-            generation = event.generation if event.generation is not None else generation
-            if generation is not None:
+            if event.generation is not None:
                 for partition in owned:
-                    owners.setdefault((generation, partition), set()).add(history.name)
+                    owners.setdefault((event.generation, partition), set()).add(history.name)
     return [
         f"generation {generation}: partition {partition} is owned by {' and '.join(sorted(names))}"
         for (generation, partition), names in sorted(owners.items())

@@ -57,7 +57,6 @@ async def run(member: Member) -> None:
         if not records:
             continue
         offsets = member.processed(records)
-        await asyncio.sleep(member.pause_s)
         try:
             await consumer.commit({TopicPartition(member.topic, each): offsets[each] for each in offsets})
             member.committed(offsets)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-import time
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from member import Member
 
 JOINED = re.compile(r"JoinGroup response: GenerationId (\d+)")
@@ -45,7 +45,7 @@ class GenerationReader(logging.Handler):
 
 
 def make_consumer(member: Member, reader: GenerationReader) -> Consumer:
-    settings: dict[str, str | int | bool] = {
+    settings: dict[str, Any] = {
         "bootstrap.servers": member.servers,
         "client.id": member.name,
         "group.id": member.group,
@@ -55,6 +55,9 @@ def make_consumer(member: Member, reader: GenerationReader) -> Consumer:
         "fetch.wait.max.ms": 100,
         "reconnect.backoff.max.ms": 500,
         "debug": "cgrp",
+        "on_commit": lambda error, partitions: (
+            None if member.waits_for_commits else committed(member, error, partitions)
+        ),
     }
     if member.instance_id is not None:
         settings["group.instance.id"] = member.instance_id
@@ -76,6 +79,13 @@ def make_consumer(member: Member, reader: GenerationReader) -> Consumer:
     return consumer
 
 
+def committed(member: Member, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+    if error is None:
+        member.committed({each.partition: each.offset for each in partitions if each.error is None})
+    else:
+        member.write("refused", error=error.name())
+
+
 def run(member: Member) -> None:
     consumer = make_consumer(member, GenerationReader(member))
     while not member.stopping:
@@ -85,19 +95,20 @@ def run(member: Member) -> None:
             if error is None:
                 records.append((message.partition(), message.offset()))
             else:
-                member.write("error", error=error.str(), fatal=error.fatal())
-                member.stopping = member.stopping or error.fatal()
+                member.write("error", error=error.str())
+                if error.code() == KafkaError._FATAL:
+                    return
         if not records:
             continue
         offsets = member.processed(records)
-        if member.pause_s:
-            time.sleep(member.pause_s)
+        wanted = [TopicPartition(member.topic, partition, offset) for partition, offset in offsets.items()]
         try:
-            wanted = [TopicPartition(member.topic, partition, offset) for partition, offset in offsets.items()]
-            done = consumer.commit(offsets=wanted, asynchronous=False)
-            member.committed({each.partition: each.offset for each in done if each.error is None})
+            if member.waits_for_commits:
+                committed(member, None, consumer.commit(offsets=wanted, asynchronous=False))
+            else:
+                consumer.commit(offsets=wanted, asynchronous=True)
         except KafkaException as error:
-            member.write("refused", error=error.args[0].name())
+            committed(member, error.args[0], [])
     consumer.close()
     member.write("closed")
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -78,14 +78,15 @@ class Running:
     client: str
     process: subprocess.Popen[bytes]
     log: Path
-    stalls: list[float]
+    instance_id: str | None = None
+    stalls: list[float] = field(default_factory=list)
     killed_at: float | None = None
 
     def events(self) -> list[Event]:
         return read_java_log(self.log) if self.client == "java" else read_log(self.log)
 
     def history(self) -> History:
-        return History(self.name, self.events(), self.stalls, self.killed_at)
+        return History(self.instance_id or self.name, self.events(), self.stalls, self.killed_at)
 
     def said(self, kind: str) -> list[Event]:
         return [event for event in self.events() if event.event == kind]
@@ -132,7 +133,7 @@ class Crew:
         """Start a member; `orders` are those of the member programs, such as assignor, protocol or instance_id."""
         name = f"{client}-{len(self.members)}"
         log = self._directory / f"{self.group}-{name}.log"
-        member = Running(name, client, self._start(client, name, log, orders), log, [])
+        member = Running(name, client, self._start(client, name, log, orders), log, orders.get("instance_id"))
         self.members.append(member)
         return member
 

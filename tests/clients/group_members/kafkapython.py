@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
@@ -59,7 +58,6 @@ def run(member: Member) -> None:
         if not records:
             continue
         offsets = member.processed(records)
-        time.sleep(member.pause_s)
         wanted = {TopicPartition(member.topic, each): OffsetAndMetadata(offsets[each], "", -1) for each in offsets}
         try:
             consumer.commit(wanted)

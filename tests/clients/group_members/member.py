@@ -36,7 +36,7 @@ class Member:
         self.assignor: str = orders.get("assignor", "range")
         self.instance_id: str | None = orders.get("instance_id")
         self.session_timeout_ms: int = orders.get("session_timeout_ms", 3000)
-        self.pause_s: float = orders.get("pause_s", 0.0)
+        self.waits_for_commits: bool = orders.get("waits_for_commits", True)
         self.stopping = False
         self._log = os.open(orders["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         signal.signal(signal.SIGTERM, lambda *_: self.stop())
