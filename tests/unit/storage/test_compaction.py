@@ -14,6 +14,7 @@ from compaction_support import (
     records,
     swap_in,
 )
+from faulty_filesystem import FaultyFilesystem
 from log_support import NOW_MS, LogMaker, make_marker
 
 from penstock.core.lifecycle.retention import RetentionPlan
@@ -205,6 +206,27 @@ def test_small_segments_become_one(logs: LogMaker) -> None:
     assert pairs(log) == expected
 
 
+def test_a_cleaned_segment_keeps_the_producers_as_of_its_start(logs: LogMaker) -> None:
+    log = logs.open()
+    for number in range(3):
+        put(log, (b"a", b"%d" % number))
+        log.roll(NOW_MS)
+    snapshots = logs.files(".snapshot")
+    compact(log, segment_bytes=1)
+    assert logs.files(".snapshot") == snapshots
+    assert len(snapshots) == 3
+
+
+def test_cleaned_files_are_on_disk_before_they_are_handed_over(logs: LogMaker) -> None:
+    log = logs.open()
+    put(log, (b"a", b"1"))
+    log.roll(NOW_MS)
+    disk = FaultyFilesystem()
+    for _ in Compaction(make_job(log), disk, lambda _: None).run():
+        assert set(logs.files(".cleaned")) == set(disk.synced)
+    assert len(disk.synced) == 3
+
+
 def test_indexes_of_cleaned_segments_find_every_offset_and_time(logs: LogMaker) -> None:
     logs.settings = LogSettings(segment_bytes=4000, index_interval_bytes=100)
     log = logs.open()
@@ -239,6 +261,16 @@ def test_a_map_that_is_full_leaves_the_rest_for_the_next_time(logs: LogMaker) ->
         first_dirty, rounds = report.end_offset, rounds + 1
     assert rounds == 3
     assert [offset for offset, _, _ in pairs(log)] == list(range(1, 80, 2))
+
+
+def test_what_lies_behind_a_full_map_is_copied_as_it_is(logs: LogMaker) -> None:
+    log = logs.open()
+    put(log, *[(b"k%d" % number, b"1") for number in range(18)])
+    put(log, (b"k0", None), (None, b"from before the topic was compacted"))
+    log.roll(NOW_MS)
+    report = compact(log, map_bytes=24 * 24)
+    assert (report.end_offset, report.records_kept) == (18, 20)
+    assert [header.delete_horizon for header, _ in batches(log)] == [None, None]
 
 
 def test_a_batch_that_no_map_of_this_size_holds_is_an_error_that_says_what_to_do(logs: LogMaker) -> None:

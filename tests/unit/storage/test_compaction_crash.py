@@ -129,6 +129,19 @@ def test_a_crash_before_any_change_on_disk(tmp_path: Path) -> None:
     assert outcomes.count(True) >= 15
 
 
+def test_an_index_without_its_log_does_not_replace_the_right_one(logs: LogMaker) -> None:
+    log = logs.open()
+    fill(log)
+    log.flush()
+    index = logs.directory / "00000000000000000000.index"
+    before = index.read_bytes()
+    assert before
+    index.with_name(index.name + ".swap").write_bytes(before[8:])
+    log = logs.crash(log)
+    assert index.read_bytes() == before
+    assert logs.files(".swap") == []
+
+
 class RecordingFilesystem(OsFilesystem):
     """Notes renames, and puts a copy of the directory aside at each sync: what is durable, and what is under way."""
 
