@@ -121,6 +121,7 @@ def files(cluster: Cluster, topic: str, pattern: str) -> list[Path]:
     return sorted((cluster.data_dir / f"{topic}-0").glob(pattern))
 
 
+@pytest.mark.slow
 def test_written_and_read_while_compacting_and_killed_in_the_middle(cluster: Cluster) -> None:
     topic = cluster.create_topic(configs=TOPIC)
     latest: dict[bytes, bytes | None] = {}
@@ -171,6 +172,18 @@ def expect_tombstones_to_vanish(cluster: Cluster, topic: str, latest: dict[bytes
     until(are_gone, "topic without the deleted keys")
     assert len(read_all(cluster.bootstrap_servers, topic)) == KEYS - GONE_KEYS
     until(lambda: not files(cluster, topic, "*.deleted"), "removal of replaced files")
+
+
+def test_an_orderly_stop_in_the_middle_of_a_cleaning() -> None:
+    with Cluster({**SERVER, "log.cleaner.io.max.bytes.per.second": "100000"}) as cluster:
+        topic = cluster.create_topic(configs=TOPIC)
+        latest: dict[bytes, bytes | None] = {}
+        produce(cluster, topic, 0, RECORDS // 3, latest)
+        until(lambda: bool(files(cluster, topic, "*.cleaned")), "compaction under way")
+        assert cluster.stop()
+        assert re.findall(r"ERROR|CRITICAL|Traceback|Warning", cluster.logs()) == []
+        cluster.start()
+        assert {key: value for _, key, value in read_all(cluster.bootstrap_servers, topic)} == latest
 
 
 # Apache Kafka's tool on cleaned segments.
