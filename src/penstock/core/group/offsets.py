@@ -142,12 +142,15 @@ class Offsets:
             encoded = encoded_group(key)
             if not encoded or (value is not None and not is_readable(value)):
                 rest.append(record)
-            elif value is None:
-                stored.get(encoded, {}).pop(key, None)
+            elif value is not None:
+                if encoded in stored:
+                    stored[encoded][key] = value
+                else:
+                    stored[encoded] = {key: value}
             elif encoded in stored:
-                stored[encoded][key] = value
-            else:
-                stored[encoded] = {key: value}
+                stored[encoded].pop(key, None)
+                if not stored[encoded]:
+                    del stored[encoded]
         return rest
 
     def _of(self, group_id: str) -> _TopicOffsets:
