@@ -1,4 +1,7 @@
-"""The one place that talks to confluent-kafka's AdminClient. A call succeeds or ends in a CommandFailure."""
+"""Brokers and topics through confluent-kafka's AdminClient. A call succeeds or ends in a CommandFailure.
+
+`group_admin` adds consumer groups; nothing else talks to the AdminClient.
+"""
 
 from __future__ import annotations
 

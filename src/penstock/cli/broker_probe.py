@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.cli.admin import Broker
@@ -16,7 +16,14 @@ from penstock.wire.apis import APIS, ApiKey, request_class, response_class, resp
 from penstock.wire.codec import decode, encode
 from penstock.wire.frame import RequestHeader, decode_response_header, encode_request
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.wire.messages.describe_lag import DescribeLagRequest, DescribeLagResponse, LagGroup
 from penstock.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from penstock.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from penstock.wire.primitives import MalformedMessage
 
 TIMEOUT_S = 3.0
@@ -87,6 +94,34 @@ def replica_sizes(
             for found in result.topics:
                 sizes |= {item.partition_index: item.partition_size for item in found.partitions}
     return sizes
+
+
+def describe_lag(coordinator: Broker, group_ids: Sequence[str]) -> Sequence[LagGroup]:
+    """How far groups are behind, as a Penstock coordinator measures it. Raises NoAnswer, by any other Kafka too."""
+    response: DescribeLagResponse = ask(coordinator.host, coordinator.port, DescribeLagRequest(group_ids), 0)
+    if response.error_code:
+        raise NoAnswer(f"{coordinator.host}:{coordinator.port}: error {response.error_code}")
+    return response.groups
+
+
+def delete_offsets(
+    coordinator: Broker, group_id: str, topics: Mapping[str, Iterable[int]]
+) -> dict[tuple[str, int], int]:
+    """Forget committed offsets of a group; the error code of each partition. Raises NoAnswer."""
+    wanted = [
+        OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(number) for number in numbers])
+        for topic, numbers in topics.items()
+    ]
+    response: OffsetDeleteResponse = ask(coordinator.host, coordinator.port, OffsetDeleteRequest(group_id, wanted), 0)
+    if response.error_code:
+        return {
+            (each.name, number.partition_index): response.error_code for each in wanted for number in each.partitions
+        }
+    return {
+        (topic.name, partition.partition_index): partition.error_code
+        for topic in response.topics
+        for partition in topic.partitions
+    }
 
 
 def serves(versions: ApiVersionsResponse, key: ApiKey) -> bool:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
 from penstock.cli.client import client_settings, explain
 from penstock.cli.failures import CommandFailure
-from penstock.cli.offset_spec import OffsetRange, PartitionOffsets, parse_offset_range, resolve, timestamps_of
+from penstock.cli.offset_spec import (
+    Anchor,
+    OffsetRange,
+    PartitionOffsets,
+    Point,
+    parse_offset_range,
+    resolve,
+    timestamps_of,
+)
 from penstock.cli.options import Connection, connection_options
 from penstock.cli.record_format import PrintableRecord, compile_printer, record_as_json
 from penstock.cli.render import plural
@@ -26,6 +34,26 @@ if TYPE_CHECKING:
 BATCH_RECORDS = 1000
 POLL_S = 0.25
 DEFAULT_FORMAT = r"%v\n"
+# What may be said of the beginning to a group that has committed nothing, and librdkafka's word for it.
+GROUP_BEGINS = {
+    OffsetRange(Point(Anchor.START)): "earliest",
+    OffsetRange(Point(Anchor.END)): "latest",
+}
+
+
+class Reader(Protocol):
+    """Where records come from. `idle` is true when no other record is at hand after the one just given."""
+
+    idle: bool
+
+    def messages(self, count: int | None) -> Iterator[Message]:
+        """The records, at most `count`."""
+
+    def printed(self) -> None:
+        """Everything given so far has reached standard output."""
+
+    def close(self) -> None:
+        """Leave."""
 
 
 @click.command(cls=StyledCommand)
@@ -33,6 +61,7 @@ DEFAULT_FORMAT = r"%v\n"
 @click.option(
     "-o", "--offset", "span", default="start", show_default=True, metavar="OFFSETS", help="What to read; see above."
 )
+@click.option("-g", "--group", "group_id", metavar="GROUP", help="Read as a member of this group, and commit.")
 @click.option("-n", "--count", type=click.IntRange(1), help="Stop after this many records.")
 @click.option("-p", "--partition", "numbers", multiple=True, type=click.IntRange(0), help="Default: all partitions.")
 @click.option("-f", "--format", "template", metavar="FORMAT", help=r"How to print a record. Default: '%v\n'.")
@@ -43,6 +72,7 @@ DEFAULT_FORMAT = r"%v\n"
 def command(
     topic: str,
     span: str,
+    group_id: str | None,
     count: int | None,
     numbers: tuple[int, ...],
     template: str | None,
@@ -61,6 +91,9 @@ def command(
       @TIME               from a time: 2026-01-31T10:00, 1700000000000, -1h
       a:b                 from a up to b: 100:200, :end, @-1h:end, -5:+2
 
+    With --group the group's members share the partitions and each goes on where the group has committed; -o start or
+    end says where to begin when it has committed nothing. What was printed is committed.
+
     \b
     Formats (-f):
       %t topic   %p partition   %o offset   %d timestamp   %e leader epoch
@@ -72,15 +105,30 @@ def command(
         raise click.UsageError("Use either --json or --format.")
     printer = _json_line if as_json else compile_printer(DEFAULT_FORMAT if template is None else template)
     offset_range = parse_offset_range(span, int(time.time() * 1000))
-    if exit_at_end and offset_range.stop is None:
+    if group_id is not None and (numbers or offset_range not in GROUP_BEGINS):
+        raise click.UsageError(
+            "With --group, use -o start or -o end, and leave out -p: the group shares the partitions."
+        )
+    if exit_at_end and group_id is None and offset_range.stop is None:
         offset_range = parse_offset_range(f"{span}:end", int(time.time() * 1000))
 
     from penstock.cli.admin import Admin
 
     admin = Admin(connection)
-    ranges = _ranges(admin, topic, numbers, offset_range)
     level = "read_uncommitted" if read_uncommitted else "read_committed"
-    reader = _Reader(connection, topic, ranges, level)
+    reader: Reader
+    if group_id is not None:
+        from penstock.cli.group_reader import GroupReader
+
+        admin.describe_topic(topic)
+        reset = GROUP_BEGINS[offset_range]
+        reader = GroupReader(connection, topic, group_id, reset, level, exit_at_end)
+    else:
+        reader = _RangeReader(connection, topic, _ranges(admin, topic, numbers, offset_range), level)
+    _print_all(reader, printer, count)
+
+
+def _print_all(reader: Reader, printer: Callable[[PrintableRecord], bytes], count: int | None) -> None:
     shown = 0
     try:
         for message in reader.messages(count):
@@ -88,7 +136,9 @@ def command(
             sys.stdout.buffer.write(printer(_printable(message, shown)))
             if reader.idle:
                 sys.stdout.buffer.flush()
+                reader.printed()
         sys.stdout.buffer.flush()
+        reader.printed()
     except BrokenPipeError:
         # The reader of our output has left, as `head` does; the interpreter must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -124,7 +174,7 @@ def _ranges(
     return ranges
 
 
-class _Reader:
+class _RangeReader:
     """A consumer without a group, over ranges of offsets; a partition is paused for good once its range is read."""
 
     def __init__(
@@ -160,24 +210,28 @@ class _Reader:
                 # `consume` waits for a full batch; a record that comes alone is shown at once.
                 arrived = self._consumer.poll(POLL_S)
                 batch = [arrived] if arrived is not None else []
-            for index, message in enumerate(batch):
-                self.idle = index + 1 == len(batch)
-                if self._wanted(message):
-                    given += 1
-                    yield message
+            records = [message for message in batch if message.error() is None and self._wanted(message)]
+            for index, message in enumerate(records, 1):
+                self.idle = index == len(records)
+                yield message
+            given += len(records)
+            for message in batch:
+                self._heed(message)
+
+    def _heed(self, message: Message) -> None:
+        """An end that was reached, or an error; other messages say nothing here."""
+        error = message.error()
+        if error is None:
+            return
+        number, offset = message.partition(), message.offset()
+        if error.name() == "_PARTITION_EOF":
+            if number in self._stops and offset is not None and offset >= self._stops[number]:
+                self._left.discard(number)
+        elif not error.retriable() and (error.fatal() or (number is not None and number >= 0)):
+            raise explain(error, f"cannot read {self._topic}-{number}")
 
     def _wanted(self, message: Message) -> bool:
-        error = message.error()
-        number = message.partition()
-        offset = message.offset()
-        if error is not None:
-            if error.name() == "_PARTITION_EOF":
-                if number in self._stops and offset is not None and offset >= self._stops[number]:
-                    self._left.discard(number)
-                return False
-            if error.retriable() or not (error.fatal() or (number is not None and number >= 0)):
-                return False
-            raise explain(error, f"cannot read {self._topic}-{number}")
+        number, offset = message.partition(), message.offset()
         assert number is not None
         assert offset is not None
         stop = self._stops.get(number)
@@ -186,6 +240,9 @@ class _Reader:
         if offset >= stop - 1:
             self._left.discard(number)
         return offset < stop
+
+    def printed(self) -> None:
+        """Nothing is committed without a group."""
 
     def close(self) -> None:
         self._consumer.close()

@@ -15,6 +15,7 @@ COMMANDS = {
     "up": ("penstock.cli.up", "Start a node here and show that it works."),
     "server": ("penstock.cli.server", "Run one node from a properties file."),
     "topic": ("penstock.cli.topic", "Create, list, describe, change, trim and delete topics."),
+    "group": ("penstock.cli.group", "List, describe, move and delete consumer groups."),
     "produce": ("penstock.cli.produce", "Send records from standard input or a file."),
     "consume": ("penstock.cli.consume", "Read records and print them."),
     "cluster": ("penstock.cli.cluster", "Look at the cluster as a whole."),

@@ -1,0 +1,256 @@
+"""Consumer groups through confluent-kafka's AdminClient. A call succeeds or ends in a CommandFailure."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init__ has no __all__
+    ConsumerGroupDescription,
+    MemberDescription,
+    OffsetSpec,
+)
+
+from penstock.cli.admin import Admin, Broker
+from penstock.cli.client import explain
+from penstock.cli.failures import CommandFailure
+from penstock.cli.render import plural
+
+# How many groups are asked about at the same time; each takes up to three requests.
+GROUPS_IN_FLIGHT_MAX = 500
+
+# The states that librdkafka knows, in Kafka's words.
+STATES: dict[Enum, str] = {
+    ConsumerGroupState.PREPARING_REBALANCING: "PreparingRebalance",
+    ConsumerGroupState.COMPLETING_REBALANCING: "CompletingRebalance",
+    ConsumerGroupState.STABLE: "Stable",
+    ConsumerGroupState.EMPTY: "Empty",
+    ConsumerGroupState.DEAD: "Dead",
+}
+TYPES: dict[Enum, str] = {ConsumerGroupType.CLASSIC: "classic", ConsumerGroupType.CONSUMER: "consumer"}
+
+STOP_MEMBERS = "stop its members (`penstock group describe {group}` shows them) and run this again"
+ADVICE = {
+    "GROUP_ID_NOT_FOUND": "`penstock group list` shows the groups that are there",
+    "NON_EMPTY_GROUP": STOP_MEMBERS,
+    "UNKNOWN_MEMBER_ID": STOP_MEMBERS,
+    "ILLEGAL_GENERATION": STOP_MEMBERS,
+    "REBALANCE_IN_PROGRESS": STOP_MEMBERS,
+    "GROUP_SUBSCRIBED_TO_TOPIC": STOP_MEMBERS,
+    "GROUP_AUTHORIZATION_FAILED": "sign in with -X sasl.username=… or ask for access to the group",
+    "COORDINATOR_LOAD_IN_PROGRESS": "its coordinator has just started and reads the offsets; try again in a moment",
+    "COORDINATOR_NOT_AVAILABLE": "`penstock cluster info` shows whether partitions are without a leader",
+}
+
+PartitionName = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of a group and the partitions it reads, in order."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    assignment: tuple[PartitionName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group as its coordinator describes it. `state` is None when librdkafka has no name for it."""
+
+    group_id: str
+    type: str | None
+    state: str | None
+    assignor: str = ""
+    coordinator: Broker | None = None
+    members: tuple[Member, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """Where a group stands in a partition, and the note that its consumer left with it."""
+
+    offset: int
+    leader_epoch: int | None = None
+    metadata: str = ""
+
+
+Committed = Mapping[PartitionName, CommittedOffset]
+
+
+class GroupAdmin(Admin):
+    """An administrator who also knows about consumer groups."""
+
+    def groups(self) -> list[Group]:
+        """Every consumer group by name, without members."""
+        future = self._client.list_consumer_groups(request_timeout=self._timeout_s)
+        listed = self._result(future, "cannot list the groups")
+        if listed.errors:
+            raise explain(listed.errors[0].args[0], "cannot list the groups of every broker")
+        groups = [Group(each.group_id, TYPES.get(each.type), STATES.get(each.state)) for each in listed.valid]
+        return sorted(groups, key=lambda group: group.group_id)
+
+    def describe_groups(self, group_ids: Sequence[str]) -> dict[str, Group]:
+        """Groups with their members; groups that are not there are left out."""
+        found = {}
+        for first in range(0, len(group_ids), GROUPS_IN_FLIGHT_MAX):
+            some = list(group_ids[first : first + GROUPS_IN_FLIGHT_MAX])
+            futures = self._client.describe_consumer_groups(some, request_timeout=self._timeout_s)
+            for group_id, future in futures.items():
+                group = _group(self._group_result(future, f"cannot describe group {group_id}", group_id))
+                if group.state != "Dead":
+                    found[group_id] = group
+        return found
+
+    def describe_group(self, group_id: str) -> Group:
+        """One group with its members; a failure when it is not there."""
+        group = self.describe_groups([group_id]).get(group_id)
+        if group is None:
+            raise CommandFailure(f"there is no group {group_id}", advice=ADVICE["GROUP_ID_NOT_FOUND"])
+        return group
+
+    def committed(self, group_ids: Sequence[str]) -> dict[str, dict[PartitionName, CommittedOffset]]:
+        """The committed offsets of groups, in order of topics and partitions."""
+        found = {}
+        for first in range(0, len(group_ids), GROUPS_IN_FLIGHT_MAX):
+            # librdkafka takes one group a call, so the calls go out together.
+            futures = {
+                group_id: self._client.list_consumer_group_offsets(
+                    [ConsumerGroupTopicPartitions(group_id)], request_timeout=self._timeout_s
+                )[group_id]
+                for group_id in group_ids[first : first + GROUPS_IN_FLIGHT_MAX]
+            }
+            for group_id, future in futures.items():
+                result = self._group_result(future, f"cannot read the offsets of group {group_id}", group_id)
+                found[group_id] = _committed(result.topic_partitions)
+        return found
+
+    def commit(self, group_id: str, offsets: Committed) -> None:
+        """Set committed offsets of a group without members; makes the group if it is not there."""
+        what = f"cannot set the offsets of group {group_id}"
+        wanted = [_topic_partition(name, committed) for name, committed in offsets.items()]
+        futures = self._client.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group_id, wanted)], request_timeout=self._timeout_s
+        )
+        result = self._group_result(futures[group_id], what, group_id)
+        refused = [each for each in result.topic_partitions if each.error is not None]
+        if refused:
+            failure = explain(refused[0].error, f"{what} in {refused[0].topic}-{refused[0].partition}")
+            failure.why += f"; {len(wanted) - len(refused)} of {plural(len(wanted), 'partition')} were set"
+            raise _with_advice(failure, refused[0].error.name(), group_id)
+
+    def delete_groups(self, group_ids: Sequence[str]) -> dict[str, CommandFailure | None]:
+        """Delete groups with their offsets; None for each that is gone, the failure for each that is not."""
+        futures = self._client.delete_consumer_groups(list(group_ids), request_timeout=self._timeout_s)
+        results: dict[str, CommandFailure | None] = {}
+        for group_id in group_ids:
+            try:
+                self._group_result(futures[group_id], f"cannot delete group {group_id}", group_id)
+                results[group_id] = None
+            except CommandFailure as failure:
+                results[group_id] = failure
+        return results
+
+    def end_offsets(self, partitions: Iterable[PartitionName]) -> dict[PartitionName, int]:
+        """The offsets that next records will get; partitions that are gone or have no leader are left out."""
+        asked = set(partitions)
+        if not asked:
+            return {}
+        online = {
+            (topic.name, each.partition) for topic in self.topics() for each in topic.partitions if each.leader >= 0
+        }
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        wanted = {TopicPartition(*name): latest for name in sorted(asked & online)}
+        if not wanted:
+            return {}
+        futures = self._client.list_offsets(wanted, request_timeout=self._timeout_s)
+        ends = {}
+        for key, future in futures.items():
+            try:
+                ends[key.topic, key.partition] = self._result(future, f"cannot read the end of {key.topic}").offset
+            except CommandFailure:
+                # A partition may go or lose its leader between the two questions; what it would tell is left out.
+                continue
+        return ends
+
+    def _group_result(self, future: concurrent.futures.Future[Any], what: str, group_id: str) -> Any:
+        try:
+            return self._result(future, what)
+        except CommandFailure as failure:
+            cause = failure.__cause__
+            if isinstance(cause, KafkaException):
+                raise _with_advice(failure, cause.args[0].name(), group_id) from cause
+            raise
+
+
+def _with_advice(failure: CommandFailure, error_name: str, group_id: str) -> CommandFailure:
+    failure.advice = advice_for(error_name, group_id) or failure.advice
+    return failure
+
+
+def advice_for(error_name: str, group_id: str) -> str:
+    """What to do about an error of a group's coordinator; empty when there is nothing to say."""
+    return ADVICE.get(error_name, "").format(group=group_id)
+
+
+def by_topic(partitions: Iterable[PartitionName]) -> dict[str, list[int]]:
+    """Partition numbers in order under their topics' names."""
+    topics = defaultdict(list)
+    for topic, partition in sorted(partitions):
+        topics[topic].append(partition)
+    return dict(topics)
+
+
+def _group(description: ConsumerGroupDescription) -> Group:
+    node = description.coordinator
+    group = Group(
+        description.group_id,
+        TYPES.get(description.type),
+        STATES.get(description.state),
+        description.partition_assignor or "",
+        Broker(node.id, node.host, node.port, node.rack) if node is not None else None,
+    )
+    members = sorted(map(_member, description.members), key=lambda member: (member.client_id, member.member_id))
+    return replace(group, members=tuple(members))
+
+
+def _member(member: MemberDescription) -> Member:
+    assignment = member.assignment.topic_partitions if member.assignment is not None else []
+    return Member(
+        member.member_id,
+        member.client_id,
+        # Java writes an address without a name as "/127.0.0.1".
+        member.host.lstrip("/"),
+        member.group_instance_id,
+        tuple(sorted((each.topic, each.partition) for each in assignment)),
+    )
+
+
+def _committed(partitions: Iterable[TopicPartition]) -> dict[PartitionName, CommittedOffset]:
+    found = {
+        (each.topic, each.partition): CommittedOffset(each.offset, each.leader_epoch, each.metadata or "")
+        for each in partitions
+        if each.error is None and each.offset >= 0
+    }
+    return dict(sorted(found.items()))
+
+
+def _topic_partition(name: PartitionName, committed: CommittedOffset) -> TopicPartition:
+    topic, partition = name
+    more: dict[str, Any] = {"metadata": committed.metadata} if committed.metadata else {}
+    if committed.leader_epoch is not None:
+        more["leader_epoch"] = committed.leader_epoch
+    return TopicPartition(topic, partition, committed.offset, **more)
