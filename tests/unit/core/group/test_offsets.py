@@ -172,6 +172,23 @@ def test_deletion_reaches_pending_offsets(world: GroupWorld) -> None:
     assert fetch(world, ("t", 0), ("t", 1)) == [(-1, 0), (-1, 0)]
 
 
+def test_pending_offsets_can_be_deleted_one_by_one(world: GroupWorld) -> None:
+    replay_pending(world, 77, 0, 5, at=10)
+    replay_pending(world, 77, 1, 6, at=11)
+    assert errors(world.answer("offset_delete", delete_request(("t", 0)))) == [ErrorCode.NONE]
+    world.shard.replay_end_transaction(77, True)
+    assert fetch(world, ("t", 0), ("t", 1)) == [(-1, 0), (6, 0)]
+
+
+def test_transactions_end_one_by_one(world: GroupWorld) -> None:
+    replay_pending(world, 77, 0, 5, at=10)
+    replay_pending(world, 88, 0, 6, at=11)
+    world.shard.replay_end_transaction(88, False)
+    assert fetch(world, ("t", 0), require_stable=True) == [(-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)]
+    world.shard.replay_end_transaction(77, True)
+    assert fetch(world, ("t", 0), require_stable=True) == [(5, 0)]
+
+
 def test_a_group_with_an_open_transaction_stays(world: GroupWorld) -> None:
     replay_pending(world, 77, 1, 5, at=10)
     expire(world)
