@@ -48,7 +48,7 @@ from penstock.wire.messages.metadata_records import (
     RegisterBrokerRecord,
 )
 
-DRAIN_S = 10.0
+DRAIN_S = 5.0
 PROTOCOL_CODES = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 logger = logging.getLogger("penstock.node")

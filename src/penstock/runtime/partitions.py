@@ -213,7 +213,8 @@ class Partitions:
             state.replicas,
             state.in_sync_replicas,
             log.end_offset,
-            home.high_watermarks.get(name, 0),
+            # The checkpoint may be ahead of a log whose end was cut.
+            min(home.high_watermarks.get(name, 0), log.end_offset),
             self._env.now_ms(),
         )
         partition = Partition(
