@@ -231,7 +231,7 @@ class Script:
             self._note_record(record.key, record.value)
         for token, response in effects.replies:
             if token in self.asked:
-                client, method = self.asked.pop(token)  # type: ignore[arg-type]
+                client, method = self.asked.pop(token)
                 self._note_response(client, method, response)
 
     def _note_record(self, key: Any, value: Any) -> None:

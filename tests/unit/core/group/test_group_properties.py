@@ -199,7 +199,7 @@ class GroupMachine(RuleBasedStateMachine):
                 del self.offsets[key.group, key.partition]
         for token, response in effects.replies:
             if token in self.asked:
-                self._answered(*self.asked.pop(token), response)  # type: ignore[arg-type]
+                self._answered(*self.asked.pop(token), response)
 
     def _answered(self, group: str, index: int, request: Any, response: Any) -> None:
         client = self.clients[group, index]
@@ -267,30 +267,30 @@ class GroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def timers_belong_to_what_there_is(self) -> None:
-        expected_some = set()
-        for kind, group, *member in self.world.timers:
+        running = set()
+        for kind, group, *rest in self.world.timers:
             live = self._live(group)
             assert live is not None, "a timer of a group that is gone"
             if kind == "session":
-                assert member[0] in live.members or member[0] in live.pending_members
+                assert rest[0] in live.members or rest[0] in live.pending_members
             elif kind == "join":
                 assert live.state is ClassicState.PREPARING_REBALANCE
             else:
                 assert kind == "sync"
                 assert live.pending_sync
-            expected_some.add((kind, group, *member))
+            running.add((kind, group, *rest))
         for group in GROUPS:
             live = self._live(group)
             if live is None:
                 continue
             if live.state is ClassicState.PREPARING_REBALANCE:
-                assert ("join", group) in expected_some
+                assert ("join", group) in running
             if live.pending_sync:
-                assert ("sync", group) in expected_some
+                assert ("sync", group) in running
             for member_id in live.pending_members:
-                assert ("session", group, member_id) in expected_some
+                assert ("session", group, member_id) in running
             for member in live.members.values():
-                assert ("session", group, member.member_id) in expected_some or member.needs_no_heartbeat
+                assert ("session", group, member.member_id) in running or member.needs_no_heartbeat
 
     @invariant()
     def counts_are_true(self) -> None:
