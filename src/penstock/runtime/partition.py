@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.config.topic import TopicSettings
+from penstock.core.lifecycle.compaction import max_segment_ms
 from penstock.core.replica.leader import LeaderState
 from penstock.core.replica.producer_state import Duplicate, Refused
 from penstock.model.errors import ApiError, ErrorCode
@@ -275,9 +276,13 @@ class Partition:
 
 def log_settings(settings: TopicSettings) -> LogSettings:
     """The part of a topic's settings that its log acts on."""
+    segment_ms = settings.segment_ms
+    if settings.compacts:
+        # Only finished segments are compacted, so a record's wait for it bounds a segment's age.
+        segment_ms = max_segment_ms(segment_ms, settings.max_compaction_lag_ms)
     return LogSettings(
         segment_bytes=settings.segment_bytes,
-        segment_ms=settings.segment_ms,
+        segment_ms=segment_ms,
         segment_jitter_ms=settings.segment_jitter_ms,
         index_interval_bytes=settings.index_interval_bytes,
         segment_index_bytes=settings.segment_index_bytes,
