@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Run = dict[str, Any]
+OTHERS_SHARE_MAX = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,20 @@ class Results:
         return str(self.raw["peers"][peer]["label"])
 
     def runs(self, peer: str, workload: str) -> list[Run]:
-        """The repetitions that came to a result."""
+        """The repetitions that count: those that came to a result, and of these only quiet ones if there are any."""
+        return quiet_if_any(self._all_runs(peer, workload))
+
+    def is_disturbed(self, peer: str, workload: str) -> bool:
+        """Whether every repetition shared the machine with something else."""
+        return any(not is_quiet(run) for run in self.runs(peer, workload))
+
+    def left_out(self) -> tuple[int, int]:
+        """How many results do not count because quieter ones exist, and of how many."""
+        keys = {(run["peer"], run["workload"]) for run in self.raw["runs"]}
+        total = sum(len(self._all_runs(*key)) for key in keys)
+        return total - sum(len(self.runs(*key)) for key in keys), total
+
+    def _all_runs(self, peer: str, workload: str) -> list[Run]:
         return [
             run
             for run in self.raw["runs"]
@@ -60,11 +74,7 @@ class Results:
             return None
 
     def of_starts(self, peer: str, name: str) -> Figure | None:
-        return figure([start[name] for start in self.raw["starts"] if start["peer"] == peer])
-
-    def others_share_max(self) -> float:
-        """How much of the machine something else took, at worst, while a measurement ran."""
-        return max((run["others_cpu_share"] for run in self.raw["runs"] if "others_cpu_share" in run), default=0.0)
+        return figure([start[name] for start in quiet_if_any([s for s in self.raw["starts"] if s["peer"] == peer])])
 
     def peak_bytes(self, peer: str) -> Figure | None:
         """Resident memory at its highest in each pass, over all workloads."""
@@ -73,6 +83,15 @@ class Results:
             if run["peer"] == peer and "peak_bytes" in run:
                 highest[run["repetition"]] = max(highest.get(run["repetition"], 0), run["peak_bytes"])
         return figure(list(highest.values()))
+
+
+def is_quiet(run: Run) -> bool:
+    """Whether the broker and its load had the machine nearly to themselves. What they got is not looked at."""
+    return float(run.get("others_cpu_share", 0.0)) <= OTHERS_SHARE_MAX
+
+
+def quiet_if_any(runs: list[Run]) -> list[Run]:
+    return [run for run in runs if is_quiet(run)] or runs
 
 
 def records_per_second(run: Run) -> float:

@@ -42,6 +42,7 @@ class Panel:
     title: str
     groups: list[tuple[str, GroupValue]]
     text: Callable[[float], str] = human
+    logarithmic: bool = False
 
 
 def draw(results: Results, path: Path) -> None:
@@ -119,6 +120,7 @@ def _panels(results: Results) -> list[Panel]:
                 ("write 1 KB", runs("produce/1000B/acks_1", cpu_per_million)),
             ],
             lambda value: f"{value:.2f}",
+            logarithmic=True,
         ),
         Panel(
             "Resident memory, MB  ↓",
@@ -132,33 +134,32 @@ def _panels(results: Results) -> list[Panel]:
 
 
 def _draw_panel(axis: Any, panel: Panel, results: Results) -> None:
-    peers = results.peers()
+    peers = [peer for peer in results.peers() if any(value(peer) is not None for _, value in panel.groups)]
     width = 0.8 / max(1, len(peers))
     for group, (_, value) in enumerate(panel.groups):
         for index, peer in enumerate(peers):
             found = value(peer)
-            if found is None:
-                continue
-            at = group + (index - (len(peers) - 1) / 2) * width
-            error = [[found.median - found.low], [found.high - found.median]] if found.repetitions > 1 else None
-            axis.bar(at, found.median, width * 0.92, color=_colour(peer), yerr=error, ecolor="#00000066", capsize=2)
-            axis.annotate(
-                panel.text(found.median),
-                (at, found.high),
-                (0, 3),
-                textcoords="offset points",
-                ha="center",
-                fontsize=7.5,
-            )
+            if found is not None:
+                at = group + (index - (len(peers) - 1) / 2) * width
+                _draw_bar(axis, at, width * 0.92, found, peer, panel.text(found.median), upright=len(peers) > 2)
+    if panel.logarithmic:
+        axis.set_yscale("log")
     axis.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
     axis.set_xticks(range(len(panel.groups)), [title for title, _ in panel.groups])
     axis.set_xlim(-0.6, len(panel.groups) - 0.4)
-    axis.margins(y=0.15)
+    axis.margins(y=0.22)
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: human(value) if value >= 1000 else f"{value:g}"))
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.tick_params(length=0)
     axis.grid(axis="y", color="#0000001a")
     axis.set_axisbelow(True)
+
+
+def _draw_bar(axis: Any, at: float, width: float, found: Figure, peer: str, label: str, *, upright: bool) -> None:
+    error = [[found.median - found.low], [found.high - found.median]] if found.repetitions > 1 else None
+    axis.bar(at, found.median, width, color=_colour(peer), yerr=error, ecolor="#00000066", capsize=2)
+    turned = {"rotation": 90, "va": "bottom"} if upright else {}
+    axis.annotate(label, (at, found.high), (0, 3), textcoords="offset points", ha="center", fontsize=7.5, **turned)
 
 
 def _scaled(found: Figure | None) -> Figure | None:

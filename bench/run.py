@@ -46,6 +46,7 @@ def measure(plan: Plan) -> dict[str, list[dict[str, Any]]]:
             directory = plan.data / f"{peer.name}-{repetition}"
             tag = {"peer": peer.name, "repetition": repetition}
             try:
+                _await_quiet(plan.patience_seconds)
                 starts.append(tag | _start(peer, directory))
                 progress.note(f"{peer.label}: first record after {starts[-1]['seconds']:.2f} s; warming up")
                 peer.warm_up(plan.quick)
@@ -81,13 +82,21 @@ def _start(peer: Peer, directory: Path) -> dict[str, Any]:
     port = free_port()
     peer.prepare(directory, port)
     os.sync()
+    client_before, machine_before = processes.load_generator_cpu_seconds(), processes.machine_busy_seconds()
     began = time.monotonic()
     peer.start(directory, port)
     listening = time.monotonic() - began
     peer.first_record()
     seconds = time.monotonic() - began
+    ours = processes.cpu_seconds(peer.pid) + processes.load_generator_cpu_seconds() - client_before
+    others = max(0.0, processes.machine_busy_seconds() - machine_before - ours)
     time.sleep(SETTLE_SECONDS)
-    return {"seconds": seconds, "listening_seconds": listening, "idle_bytes": processes.resident_bytes(peer.pid)}
+    return {
+        "seconds": seconds,
+        "listening_seconds": listening,
+        "idle_bytes": processes.resident_bytes(peer.pid),
+        "others_cpu_share": others / seconds / (os.cpu_count() or 1),
+    }
 
 
 def _run(peer: Peer, workload: Workload) -> dict[str, Any]:

@@ -78,9 +78,17 @@ def test_a_figure_that_a_tool_does_not_report_is_absent() -> None:
     assert found.of_runs("kafka", PRODUCE.key, lambda run: float(run["requests_per_second"])) is None
 
 
-def test_noise_of_other_programs_is_told() -> None:
+def test_disturbed_repetitions_do_not_count_beside_quiet_ones() -> None:
+    noisy, quiet = produced("kafka", 0, 3.0e6) | {"others_cpu_share": 0.42}, produced("kafka", 1, 1.0e6)
+    page = render(results([noisy, quiet]), [PRODUCE])
+    assert "| **1.00 M**, 100 MB/s |" in page
+    assert "1 of 2 were left out" in page
+
+
+def test_a_figure_from_disturbed_repetitions_alone_is_marked() -> None:
     page = render(results([produced("kafka", 0, 1.0e6) | {"others_cpu_share": 0.42}]), [PRODUCE])
-    assert "Other programs took up to 42%" in page
+    assert "| **1.00 M**, 100 MB/s \\* |" in page
+    assert "0 of 1 were left out" in page
 
 
 def test_every_workload_has_its_own_key_and_quick_ones_are_known_to_full_runs() -> None:
