@@ -39,6 +39,9 @@ class Shard(Protocol):
 
     def replay(self, key: Any, value: Any, offset: int = ...) -> None: ...
 
+    def load(self, records: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
+        """Take stored records as they are; hands back those that are to be decoded and replayed."""
+
     def loaded(self, now_ms: int) -> Effects: ...
 
     def timer_fired(self, key: TimerKey, now_ms: int) -> Effects: ...
@@ -62,6 +65,8 @@ class Seat(Generic[ShardT]):
         self._records: list[CoordinatorRecord] = []
         self._replies: list[Reply] = []
         self._scheduled = False
+        # Done when the last batch is committed.
+        self._committing: asyncio.Future[None] | None = None
         self.shard = shard
         self.is_loaded = False
         self.timers: Timers[TimerKey] = Timers(env.now_ms, self._timer_fired)
@@ -71,11 +76,7 @@ class Seat(Generic[ShardT]):
         for timer in effects.timers:
             self.timers.set(timer.key, timer.deadline_ms)
         if not effects.records:
-            # Nobody is told of something that is not yet committed, whoever asked for it.
-            if self._records and effects.replies:
-                self._replies += effects.replies
-            else:
-                _send(effects.replies)
+            self._reply_when_committed(effects.replies)
             return
         offset = self._partition.log.end_offset + len(self._records)
         for record in effects.records:
@@ -87,10 +88,20 @@ class Seat(Generic[ShardT]):
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
 
+    def _reply_when_committed(self, replies: list[Reply]) -> None:
+        """Nobody is told of something that could still be lost, whoever asked for it."""
+        if not replies:
+            return
+        if self._records:
+            self._replies += replies
+        elif self._committing is not None and not self._committing.done():
+            self._committing.add_done_callback(lambda done: self._committed(done, replies))
+        else:
+            _send(replies)
+
     def settled(self) -> asyncio.Future[None] | None:
         """A future that is done when all that was decided so far is committed; None when it is."""
-        if self._records:
-            self._flush()
+        self.flush()
         log = self._partition.log
         return None if log.flushed_offset >= log.end_offset else self._partition.durable(log.end_offset)
 
@@ -107,11 +118,11 @@ class Seat(Generic[ShardT]):
             while position < len(data):
                 header = read_header(data, position)
                 if not header.is_control:
-                    for record in read_records(data, UNFOLDED_BYTES_MAX, position):
-                        if record.key is not None:
-                            # Replayed in the order in which the newest records of all keys were written.
-                            latest.pop(record.key, None)
-                            latest[record.key] = record.value
+                    records = read_records(data, UNFOLDED_BYTES_MAX, position)
+                    for key, value in self.shard.load([(row.key, row.value) for row in records if row.key is not None]):
+                        # Replayed in the order in which the newest records of all keys were written.
+                        latest.pop(key, None)
+                        latest[key] = value
                 offset = header.next_offset
                 position += header.size_bytes
             await asyncio.sleep(0)
@@ -135,10 +146,15 @@ class Seat(Generic[ShardT]):
         """This broker no longer coordinates here: everybody who waits is told."""
         self.timers.clear()
         _send(self.shard.unloaded().replies)
-        _send(self._replies)
+        _refuse(self._replies, ApiError(ErrorCode.NOT_COORDINATOR, "this broker coordinates here no longer"))
         self._records.clear()
         self._replies.clear()
         self.is_loaded = False
+
+    def flush(self) -> None:
+        """Append now what was to be appended at the end of the turn."""
+        if self._records:
+            self._flush()
 
     def _timer_fired(self, key: TimerKey) -> None:
         self.perform(self.shard.timer_fired(key, self._env.now_ms()))
@@ -155,11 +171,8 @@ class Seat(Generic[ShardT]):
         except ApiError as error:
             self._fail(replies, error)
             return
-        durable = self._partition.durable(next_offset)
-        if durable.done():
-            _send(replies)
-        else:
-            durable.add_done_callback(lambda done: self._committed(done, replies))
+        self._committing = self._partition.durable(next_offset)
+        self._reply_when_committed(replies)
 
     def _append(self, records: list[CoordinatorRecord]) -> int:
         now_ms = self._env.now_ms()
@@ -192,10 +205,7 @@ class Seat(Generic[ShardT]):
 
     def _fail(self, replies: list[Reply], error: ApiError) -> None:
         logger.error("%s: cannot write, loading it again: %s", self._partition.name, error)
-        refusal = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
-        for reply in replies:
-            if isinstance(reply.token, asyncio.Future) and not reply.token.done():
-                reply.token.set_exception(refusal)
+        _refuse(replies, ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message))
         self._on_failure()
 
 
@@ -229,8 +239,9 @@ class Coordinator(Generic[ShardT]):
                 seat.leave()
 
     def close(self) -> None:
-        """Leave every seat."""
+        """Leave every seat; what was decided is still written."""
         for seat in self._seats.values():
+            seat.flush()
             seat.leave()
         self._seats.clear()
 
@@ -273,6 +284,13 @@ def _send(replies: list[Reply]) -> None:
         assert isinstance(token, asyncio.Future)
         if not token.done():
             token.set_result(reply.response)
+
+
+def _refuse(replies: list[Reply], error: ApiError) -> None:
+    for reply in replies:
+        assert isinstance(reply.token, asyncio.Future)
+        if not reply.token.done():
+            reply.token.set_exception(error)
 
 
 def java_hash(text: str) -> int:
