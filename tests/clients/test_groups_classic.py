@@ -59,8 +59,7 @@ def test_one_to_eight_members_come_and_go(cluster: Cluster, tmp_path: Path) -> N
         pytest.param(["kafka-python"], id="kafka-python"),
         pytest.param(["aiokafka"], id="aiokafka"),
         pytest.param(["kafkajs"], id="kafkajs"),
-        pytest.param(["java"], id="java", marks=pytest.mark.java),
-        pytest.param(["confluent", "java", "kafka-python", "aiokafka"], id="mixed", marks=pytest.mark.java),
+        pytest.param(["java", "confluent", "java", "kafka-python"], id="java-and-others", marks=pytest.mark.java),
     ],
 )
 def test_members_crash_and_stall(cluster: Cluster, tmp_path: Path, clients: list[str]) -> None:
