@@ -66,7 +66,14 @@ class Timers(Generic[Key]):
 
     def _wake(self) -> None:
         self._handle = None
-        now_ms = self._now_ms()
+        try:
+            self._fire_due(self._now_ms())
+        finally:
+            # What was set meanwhile may be later than what was there before.
+            if self._heap and (self._handle is None or self._heap[0][0] < self._wakes_at):
+                self._wake_at(self._heap[0][0])
+
+    def _fire_due(self, now_ms: int) -> None:
         while self._heap and self._heap[0][0] <= now_ms:
             at_ms, _, key = heappop(self._heap)
             if self._queued.get(key) != at_ms:
@@ -80,5 +87,3 @@ class Timers(Generic[Key]):
                 continue
             del self._deadlines[key]
             self._fire(key)
-        if self._heap and self._handle is None:
-            self._wake_at(self._heap[0][0])
