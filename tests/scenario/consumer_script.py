@@ -34,14 +34,12 @@ from penstock.core.group.consumer_members import MemberState
 from penstock.core.group.consumer_protocol import read_assignment
 from penstock.core.group.contract import Effects, GroupSettings
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.wire.codec import encode
 from penstock.wire.messages import consumer_group_records as records
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from penstock.wire.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 from penstock.wire.messages.group_records import GroupMetadataKey, OffsetCommitKey
 from penstock.wire.messages.heartbeat import HeartbeatRequest
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -53,7 +51,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from support.consumer_world import GROUP, ConsumerWorld, subscription
+from support.consumer_world import GROUP, ConsumerWorld, assignment, subscription
 
 
 class Client:
@@ -206,14 +204,13 @@ class Script:
 
     def _old_sync(self, arguments: list[str]) -> None:
         client = self._client(arguments[0])
-        everything = [(name, list(range(count))) for name, count in self.world.topics.counts.items()]
-        everything_encoded = _assignment(everything)
+        everything = {name: list(range(count)) for name, count in self.world.topics.counts.items()}
         request = SyncGroupRequest(
             GROUP,
             client.epoch,
             client.member_id,
             client.instance_id,
-            assignments=[SyncGroupRequestAssignment(client.member_id, everything_encoded)],
+            assignments=[SyncGroupRequestAssignment(client.member_id, assignment(everything))],
         )
         self._ask(client, "sync_group", request)
 
@@ -329,10 +326,6 @@ class Script:
             parts = [f"{name}/{','.join(map(str, numbers))}" for name, numbers in client.owned_by_name.items()]
             text = f"owns {' '.join(parts) or 'nothing'}"
         self.lines.append(f"{client.name} {verb}: {text}")
-
-
-def _assignment(rows: list[tuple[str, list[int]]]) -> bytes:
-    return b"\0\1" + encode(ConsumerProtocolAssignment([TopicPartition(*row) for row in rows]), 1)
 
 
 def _options(words: list[str]) -> dict[str, str]:

@@ -9,7 +9,11 @@ from penstock.core.group.contract import GroupSettings
 from penstock.core.group.shard import GroupShard
 from penstock.model.ids import Uuid
 from penstock.wire.codec import encode
-from penstock.wire.messages.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
+from penstock.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
 from support.group_world import GroupWorld
 
 GROUP = "g"
@@ -91,3 +95,9 @@ def subscription(topics: list[str], owned: Mapping[str, list[int]] | None = None
     rows = [TopicPartition(name, numbers) for name, numbers in (owned or {}).items()]
     message = ConsumerProtocolSubscription(topics=topics, owned_partitions=rows if version else ())
     return version.to_bytes(2, "big") + encode(message, version)
+
+
+def assignment(parts: Mapping[str, list[int]]) -> bytes:
+    """What a classic consumer is assigned by its leader."""
+    rows = [TopicPartition(name, numbers) for name, numbers in parts.items()]
+    return b"\0\1" + encode(ConsumerProtocolAssignment(rows), 1)

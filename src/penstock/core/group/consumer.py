@@ -216,26 +216,22 @@ class ConsumerGroup:
 
     def _put(self, old: ConsumerMember | None, new: ConsumerMember | None) -> None:
         """Take the place of a member by what it became, None if it is gone."""
-        # A record about the assignment leaves the subscription alone, so that counts need not be touched.
+        # A record about the assignment leaves the subscription alone, so that nothing need be counted anew.
         recount = old is None or new is None or old.subscribed_topic_names is not new.subscribed_topic_names
         if old is not None:
+            self._disown(old)
             if recount:
                 self._uncount(old)
-            self._disown(old)
-            if old.instance_id is not None and self.static_members.get(old.instance_id) == old.member_id:
-                del self.static_members[old.instance_id]
         if new is None:
             assert old is not None
             del self.members[old.member_id]
             return
         self.members[new.member_id] = new
-        if recount:
-            self._count(new)
         for partitions in (new.assigned, new.pending_revocation):
             for topic_id, numbers in partitions.items():
                 self._owners.setdefault(topic_id, {}).update(dict.fromkeys(numbers, new.member_id))
-        if new.instance_id is not None:
-            self.static_members[new.instance_id] = new.member_id
+        if recount:
+            self._count(new)
 
     def _disown(self, member: ConsumerMember) -> None:
         for partitions in (member.assigned, member.pending_revocation):
@@ -248,6 +244,8 @@ class ConsumerGroup:
                     self._owners.pop(topic_id, None)
 
     def _count(self, member: ConsumerMember) -> None:
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
         self.name_counts.update(member.subscribed_topic_names)
         if member.subscribed_topic_regex:
             self.regex_counts[member.subscribed_topic_regex] += 1
@@ -258,6 +256,8 @@ class ConsumerGroup:
             self.classic_protocol_counts.update({protocol.name for protocol in member.classic.supported_protocols})
 
     def _uncount(self, member: ConsumerMember) -> None:
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
+            del self.static_members[member.instance_id]
         _decrement(self.name_counts, member.subscribed_topic_names)
         if member.subscribed_topic_regex:
             _decrement(self.regex_counts, [member.subscribed_topic_regex])

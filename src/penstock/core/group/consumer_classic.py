@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from penstock.core.group.assignors import Partitions
 from penstock.core.group.classic_requests import leave_response, leaving_members
 from penstock.core.group.consumer import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
 from penstock.core.group.consumer_context import (
@@ -63,21 +64,20 @@ def join(
     instance_id = request.group_instance_id
     if is_new and instance_id is None and caller.api_version >= _KNOWN_ID_VERSION:
         return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
+    owned = partitions_by_id(subscription.owned_partitions, context.catalog.topics)
     former = group.static_member(instance_id)
     if instance_id is None:
-        member = group.members.get(member_id) or ConsumerMember(member_id)
+        member = group.members.get(member_id) or _newcomer(member_id, owned)
     elif is_new:
         member = join_static(group, member_id, instance_id, classic=True, records=effects.records)
     else:
         member = known_static_member(group, member_id, instance_id)
     updated = _updated(member, request, subscription, caller)
-    owned = partitions_by_id(subscription.owned_partitions, context.catalog.topics)
     if former is not None and can_downgrade_by_replacing(context, group, former):
-        changed = updated.subscribed_topic_names != member.subscribed_topic_names
-        if not changed:
+        if updated.subscribed_topic_names == member.subscribed_topic_names:
             target = group.target(member_id, instance_id)
             updated = reconcile_member(group, updated, group.assignment_epoch, target, owned, effects, now_ms)
-        downgrade_by_replacing(context, group, former, updated, effects, now_ms, rebalances=changed)
+        downgrade_by_replacing(context, group, former, updated, effects, now_ms)
     else:
         updated = update_member(context, group, member, updated, owned, effects, now_ms)
         cancel_timer(JOIN_TIMER, group, member_id, effects)
@@ -90,6 +90,13 @@ def join(
         protocol_name=request.protocols[0].name,
         member_id=member_id,
     )
+
+
+def _newcomer(member_id: str, owned: Partitions) -> ConsumerMember:
+    """A member that was given its id a moment ago; one that claims to own something was removed without noticing."""
+    if owned:
+        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is no member any more.")
+    return ConsumerMember(member_id)
 
 
 def _check_protocols(group: ConsumerGroup, member_id: str, request: JoinGroupRequest) -> ConsumerProtocolSubscription:
@@ -112,7 +119,7 @@ def _updated(
 ) -> ConsumerMember:
     # Version 0 has no rebalance timeout of its own.
     rebalance_timeout_ms = request.rebalance_timeout_ms
-    protocols = [ClassicProtocol(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols]
+    protocols = tuple(ClassicProtocol(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
     return replace(
         member,
         instance_id=request.group_instance_id or member.instance_id,

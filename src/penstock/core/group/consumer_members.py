@@ -80,7 +80,7 @@ class ConsumerMember:
             subscribed_topic_regex=value.subscribed_topic_regex or "",
             rebalance_timeout_ms=value.rebalance_timeout_ms,
             server_assignor=value.server_assignor,
-            classic=value.classic_member_metadata,
+            classic=_as_kept(value.classic_member_metadata),
         )
 
     def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
@@ -127,6 +127,11 @@ class ConsumerMember:
             assigned_partitions=[TopicPartitions(*row) for row in rows_of(self.assigned)],
             partitions_pending_revocation=[TopicPartitions(*row) for row in rows_of(self.pending_revocation)],
         )
+
+
+def _as_kept(classic: ClassicMemberMetadata | None) -> ClassicMemberMetadata | None:
+    """Protocols as a tuple, however they came, so that members can be compared."""
+    return None if classic is None else classic._replace(supported_protocols=tuple(classic.supported_protocols))
 
 
 class PartitionsOfTopic(Protocol):

@@ -11,7 +11,7 @@ is there once they are replayed, is done by a timer that is due at once: ("consu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from penstock.core.group.assignors import NO_PARTITIONS, Partitions
 from penstock.core.group.classic import ClassicGroup, ClassicState
@@ -19,7 +19,7 @@ from penstock.core.group.classic_members import ClassicMember
 from penstock.core.group.classic_rebalance import JOIN_TIMER, SYNC_TIMER, ClassicRebalance, join_refused, session_key
 from penstock.core.group.consumer import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
 from penstock.core.group.consumer_context import ConsumerContext, cancel_timers, keep_session
-from penstock.core.group.consumer_members import ConsumerMember
+from penstock.core.group.consumer_members import ConsumerMember, MemberState
 from penstock.core.group.consumer_protocol import (
     partitions_by_id,
     read_assignment,
@@ -36,7 +36,9 @@ from penstock.core.group.consumer_records import (
 )
 from penstock.core.group.contract import Effects, Timer
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import Uuid
 from penstock.wire.messages.consumer_group_records import ClassicMemberMetadata, ClassicProtocol
+from penstock.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from penstock.wire.messages.join_group import JoinGroupRequestProtocol
 from penstock.wire.messages.sync_group import SyncGroupResponse
 from penstock.wire.primitives import MalformedMessage
@@ -88,39 +90,75 @@ def _refused(classic: ClassicGroup, reason: str) -> ApiError:
 
 
 def _upgraded_members(context: ConsumerContext, classic: ClassicGroup) -> list[ConsumerMember]:
+    if not classic.members:
+        return []
     # A group that has not finished its first rebalance has not chosen a protocol yet.
     protocol = classic.protocol_name or classic.select_protocol()
+    taken: set[tuple[Uuid, int]] = set()
+    assigned: dict[str, Partitions] = {}
     try:
-        return [_upgraded(context, classic, member, protocol) for member in classic.members.values()]
+        for member in classic.members.values():
+            assigned[member.member_id] = _assigned(context, classic, member)
+            taken |= _pairs(assigned[member.member_id])
+        return [
+            _upgraded(context, classic, member, read_subscription(member.metadata(protocol)), assigned, taken)
+            for member in classic.members.values()
+        ]
     except MalformedMessage as error:
         raise _refused(classic, f"what its members told each other cannot be read: {error}") from None
 
 
-def _upgraded(context: ConsumerContext, classic: ClassicGroup, member: ClassicMember, protocol: str) -> ConsumerMember:
-    topics = context.catalog.topics
-    subscription = read_subscription(member.metadata(protocol))
-    assigned = NO_PARTITIONS
-    if member.assignment:
-        assignment = read_assignment(member.assignment)
-        if assignment.user_data:
-            raise _refused(classic, "its members use an assignor of their own, whose data would be lost")
-        assigned = partitions_by_id(assignment.assigned_partitions, topics)
+def _assigned(context: ConsumerContext, classic: ClassicGroup, member: ClassicMember) -> Partitions:
+    if not member.assignment:
+        return NO_PARTITIONS
+    assignment = read_assignment(member.assignment)
+    if assignment.user_data:
+        raise _refused(classic, "its members use an assignor of their own, whose data would be lost")
+    return partitions_by_id(assignment.assigned_partitions, context.catalog.topics)
+
+
+def _upgraded(
+    context: ConsumerContext,
+    classic: ClassicGroup,
+    member: ClassicMember,
+    subscription: ConsumerProtocolSubscription,
+    assigned: Mapping[str, Partitions],
+    taken: Set[tuple[Uuid, int]],
+) -> ConsumerMember:
+    """A classic member as one of the consumer group.
+
+    What a cooperative member said to own when it joined it may still work on, although the assignment since took it
+    away: it must say first that it has let go.
+    """
+    claimed = partitions_by_id(subscription.owned_partitions, context.catalog.topics)
+    unrevoked = _by_topic(_pairs(claimed) - taken)
     return ConsumerMember(
         member.member_id,
         member_epoch=classic.generation,
         previous_member_epoch=classic.generation,
+        state=MemberState.UNREVOKED_PARTITIONS if unrevoked else MemberState.STABLE,
         instance_id=member.instance_id,
         rack_id=subscription.rack_id or None,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=frozenset(subscription.topics),
-        assigned=assigned,
+        assigned=assigned[member.member_id],
+        pending_revocation=unrevoked,
         classic=ClassicMemberMetadata(
             member.session_timeout_ms,
-            [ClassicProtocol(protocol.name, bytes(protocol.metadata)) for protocol in member.protocols],
+            tuple(ClassicProtocol(protocol.name, bytes(protocol.metadata)) for protocol in member.protocols),
         ),
     )
+
+
+def _pairs(partitions: Partitions) -> set[tuple[Uuid, int]]:
+    return {(topic_id, number) for topic_id, numbers in partitions.items() for number in numbers}
+
+
+def _by_topic(pairs: Set[tuple[Uuid, int]]) -> Partitions:
+    topics = {topic_id for topic_id, _ in pairs}
+    return {topic_id: frozenset(number for topic, number in pairs if topic == topic_id) for topic_id in topics}
 
 
 def release(classic: ClassicGroup, rebalance: ClassicRebalance, effects: Effects) -> None:
@@ -166,8 +204,7 @@ def downgrade(
     effects.records += group.tombstones()
     gone = {member.member_id for member in leaving}
     remaining = [member for member in group.members.values() if member.member_id not in gone]
-    targets = {member.member_id: group.targets.get(member.member_id, NO_PARTITIONS) for member in remaining}
-    _become_classic(context, group, remaining, targets, effects, now_ms, rebalances=True)
+    _become_classic(context, group, remaining, effects, now_ms, rebalances=True)
 
 
 def downgrade_by_replacing(
@@ -177,40 +214,51 @@ def downgrade_by_replacing(
     joining: ConsumerMember,
     effects: Effects,
     now_ms: int,
-    *,
-    rebalances: bool,
 ) -> None:
-    """Make a classic group in which `joining` has the place of `former`; the records so far already replaced it."""
+    """Make a classic group in which `joining` has the place of `former`; the records so far already replaced it.
+
+    It rebalances unless everybody, with what they own now, is where the target wants them.
+    """
     effects.records += group.tombstones({former.member_id: joining.member_id})
     remaining = [joining if member is former else member for member in group.members.values()]
-    targets = {member.member_id: group.target(member.member_id, member.instance_id) for member in remaining}
-    _become_classic(context, group, remaining, targets, effects, now_ms, rebalances=rebalances)
+    settled = all(member.is_reconciled_to(group.epoch) for member in remaining)
+    _become_classic(context, group, remaining, effects, now_ms, rebalances=not settled)
 
 
 def _become_classic(
     context: ConsumerContext,
     group: ConsumerGroup,
     members: Sequence[ConsumerMember],
-    targets: dict[str, Partitions],
     effects: Effects,
     now_ms: int,
     *,
     rebalances: bool,
 ) -> None:
+    """Write the classic group down, with what its members hold: some of that the target may already give to others.
+
+    Should the group be upgraded again before it has rebalanced, nobody else gets what they may still work on.
+    """
     classic = ClassicGroup(group.group_id, now_ms)
     classic.generation = group.epoch
     for member in members:
         classic.add(_downgraded(member), CONSUMER_PROTOCOL_TYPE)
     classic.protocol_name = classic.select_protocol()
     assignments = {}
-    for member_id, classic_member in classic.members.items():
-        version = read_version(classic_member.metadata(classic.protocol_name))
-        assignments[member_id] = write_assignment(targets[member_id], version, context.catalog.topics)
+    for member in members:
+        version = read_version(classic.members[member.member_id].metadata(classic.protocol_name))
+        assignments[member.member_id] = write_assignment(_held(member), version, context.catalog.topics)
     effects.records.append(classic.record(assignments))
     for member_id in group.members.keys() | classic.members.keys():
         cancel_timers(group, member_id, effects)
     kind = "rebalance" if rebalances else "stable"
     effects.timers.append(Timer((DOWNGRADED_TIMER, group.group_id, kind), now_ms))
+
+
+def _held(member: ConsumerMember) -> Partitions:
+    held = dict(member.assigned)
+    for topic_id, numbers in member.pending_revocation.items():
+        held[topic_id] = held.get(topic_id, frozenset()) | numbers
+    return held
 
 
 def _downgraded(member: ConsumerMember) -> ClassicMember:
