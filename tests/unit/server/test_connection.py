@@ -1,0 +1,366 @@
+"""A connection with a transport and a session that do what a test says: frames in, replies out, limits in between."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from penstock.model.errors import ProtocolError
+from penstock.server.connection import FRAME_BYTES_FIRST, FRAMES_PER_TURN, READ_AHEAD_BYTES, SCRATCH_BYTES, Connection
+from penstock.server.limits import ConnectionLimits
+
+PRODUCE = b"\0\0"
+FETCH = b"\0\x01"
+LIMITS = ConnectionLimits(
+    request_bytes_max=10_000_000,
+    idle_ms_max=60_000,
+    request_read_ms_max=1000,
+    write_stall_ms_max=2000,
+    write_buffer_bytes_max=1000,
+    requests_in_flight_max=50,
+)
+
+
+class Transport:
+    """Takes what is written; pauses its protocol when told, as a real one does above its high-water mark."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.reading = True
+        self.closed = False
+        self.unsent = 0
+        self.protocol: Connection
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        self.high = high
+
+    def write(self, data: bytes) -> None:
+        self.written.append(bytes(data))
+
+    def writelines(self, buffers: list[bytes]) -> None:
+        self.written.append(b"".join(buffers))
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+    def abort(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+
+
+class Session:
+    """Answers a frame with itself, or with a future for those that begin with an API in `parking`."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.parked: list[asyncio.Future[Any]] = []
+        self.parking: tuple[bytes, ...] = ()
+        self.is_closed = False
+
+    def answer(self, frame: bytearray) -> Any:
+        self.frames.append(bytes(frame))
+        if bytes(frame).endswith(b"bad"):
+            raise ProtocolError("a bad frame")
+        if frame[:2] in self.parking:
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self.parked.append(future)
+            return future
+        return None if bytes(frame).endswith(b"silent") else [bytes(frame)]
+
+    def closed(self) -> None:
+        self.is_closed = True
+
+
+class World:
+    def __init__(self, limits: ConnectionLimits = LIMITS) -> None:
+        self.transport = Transport()
+        self.session = Session()
+        self.gone: list[Connection] = []
+        self.connection = Connection(
+            self.session,
+            limits,
+            asyncio.get_running_loop(),
+            ("peer", 1),
+            bytearray(SCRATCH_BYTES),
+            self.gone.append,
+        )
+        self.transport.protocol = self.connection
+        self.connection.connection_made(self.transport)  # type: ignore[arg-type]
+
+    def receive(self, data: bytes, piece: int = SCRATCH_BYTES) -> None:
+        """Deliver bytes as a loop would, as many at a time as fit or as `piece` says."""
+        while data:
+            assert self.transport.reading, "bytes were delivered to a paused connection"
+            buffer = self.connection.get_buffer(-1)
+            assert len(buffer) > 0
+            count = min(len(buffer), piece, len(data))
+            buffer[:count] = data[:count]
+            data = data[count:]
+            buffer.release()
+            self.connection.buffer_updated(count)
+
+    @property
+    def replies(self) -> list[bytes]:
+        return self.transport.written
+
+
+def frame(content: bytes) -> bytes:
+    return struct.pack(">i", len(content)) + content
+
+
+def in_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    """Run an async test on a loop of its own."""
+
+    def run() -> None:
+        asyncio.run(test())  # type: ignore[arg-type]
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+@pytest.mark.parametrize("piece", [1, 3, 4, 5, 7, 100_000])
+def test_frames_arrive_whole_however_they_are_cut(piece: int) -> None:
+    async def check() -> None:
+        world = World()
+        contents = [b"first", b"x" * 300, b"y", bytes(range(256)) * 4]
+        world.receive(b"".join(map(frame, contents)), piece)
+        assert world.session.frames == contents
+        assert world.replies == contents
+
+    asyncio.run(check())
+
+
+@in_loop
+async def test_a_large_frame_grows_its_buffer() -> None:
+    world = World()
+    content = bytes(range(256)) * 8000
+    data = frame(content)
+    world.receive(data[:100])
+    assert len(world.connection.get_buffer(-1)) <= FRAME_BYTES_FIRST
+    world.receive(data[100:], 50_000)
+    assert world.session.frames == [content]
+
+
+@in_loop
+async def test_impossible_sizes_close_the_connection() -> None:
+    for size in (-1, 0, 2**31 - 1, -(2**31), 10_000_001):
+        world = World()
+        world.receive(struct.pack(">i", size))
+        assert world.transport.closed
+        assert not world.session.frames
+
+
+@in_loop
+async def test_a_bad_frame_closes_the_connection_and_nothing_behind_it_is_served() -> None:
+    world = World()
+    world.receive(frame(b"good") + frame(b"bad") + frame(b"never"))
+    assert world.transport.closed
+    assert world.session.frames == [b"good", b"bad"]
+    await asyncio.sleep(0)
+    assert world.gone == [world.connection]
+    assert world.session.is_closed
+
+
+@in_loop
+async def test_produces_overtake_nothing_but_are_all_begun() -> None:
+    world = World()
+    world.session.parking = (PRODUCE,)
+    world.receive(frame(PRODUCE + b"1") + frame(PRODUCE + b"2") + frame(b"\0\x12quick"))
+    assert len(world.session.frames) == 3
+    assert world.replies == []
+    world.session.parked[1].set_result([b"two"])
+    await asyncio.sleep(0)
+    assert world.replies == []
+    world.session.parked[0].set_result([b"one"])
+    await asyncio.sleep(0)
+    assert world.replies == [b"one", b"two", b"\0\x12quick"]
+
+
+@in_loop
+async def test_behind_anything_else_that_is_parked_nothing_is_begun() -> None:
+    world = World()
+    world.session.parking = (FETCH,)
+    world.receive(frame(FETCH + b"poll") + frame(b"\0\x12behind") + frame(FETCH + b"poll again") + frame(b"last"))
+    assert world.session.frames == [FETCH + b"poll"]
+    assert world.transport.reading, "a peer that goes away now must be noticed"
+    world.session.parked[0].set_result([b"polled"])
+    await asyncio.sleep(0)
+    assert world.replies == [b"polled", b"\0\x12behind"]
+    world.session.parked[1].set_result([b"polled again"])
+    await asyncio.sleep(0)
+    assert world.replies[2:] == [b"polled again", b"last"]
+
+
+@in_loop
+async def test_reading_ahead_is_bounded() -> None:
+    world = World()
+    world.session.parking = (FETCH,)
+    world.receive(frame(FETCH))
+    contents = []
+    while world.transport.reading:
+        contents.append(b"%05d" % len(contents) + bytes(995))
+        world.receive(frame(contents[-1]))
+        assert len(contents) <= READ_AHEAD_BYTES // 1000 + 1
+    world.session.parked[0].set_result([b"polled"])
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert world.transport.reading
+    assert world.session.frames[1:] == contents
+
+
+@in_loop
+async def test_a_frame_that_ends_while_busy_waits() -> None:
+    world = World()
+    world.session.parking = (PRODUCE,)
+    large = b"\0\x12" + bytes(500_000)
+    world.receive(frame(PRODUCE) + frame(large)[:1000])
+    world.connection.pause_writing()
+    world.receive(frame(large)[1000:], 100_000)
+    assert not world.transport.reading
+    assert world.session.frames == [PRODUCE]
+    world.connection.resume_writing()
+    assert world.session.frames == [PRODUCE, large]
+    world.session.parked[0].set_result([b"one"])
+    await asyncio.sleep(0)
+    assert world.transport.reading
+    world.receive(frame(b"on"))
+    assert world.session.frames[-1] == b"on"
+
+
+@in_loop
+async def test_a_peer_with_many_requests_gives_the_others_a_turn() -> None:
+    world = World()
+    world.receive(frame(b"\0\x12") * (2 * FRAMES_PER_TURN + 3))
+    assert len(world.session.frames) == FRAMES_PER_TURN
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert len(world.session.frames) == 2 * FRAMES_PER_TURN + 3
+
+
+@in_loop
+async def test_replies_that_wait_are_bounded_in_bytes() -> None:
+    world = World()
+    world.session.parking = (PRODUCE,)
+    world.receive(frame(PRODUCE) + frame(b"x" * 600) * 5)
+    assert len(world.session.frames) == 3, "after 1,200 waiting bytes no more requests are served"
+    world.session.parked[0].set_result([b"done"])
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(world.replies) == 6
+
+
+@in_loop
+async def test_requests_in_flight_are_bounded() -> None:
+    world = World()
+    world.session.parking = (PRODUCE,)
+    for _ in range(60):
+        if world.transport.reading:
+            world.receive(frame(PRODUCE))
+            await asyncio.sleep(0)
+    assert len(world.session.frames) == LIMITS.requests_in_flight_max
+
+
+@in_loop
+async def test_a_request_without_a_reply_takes_no_place_in_the_order() -> None:
+    world = World()
+    world.session.parking = (PRODUCE,)
+    world.receive(frame(PRODUCE) + frame(b"\0\x12silent") + frame(b"\0\x12next"))
+    world.session.parked[0].set_result([b"one"])
+    await asyncio.sleep(0)
+    assert world.replies == [b"one", b"\0\x12next"]
+
+
+@in_loop
+async def test_losing_the_connection_cancels_what_is_parked() -> None:
+    world = World()
+    world.session.parking = (PRODUCE, FETCH)
+    world.receive(frame(PRODUCE) + frame(FETCH))
+    world.connection.connection_lost(None)
+    assert all(future.cancelled() for future in world.session.parked)
+    assert world.gone == [world.connection]
+    await asyncio.sleep(0)
+    assert world.replies == []
+
+
+@in_loop
+async def test_a_parked_request_that_fails_closes_the_connection() -> None:
+    world = World()
+    world.session.parking = (PRODUCE,)
+    world.receive(frame(PRODUCE))
+    world.session.parked[0].set_exception(RuntimeError("a bug"))
+    await asyncio.sleep(0)
+    assert world.transport.closed
+
+
+@in_loop
+async def test_deadlines() -> None:
+    now = asyncio.get_running_loop().time()
+    world = World()
+    assert world.connection.overdue(now + 59) is None
+    assert "idle" in str(world.connection.overdue(now + 61))
+    world.receive(b"\0\0")
+    assert world.connection.overdue(now + 0.9) is None
+    assert "whole" in str(world.connection.overdue(now + 1.2))
+    world.receive(struct.pack(">i", 3)[2:] + b"abc")
+    assert world.connection.overdue(now + 30) is None
+    # A large request gets more time.
+    world.receive(struct.pack(">i", 6_400_000) + b"x")
+    assert world.connection.overdue(now + 50) is None
+
+
+@in_loop
+async def test_a_reader_is_stalled_only_when_it_takes_nothing() -> None:
+    now = asyncio.get_running_loop().time()
+    world = World()
+    world.transport.unsent = 1_000_000
+    world.connection.pause_writing()
+    assert world.connection.overdue(now + 1) is None
+    world.transport.unsent = 800_000
+    assert world.connection.overdue(now + 2.5) is None
+    world.transport.unsent = 799_999
+    assert world.connection.overdue(now + 3.5) is None
+    assert "took no reply bytes" in str(world.connection.overdue(now + 5))
+
+
+@in_loop
+async def test_the_time_a_frame_waits_for_us_is_not_held_against_its_sender() -> None:
+    world = World()
+    world.session.parking = (FETCH,)
+    now = asyncio.get_running_loop().time()
+    world.receive(frame(FETCH) + b"\0\0")
+    assert world.connection.overdue(now + 30) is None
+    world.session.parked[0].set_result([b"polled"])
+    await asyncio.sleep(0)
+    assert world.connection.overdue(asyncio.get_running_loop().time() + 0.5) is None
+
+
+@in_loop
+async def test_draining_answers_what_was_accepted_and_takes_no_more() -> None:
+    world = World()
+    world.session.parking = (PRODUCE,)
+    world.receive(frame(PRODUCE))
+    draining = asyncio.ensure_future(world.connection.drain_and_close())
+    await asyncio.sleep(0)
+    assert not world.transport.reading
+    assert not draining.done()
+    world.session.parked[0].set_result([b"one"])
+    await asyncio.wait_for(draining, 1)
+    assert world.replies == [b"one"]
+    assert world.transport.closed
