@@ -1,0 +1,163 @@
+"""Group commit: one sync for many, none acknowledged after a failure, and nothing begun on a log that is going."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.log_sync import LogSync
+from penstock.storage.files import OsFilesystem, StorageError
+from penstock.storage.log import Log, LogSettings
+from penstock.wire.records import Record, build_batch, split_batches
+
+
+class SlowDisk:
+    """An Env whose blocking work ends when the test says."""
+
+    def __init__(self) -> None:
+        self.work: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+
+    def run_blocking(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.work.append((work, future))
+        return future
+
+    async def finish(self, error: Exception | None = None) -> None:
+        work, future = self.work.pop(0)
+        if error is None:
+            future.set_result(work())
+        else:
+            future.set_exception(error)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+class World:
+    def __init__(self, directory: Path) -> None:
+        self.env = SlowDisk()
+        self.log = Log.open(OsFilesystem(), directory, LogSettings(), recovery_point=0, clean=False, now_ms=0)
+        self.failures: list[StorageError] = []
+        self.sync = LogSync(self.env, self.log, self.failures.append)  # type: ignore[arg-type]
+
+    def append(self) -> asyncio.Future[None]:
+        """Append a record and ask for its durability."""
+        offset = self.log.end_offset
+        data = build_batch([Record(offset, 0, None, b"x")], base_offset=offset, leader_epoch=0)
+        self.log.append([header for _, header in split_batches(data, len(data))], data, 0)
+        return self.sync.durable(self.log.end_offset)
+
+
+def test_whoever_comes_during_a_sync_waits_for_the_next_and_shares_it(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = World(tmp_path)
+        first = [world.append() for _ in range(3)]
+        await asyncio.sleep(0)
+        assert len(world.env.work) == 1
+        later = [world.append() for _ in range(5)]
+        await asyncio.sleep(0)
+        assert len(world.env.work) == 1, "one sync at a time"
+        await world.env.finish()
+        assert all(future.done() for future in first)
+        assert not any(future.done() for future in later)
+        assert len(world.env.work) == 1, "the next one starts at once"
+        await world.env.finish()
+        assert all(future.done() and future.exception() is None for future in later)
+        assert world.sync.syncs == 2
+        assert world.log.flushed_offset == 8
+
+    asyncio.run(check())
+
+
+def test_what_is_durable_already_needs_no_sync(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = World(tmp_path)
+        world.append()
+        await asyncio.sleep(0)
+        await world.env.finish()
+        assert world.sync.durable(1).done()
+        assert world.env.work == []
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("error", [StorageError("an input/output error"), RuntimeError("a surprise")])
+def test_a_failed_sync_fails_the_log_and_everybody_who_waits(tmp_path: Path, error: Exception) -> None:
+    async def check() -> None:
+        world = World(tmp_path)
+        first = world.append()
+        await asyncio.sleep(0)
+        second = world.append()
+        await world.env.finish(error)
+        for future in (first, second):
+            assert isinstance(future.exception(), StorageError)
+        assert len(world.failures) == 1
+        assert world.log.is_failed
+        assert world.env.work == [], "it was tried again"
+        late = world.sync.durable(2)
+        await asyncio.sleep(0)
+        assert isinstance(late.exception(), StorageError)
+
+    asyncio.run(check())
+
+
+def test_a_deleted_log_fails_its_waiters_and_nothing_else(tmp_path: Path) -> None:
+    """Neither the sync that runs nor the one that was asked for may take the directory offline."""
+
+    async def check() -> None:
+        world = World(tmp_path / "a-0")
+        first = world.append()
+        await asyncio.sleep(0)
+        second = world.append()
+        world.sync.abandon()
+        world.log.delete_directory(bytes(16))
+        for future in (first, second):
+            error = future.exception()
+            assert isinstance(error, ApiError)
+            assert error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await world.env.finish()
+        assert world.failures == []
+        world.sync.request()
+        await asyncio.sleep(0)
+        assert world.failures == []
+
+    asyncio.run(check())
+
+
+def test_a_sync_asked_for_before_the_deletion_and_begun_after_it_is_harmless(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = World(tmp_path / "a-0")
+        world.append()
+        world.sync.abandon()
+        world.log.delete_directory(bytes(16))
+        await asyncio.sleep(0)
+        assert world.failures == []
+        assert world.env.work == []
+
+    asyncio.run(check())
+
+
+def test_stopping_waits_for_the_sync_under_way_and_begins_no_other(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = World(tmp_path)
+        first = world.append()
+        await asyncio.sleep(0)
+        second = world.append()
+        stopping = asyncio.ensure_future(world.sync.stop())
+        await asyncio.sleep(0)
+        assert not stopping.done()
+        await world.env.finish()
+        await asyncio.wait_for(stopping, 1)
+        assert first.exception() is None
+        error = second.exception()
+        assert isinstance(error, ApiError)
+        assert error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert world.env.work == []
+        world.log.close(clean=True)
+        assert world.failures == []
+
+    asyncio.run(check())
