@@ -97,11 +97,12 @@ def replica_sizes(
 
 
 def describe_lag(coordinator: Broker, group_ids: Sequence[str]) -> Sequence[LagGroup]:
-    """How far groups are behind, as a Penstock coordinator measures it. Raises NoAnswer, by any other Kafka too."""
+    """How far groups are behind, as a Penstock coordinator measures it; nothing while it cannot tell.
+
+    Raises NoAnswer, with every other Kafka too.
+    """
     response: DescribeLagResponse = ask(coordinator.host, coordinator.port, DescribeLagRequest(group_ids), 0)
-    if response.error_code:
-        raise NoAnswer(f"{coordinator.host}:{coordinator.port}: error {response.error_code}")
-    return response.groups
+    return response.groups if not response.error_code else ()
 
 
 def delete_offsets(

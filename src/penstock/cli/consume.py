@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -122,6 +123,8 @@ def command(
 
         admin.describe_topic(topic)
         reset = GROUP_BEGINS[offset_range]
+        # A member that is told to end leaves the group, so that the others need not wait for its session to expire.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         reader = GroupReader(connection, topic, group_id, reset, level, exit_at_end)
     else:
         reader = _RangeReader(connection, topic, _ranges(admin, topic, numbers, offset_range), level)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     ConsumerGroupState,
@@ -29,6 +31,10 @@ from penstock.cli.render import plural
 
 # How many groups are asked about at the same time; each takes up to three requests.
 GROUPS_IN_FLIGHT_MAX = 500
+
+# A coordinator that has just taken over says these for a moment; Kafka's own tools wait, too.
+TRANSIENT_ERRORS = {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
+RETRY_S = 0.2
 
 # The states that librdkafka knows, in Kafka's words.
 STATES: dict[Enum, str] = {
@@ -54,6 +60,7 @@ ADVICE = {
 }
 
 PartitionName = tuple[str, int]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +103,31 @@ class GroupAdmin(Admin):
 
     def groups(self) -> list[Group]:
         """Every consumer group by name, without members."""
-        future = self._client.list_consumer_groups(request_timeout=self._timeout_s)
-        listed = self._result(future, "cannot list the groups")
-        if listed.errors:
-            raise explain(listed.errors[0].args[0], "cannot list the groups of every broker")
-        groups = [Group(each.group_id, TYPES.get(each.type), STATES.get(each.state)) for each in listed.valid]
-        return sorted(groups, key=lambda group: group.group_id)
+        what = "cannot list the groups"
+
+        def attempt() -> list[Group]:
+            listed = self._result(self._client.list_consumer_groups(request_timeout=self._timeout_s), what)
+            if listed.errors:
+                raise explain(listed.errors[0].args[0], f"{what} of every broker") from listed.errors[0]
+            return [Group(each.group_id, TYPES.get(each.type), STATES.get(each.state)) for each in listed.valid]
+
+        return sorted(self._patiently(attempt), key=lambda group: group.group_id)
 
     def describe_groups(self, group_ids: Sequence[str]) -> dict[str, Group]:
         """Groups with their members; groups that are not there are left out."""
-        found = {}
+
+        def attempt(some: list[str]) -> list[Group]:
+            futures = self._client.describe_consumer_groups(some, request_timeout=self._timeout_s)
+            return [
+                _group(self._group_result(future, f"cannot describe group {group_id}", group_id))
+                for group_id, future in futures.items()
+            ]
+
+        found: list[Group] = []
         for first in range(0, len(group_ids), GROUPS_IN_FLIGHT_MAX):
             some = list(group_ids[first : first + GROUPS_IN_FLIGHT_MAX])
-            futures = self._client.describe_consumer_groups(some, request_timeout=self._timeout_s)
-            for group_id, future in futures.items():
-                group = _group(self._group_result(future, f"cannot describe group {group_id}", group_id))
-                if group.state != "Dead":
-                    found[group_id] = group
-        return found
+            found += self._patiently(functools.partial(attempt, some))
+        return {group.group_id: group for group in found if group.state != "Dead"}
 
     def describe_group(self, group_id: str) -> Group:
         """One group with its members; a failure when it is not there."""
@@ -124,33 +138,46 @@ class GroupAdmin(Admin):
 
     def committed(self, group_ids: Sequence[str]) -> dict[str, dict[PartitionName, CommittedOffset]]:
         """The committed offsets of groups, in order of topics and partitions."""
-        found = {}
-        for first in range(0, len(group_ids), GROUPS_IN_FLIGHT_MAX):
+
+        def attempt(some: Sequence[str]) -> dict[str, dict[PartitionName, CommittedOffset]]:
             # librdkafka takes one group a call, so the calls go out together.
             futures = {
                 group_id: self._client.list_consumer_group_offsets(
                     [ConsumerGroupTopicPartitions(group_id)], request_timeout=self._timeout_s
                 )[group_id]
-                for group_id in group_ids[first : first + GROUPS_IN_FLIGHT_MAX]
+                for group_id in some
             }
-            for group_id, future in futures.items():
-                result = self._group_result(future, f"cannot read the offsets of group {group_id}", group_id)
-                found[group_id] = _committed(result.topic_partitions)
+            return {
+                group_id: _committed(
+                    self._group_result(future, f"cannot read the offsets of group {group_id}", group_id)
+                )
+                for group_id, future in futures.items()
+            }
+
+        found: dict[str, dict[PartitionName, CommittedOffset]] = {}
+        for first in range(0, len(group_ids), GROUPS_IN_FLIGHT_MAX):
+            some = group_ids[first : first + GROUPS_IN_FLIGHT_MAX]
+            found |= self._patiently(functools.partial(attempt, some))
         return found
 
     def commit(self, group_id: str, offsets: Committed) -> None:
         """Set committed offsets of a group without members; makes the group if it is not there."""
         what = f"cannot set the offsets of group {group_id}"
         wanted = [_topic_partition(name, committed) for name, committed in offsets.items()]
-        futures = self._client.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group_id, wanted)], request_timeout=self._timeout_s
-        )
-        result = self._group_result(futures[group_id], what, group_id)
-        refused = [each for each in result.topic_partitions if each.error is not None]
-        if refused:
-            failure = explain(refused[0].error, f"{what} in {refused[0].topic}-{refused[0].partition}")
-            failure.why += f"; {len(wanted) - len(refused)} of {plural(len(wanted), 'partition')} were set"
-            raise _with_advice(failure, refused[0].error.name(), group_id)
+
+        def attempt() -> None:
+            futures = self._client.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group_id, wanted)], request_timeout=self._timeout_s
+            )
+            result = self._group_result(futures[group_id], what, group_id)
+            refused = [each for each in result.topic_partitions if each.error is not None]
+            if refused:
+                error = refused[0].error
+                failure = explain(error, f"{what} in {refused[0].topic}-{refused[0].partition}")
+                failure.why += f"; {len(wanted) - len(refused)} of {plural(len(wanted), 'partition')} set"
+                raise _with_advice(failure, error.name(), group_id) from KafkaException(error)
+
+        self._patiently(attempt)
 
     def delete_groups(self, group_ids: Sequence[str]) -> dict[str, CommandFailure | None]:
         """Delete groups with their offsets; None for each that is gone, the failure for each that is not."""
@@ -186,14 +213,28 @@ class GroupAdmin(Admin):
                 continue
         return ends
 
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        """Try again while a coordinator is busy taking over, until the time is up."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return attempt()
+            except CommandFailure as failure:
+                if _error_name(failure) not in TRANSIENT_ERRORS or time.monotonic() >= deadline:
+                    raise
+            time.sleep(RETRY_S)
+
     def _group_result(self, future: concurrent.futures.Future[Any], what: str, group_id: str) -> Any:
         try:
             return self._result(future, what)
         except CommandFailure as failure:
-            cause = failure.__cause__
-            if isinstance(cause, KafkaException):
-                raise _with_advice(failure, cause.args[0].name(), group_id) from cause
-            raise
+            raise _with_advice(failure, _error_name(failure), group_id) from failure.__cause__
+
+
+def _error_name(failure: CommandFailure) -> str:
+    """The name of the Kafka error behind a failure; empty when there is none."""
+    cause = failure.__cause__
+    return str(cause.args[0].name()) if isinstance(cause, KafkaException) else ""
 
 
 def _with_advice(failure: CommandFailure, error_name: str, group_id: str) -> CommandFailure:
@@ -239,10 +280,10 @@ def _member(member: MemberDescription) -> Member:
     )
 
 
-def _committed(partitions: Iterable[TopicPartition]) -> dict[PartitionName, CommittedOffset]:
+def _committed(result: ConsumerGroupTopicPartitions) -> dict[PartitionName, CommittedOffset]:
     found = {
         (each.topic, each.partition): CommittedOffset(each.offset, each.leader_epoch, each.metadata or "")
-        for each in partitions
+        for each in result.topic_partitions or ()
         if each.error is None and each.offset >= 0
     }
     return dict(sorted(found.items()))

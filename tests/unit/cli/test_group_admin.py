@@ -1,0 +1,83 @@
+"""A coordinator that has just taken over is waited for; other errors come at once, with advice."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+
+from penstock.cli import group_admin
+from penstock.cli.failures import CommandFailure
+from penstock.cli.group_admin import CommittedOffset, GroupAdmin, by_topic
+
+PLACE = {("orders", 0): CommittedOffset(5, 2, "note")}
+
+
+class FakeClient:
+    """Answers one call after the other from a list: exceptions, or partitions with their errors."""
+
+    def __init__(self, answers: list[KafkaError | KafkaException | None]) -> None:
+        self.answers = answers
+        self.seen: list[TopicPartition] = []
+
+    def alter_consumer_group_offsets(self, request: list[ConsumerGroupTopicPartitions], **_: Any) -> dict[str, Any]:
+        [wanted] = request
+        answer = self.answers.pop(0)
+        future: concurrent.futures.Future[ConsumerGroupTopicPartitions] = concurrent.futures.Future()
+        if isinstance(answer, KafkaException):
+            future.set_exception(answer)
+        else:
+            [self.seen] = [list(wanted.topic_partitions or ())]
+            partitions = [Answer("orders", 0, answer)]
+            future.set_result(ConsumerGroupTopicPartitions(wanted.group_id, partitions))  # type: ignore[arg-type]
+        return {wanted.group_id: future}
+
+
+class Answer:
+    def __init__(self, topic: str, partition: int, error: KafkaError | None) -> None:
+        self.topic, self.partition, self.error = topic, partition, error
+
+
+def admin(monkeypatch: pytest.MonkeyPatch, *answers: KafkaError | KafkaException | None) -> tuple[GroupAdmin, Any]:
+    monkeypatch.setattr(group_admin, "RETRY_S", 0.001)
+    made = GroupAdmin.__new__(GroupAdmin)
+    client = FakeClient(list(answers))
+    made._client = client  # type: ignore[assignment]
+    made._timeout_s = 0.2
+    return made, client
+
+
+def test_a_coordinator_that_loads_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    loading = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+    made, client = admin(monkeypatch, KafkaException(loading), loading, None)
+    made.commit("billing", PLACE)
+    assert client.answers == []
+    [sent] = client.seen
+    assert (sent.topic, sent.partition, sent.offset, sent.leader_epoch, sent.metadata) == ("orders", 0, 5, 2, "note")
+
+
+def test_it_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = KafkaError(KafkaError.NOT_COORDINATOR)
+    made, client = admin(monkeypatch, *[moved] * 10_000)
+    with pytest.raises(CommandFailure, match="cannot set the offsets of group billing in orders-0"):
+        made.commit("billing", PLACE)
+    assert 1 < len(client.answers) < 9_999
+
+
+def test_other_errors_come_at_once_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, client = admin(monkeypatch, KafkaError(KafkaError.UNKNOWN_MEMBER_ID), None)
+    with pytest.raises(CommandFailure) as caught:
+        made.commit("billing", PLACE)
+    assert "(UNKNOWN_MEMBER_ID); 0 of 1 partition set" in caught.value.why
+    assert "`penstock group describe billing`" in caught.value.advice
+    assert client.answers == [None]
+    made, _ = admin(monkeypatch, KafkaException(KafkaError(KafkaError.GROUP_ID_NOT_FOUND)))
+    with pytest.raises(CommandFailure) as caught:
+        made.commit("billing", PLACE)
+    assert "penstock group list" in caught.value.advice
+
+
+def test_partitions_by_topic() -> None:
+    assert by_topic([("b", 1), ("a", 2), ("a", 0)]) == {"a": [0, 2], "b": [1]}
