@@ -372,9 +372,7 @@ def test_output_that_nobody_reads_is_not_committed(run: Run, topic: str, group: 
     assert len(run("consume", topic, "-g", group, "-e").out.split()) == 15
 
 
-def test_groups_of_the_consumer_protocol(run: Run, broker: tuple[str, str], topic: str, group: str) -> None:
-    if broker[0] == "penstock":
-        pytest.skip("Penstock does not serve ConsumerGroupHeartbeat yet")
+def test_groups_of_the_consumer_protocol(run: Run, topic: str, group: str) -> None:
     with member(topic, group, "-X", "group.protocol=consumer"):
         described = wait_for(run, group, lambda found: found["lag"] == 0 and found["members"])
         assert (described["type"], described["state"], described["assignor"]) == ("consumer", "Stable", "uniform")
