@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from penstock.core.group.consumer import ConsumerGroup
 from penstock.core.group.contract import GroupSettings
@@ -17,6 +18,13 @@ from penstock.wire.messages.consumer_protocol import (
 from support.group_world import GroupWorld
 
 GROUP = "g"
+
+
+class PartitionsOf(NamedTuple):
+    """Some partitions of a topic."""
+
+    topic_id: Uuid
+    partitions: Collection[int]
 
 
 class ClusterTopics:
@@ -80,6 +88,10 @@ class ConsumerWorld(GroupWorld):
         group = (shard or self.shard)._groups[GROUP]
         assert isinstance(group, ConsumerGroup)
         return group
+
+    def shown_target(self, member_id: str) -> str:
+        """What a member is to own."""
+        return self.shown([PartitionsOf(*row) for row in self.group().targets[member_id].items()])
 
     def shown(self, rows: object) -> str:
         """Partitions by topic name, such as t/0,1 u/3, from any list of topic ids with partitions."""

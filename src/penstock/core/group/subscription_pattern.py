@@ -160,10 +160,13 @@ class _Reader:
     def repeat(self) -> tuple[int, int | None] | None:
         """A repeat operator, if one comes; a brace that starts none is a literal."""
         found: tuple[int, int | None] | None = None
-        for operator, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
-            if self.accept(operator):
-                found = bounds
-        if found is None and self.peek("{"):
+        if self.accept("*"):
+            found = (0, None)
+        elif self.accept("+"):
+            found = (1, None)
+        elif self.accept("?"):
+            found = (0, 1)
+        elif self.peek("{"):
             found = self._counted()
         if found is not None:
             # Whether a repeat takes as much or as little as it can does not change what matches as a whole.
