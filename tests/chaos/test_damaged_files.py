@@ -63,7 +63,7 @@ def test_a_log_cut_anywhere_ends_at_its_last_whole_batch(clean: bool) -> None:
             for partition, (data, next_offset) in kept.items():
                 assert client.list_offset(topic, -1, partition=partition).offset == next_offset
                 if next_offset:
-                    assert bytes(client.fetch(topic, 0, partition=partition).records) == data
+                    assert client.fetch(topic, 0, partition=partition).records == data
                 answer = client.produce(topic, batch_of([b"goes on"]), partition=partition)
                 assert answer.base_offset == next_offset
 

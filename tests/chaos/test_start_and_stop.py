@@ -13,6 +13,7 @@ import pytest
 from penstock.testing import Cluster
 from penstock.testing.process import BrokerFailed
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.wire.messages.produce import ProduceRequest
 from support.node_thread import NodeThread
 from support.processes import fingerprint
 from support.wire_client import (
@@ -70,7 +71,7 @@ class Writer(threading.Thread):
 
     def run(self) -> None:
         number = 0
-        waiting: list[tuple[bytes, object]] = []
+        waiting: list[tuple[bytes, ProduceRequest]] = []
         try:
             with WireClient(self._address) as client:
                 while True:

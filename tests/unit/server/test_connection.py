@@ -213,7 +213,7 @@ async def test_reading_ahead_is_bounded() -> None:
     world = World()
     world.session.parking = (FETCH,)
     world.receive(frame(FETCH))
-    contents = []
+    contents: list[bytes] = []
     while world.transport.reading:
         contents.append(b"%05d" % len(contents) + bytes(995))
         world.receive(frame(contents[-1]))
