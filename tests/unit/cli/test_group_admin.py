@@ -1,14 +1,16 @@
-"""A coordinator that has just taken over is waited for; other errors come at once, with advice."""
+"""Busy coordinators are waited for, other errors come at once with advice, and lost partitions are left out."""
 
 from __future__ import annotations
 
 import concurrent.futures
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 
 from penstock.cli import group_admin
+from penstock.cli.admin import Partition, Topic
 from penstock.cli.failures import CommandFailure
 from penstock.cli.group_admin import CommittedOffset, GroupAdmin, by_topic
 
@@ -33,6 +35,17 @@ class FakeClient:
             partitions = [Answer("orders", 0, answer)]
             future.set_result(ConsumerGroupTopicPartitions(wanted.group_id, partitions))  # type: ignore[arg-type]
         return {wanted.group_id: future}
+
+    def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Any]:
+        self.seen = list(wanted)
+        futures = {}
+        for name in wanted:
+            futures[name] = concurrent.futures.Future[Any]()
+            if name.partition:
+                futures[name].set_exception(KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)))
+            else:
+                futures[name].set_result(SimpleNamespace(offset=7))
+        return futures
 
 
 class Answer:
@@ -77,6 +90,15 @@ def test_other_errors_come_at_once_with_advice(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(CommandFailure) as caught:
         made.commit("billing", PLACE)
     assert "penstock group list" in caught.value.advice
+
+
+def test_ends_are_asked_only_of_partitions_with_a_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, client = admin(monkeypatch)
+    partitions = (Partition(0, 1, (1,), (1,)), Partition(1, 1, (1,), (1,)), Partition(2, -1, (1,), ()))
+    monkeypatch.setattr(made, "topics", lambda: [Topic("orders", partitions, False)])
+    assert made.end_offsets([("orders", 0), ("orders", 1), ("orders", 2), ("gone", 0)]) == {("orders", 0): 7}
+    assert [(each.topic, each.partition) for each in client.seen] == [("orders", 0), ("orders", 1)]
+    assert made.end_offsets([]) == {}
 
 
 def test_partitions_by_topic() -> None:

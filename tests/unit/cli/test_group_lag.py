@@ -134,10 +134,10 @@ def test_the_worst_partition_speaks_for_the_group() -> None:
     rows = [
         PartitionLag("t", 0, 1, 5, 4, 100, "OK"),
         PartitionLag("t", 1, 1, 3, 2, 900, "STALL"),
-        PartitionLag("t", 2, 1, 9, 8, None, "WARN"),
+        PartitionLag("t", 2, 1, 9, 8, None, "STOP"),
         PartitionLag("t", 3),
     ]
     lag = GroupLag(rows)
-    assert (lag.lag, lag.lag_ms, lag.status) == (14, 900, "STALL")
+    assert (lag.lag, lag.lag_ms, lag.status) == (14, 900, "STOP")
     assert (GroupLag().lag, GroupLag().lag_ms, GroupLag().status) == (0, None, None)
     assert GroupLag([PartitionLag("t", 3)]).lag is None
