@@ -22,7 +22,18 @@ logger = logging.getLogger("penstock.runtime")
 class LogSync:
     """Brings one log to disk on demand."""
 
-    __slots__ = ("_abandoned", "_env", "_log", "_on_failure", "_scheduled", "_stopped", "_waiters", "_work", "syncs")
+    __slots__ = (
+        "_abandoned",
+        "_env",
+        "_log",
+        "_on_failure",
+        "_owed",
+        "_scheduled",
+        "_stopped",
+        "_waiters",
+        "_work",
+        "syncs",
+    )
 
     def __init__(self, env: Env, log: Log, on_failure: Callable[[StorageError], None]) -> None:
         self._env = env
@@ -30,6 +41,7 @@ class LogSync:
         self._on_failure = on_failure
         # The sync under way.
         self._work: asyncio.Future[None] | None = None
+        self._owed: Callable[[], None] | None = None
         self._scheduled = False
         self._stopped = False
         self._abandoned = False
@@ -52,11 +64,17 @@ class LogSync:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._start)
 
+    def owe(self, work: Callable[[], None]) -> None:
+        """Have the first sync run `work` too, before anything it covers counts as durable."""
+        self._owed = work
+
     async def stop(self) -> None:
         """Begin no more syncs, and wait for the one under way: the log is about to be closed, which syncs it too."""
         self._stopped = True
         if self._work is not None:
             await asyncio.wait([self._work])
+        if self._owed is not None and self._log.end_offset > self._log.start_offset:
+            await self._env.run_blocking(self._owed)
 
     def abandon(self) -> None:
         """The log is deleted: nothing in it will be durable, and no sync of it means anything any more."""
@@ -80,7 +98,14 @@ class LogSync:
             self._resolve()
             return
         self.syncs += 1
-        self._work = self._env.run_blocking(ticket.run)
+        owed, self._owed = self._owed, None
+
+        def run() -> None:
+            if owed is not None:
+                owed()
+            ticket.run()
+
+        self._work = self._env.run_blocking(run)
         self._work.add_done_callback(lambda done: self._finished(ticket, done))
 
     def _finished(self, ticket: FlushTicket, done: asyncio.Future[None]) -> None:

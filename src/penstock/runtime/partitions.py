@@ -20,7 +20,7 @@ from penstock.model.ids import TopicPartition, Uuid, format_uuid
 from penstock.runtime.env import Env
 from penstock.runtime.log_directories import LogDirectory, begin_use, forget_partition
 from penstock.runtime.partition import Partition, log_settings
-from penstock.storage.files import StorageError
+from penstock.storage.files import File, Filesystem, StorageError
 from penstock.storage.log import Log
 from penstock.storage.metadata_files import read_partition_metadata, write_partition_metadata
 from penstock.storage.names import deletion_directory_name
@@ -118,10 +118,10 @@ class Partitions:
     async def close_all(self) -> None:
         """Close every log and sync it. A directory with a log that cannot be closed has failed."""
         for partition in self._by_name.values():
-            await partition.sync.stop()
             home = self._homes[partition.name]
             if home.failure is None:
                 try:
+                    await partition.sync.stop()
                     partition.log.close(clean=True)
                 except StorageError as error:
                     self.fail_directory(home, error)
@@ -194,9 +194,7 @@ class Partitions:
         path = home.path / str(name)
         if created:
             self._env.filesystem.make_directory(path)
-            write_partition_metadata(self._env.filesystem, path, topic.topic_id)
-            # Records in it will be acknowledged, so a power cut must not take the directory itself.
-            self._env.filesystem.sync_directory(home.path)
+            metadata_file = write_partition_metadata(self._env.filesystem, path, topic.topic_id)
             forget_partition(self._env, home, name)
         log = Log.open(
             self._env.filesystem,
@@ -228,6 +226,9 @@ class Partitions:
             self._decompressed_bytes_max,
             lambda error: self.fail_directory(home, error),
         )
+        if created:
+            # Before records in it are acknowledged, neither a power cut may take the directory nor whose it is.
+            partition.sync.owe(lambda: _make_durable(self._env.filesystem, metadata_file, path))
         self._by_name[name] = partition
         self._by_id[topic.topic_id, index] = partition
         self._homes[name] = home
@@ -276,15 +277,19 @@ class Partitions:
 
     def _remove_files(self, partition: Partition) -> None:
         try:
-            target = partition.log.delete_directory(self._env.random.randbytes(16))
+            target = partition.log.delete_directory(self._env.random.randbytes(16), durable=False)
         except (StorageError, FileNotFoundError) as error:
             logger.error("cannot remove %s: %s", partition.name, error)
             return
         self._env.spawn(self._unlink(target), f"remove {target.name}")
 
     async def _unlink(self, path: Path) -> None:
+        def remove() -> None:
+            self._env.filesystem.sync_directory(path.parent)
+            self._env.filesystem.remove_directory(path)
+
         try:
-            await self._env.run_blocking(lambda: self._env.filesystem.remove_directory(path))
+            await self._env.run_blocking(remove)
         except StorageError as error:
             logger.error("cannot remove %s, the next start tries again: %s", path, error)
 
@@ -306,3 +311,10 @@ class Partitions:
                 aside = path.with_name(f"{path.name}.{self._env.random.randbytes(16).hex()}{STRAY_SUFFIX}")
                 self._env.filesystem.rename(path, aside)
                 logger.warning("%s belongs to no topic of this cluster; it is kept as %s", path, aside.name)
+
+
+def _make_durable(filesystem: Filesystem, metadata_file: File, directory: Path) -> None:
+    """Sync what a new partition's directory begins with, and the entries that lead there."""
+    metadata_file.sync()
+    filesystem.sync_directory(directory)
+    filesystem.sync_directory(directory.parent)

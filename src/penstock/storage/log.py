@@ -581,15 +581,17 @@ class Log:
             if self._failure is None:
                 self._failure = f"{self._home.path.name} is closed"
 
-    def delete_directory(self, unique: bytes) -> Path:
-        """Rename the directory out of the way, durably, and close the log.
+    def delete_directory(self, unique: bytes, *, durable: bool = True) -> Path:
+        """Rename the directory out of the way and close the log.
 
-        `unique` is sixteen random bytes. The caller removes the returned directory when its readers are done.
+        `unique` is sixteen random bytes. The caller removes the returned directory when its readers are done, and
+        syncs its parent unless the rename is to be `durable` on return.
         """
         self.close(clean=False)
         target = self._home.path.with_name(deletion_directory_name(self._home.path.name, unique))
         self._home.filesystem.rename(self._home.path, target)
-        self._home.filesystem.sync_directory(target.parent)
+        if durable:
+            self._home.filesystem.sync_directory(target.parent)
         return target
 
     def _take_snapshot(self, offset: int) -> None:

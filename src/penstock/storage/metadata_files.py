@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.model.ids import Uuid, format_uuid, parse_uuid
-from penstock.storage.files import Filesystem
-from penstock.storage.names import PARTITION_METADATA
+from penstock.storage.files import File, Filesystem
+from penstock.storage.names import PARTITION_METADATA, TEMPORARY_SUFFIX
 
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -62,18 +62,27 @@ def read_meta_properties(filesystem: Filesystem, directory: Path) -> MetaPropert
         raise MetadataFileError(f"{path} has a node.id or directory.id that is none: {error}") from error
 
 
-def write_partition_metadata(filesystem: Filesystem, directory: Path, topic_id: Uuid) -> None:
-    """Note in a partition's directory which topic it belongs to, so that a namesake created later is not mistaken."""
+def write_partition_metadata(filesystem: Filesystem, directory: Path, topic_id: Uuid) -> File:
+    """Note in a partition's directory which topic it belongs to, so that a namesake created later is not mistaken.
+
+    Not durable yet: the caller owes the sync of the returned file and of the directory.
+    """
     text = f"version: 0\ntopic_id: {format_uuid(topic_id)}"
-    filesystem.replace_file(directory / PARTITION_METADATA, text.encode())
+    path = directory / PARTITION_METADATA
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    file = filesystem.write_file(temporary, text.encode())
+    filesystem.rename(temporary, path)
+    return file
 
 
 def read_partition_metadata(filesystem: Filesystem, directory: Path) -> Uuid | None:
-    """The topic id of a partition's directory, or None when it was never written."""
+    """The topic id of a partition's directory, or None when it was never written or never became durable."""
     path = directory / PARTITION_METADATA
     try:
         lines = filesystem.read_file(path).decode(errors="replace").splitlines()
     except FileNotFoundError:
+        return None
+    if not lines:
         return None
     values = dict(line.split(": ", 1) for line in lines if ": " in line)
     if values.get("version") != "0" or "topic_id" not in values:

@@ -161,3 +161,43 @@ def test_stopping_waits_for_the_sync_under_way_and_begins_no_other(tmp_path: Pat
         assert world.failures == []
 
     asyncio.run(check())
+
+
+def test_what_is_owed_is_paid_with_the_first_sync_and_before_it_counts(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = World(tmp_path)
+        paid: list[int] = []
+        world.sync.owe(lambda: paid.append(world.log.flushed_offset))
+        first = world.append()
+        await asyncio.sleep(0)
+        await world.env.finish()
+        assert first.exception() is None
+        assert paid == [0]
+        world.append()
+        await asyncio.sleep(0)
+        await world.env.finish()
+        assert paid == [0], "it was owed once"
+
+    asyncio.run(check())
+
+
+def test_what_cannot_be_paid_fails_the_sync(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = World(tmp_path)
+
+        def refuse() -> None:
+            raise StorageError("the directory cannot be synced")
+
+        world.sync.owe(refuse)
+        first = world.append()
+        await asyncio.sleep(0)
+        work, future = world.env.work.pop(0)
+        with pytest.raises(StorageError) as refused:
+            work()
+        future.set_exception(refused.value)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert isinstance(first.exception(), StorageError)
+        assert len(world.failures) == 1
+
+    asyncio.run(check())
