@@ -225,7 +225,9 @@ def test_a_partition_knows_its_topic_id(tmp_path: Path) -> None:
     path = tmp_path / "partition.metadata"
     assert path.read_text() == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
     assert read_partition_metadata(DISK, tmp_path) == bytes(range(16))
-    for damaged in ("", "version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw", "version: 0\ntopic_id: x"):
+    path.write_text("")
+    assert read_partition_metadata(DISK, tmp_path) is None, "a power cut took what was never synced"
+    for damaged in ("version", "version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw", "version: 0\ntopic_id: x"):
         path.write_text(damaged)
         with pytest.raises(MetadataFileError):
             read_partition_metadata(DISK, tmp_path)
