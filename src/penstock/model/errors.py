@@ -161,4 +161,3 @@ class ApiError(Exception):
 
 class ProtocolError(Exception):
     """The peer sent bytes that no client following the protocol sends."""
-
