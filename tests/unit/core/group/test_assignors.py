@@ -165,16 +165,24 @@ def test_uniform_repairs_an_assignment_with_two_owners() -> None:
     assert assign_uniform(spec) == {"a": {topic(1): frozenset({0})}, "b": {topic(1): frozenset({1})}}
 
 
+def test_uniform_leaves_the_odd_partition_with_who_has_it() -> None:
+    spec = group({"0": {1}, "a": {1}}, {1: 3}, a={1: {0, 1, 2}})
+    assert sizes(assign_uniform(spec)) == {"0": 1, "a": 2}
+
+
 def test_uniform_balances_overlapping_subscriptions_by_a_chain() -> None:
-    """Only b reads both topics: it must pass on one of topic 2 to take one of topic 1 from a."""
+    """Only b reads both topics: it must pass on one of topic 2 to take one of topic 1 from a.
+
+    That x has the most and nobody to give it to does not keep the others from balancing.
+    """
     spec = group(
-        {"a": {1}, "b": {1, 2}, "c": {2}},
-        {1: 10, 2: 8},
+        {"a": {1}, "b": {1, 2}, "c": {2}, "x": {3}},
+        {1: 10, 2: 8, 3: 20},
         a={1: {0, 1, 2, 3, 4, 5, 6}},
         b={1: {7, 8, 9}, 2: {0, 1, 2}},
         c={2: {3, 4, 5, 6, 7}},
     )
-    assert sizes(assign_uniform(spec)) == {"a": 6, "b": 6, "c": 6}
+    assert sizes(assign_uniform(spec)) == {"a": 6, "b": 6, "c": 6, "x": 20}
 
 
 def rack_group(racks: dict[str, str], partition_racks: list[set[str]], **assigned: set[int]) -> GroupSpec:

@@ -313,13 +313,16 @@ def test_a_session_that_ends_downgrades_as_well() -> None:
     assert world.shard.list_groups()[0].group_type == "classic"
 
 
-def test_what_a_member_still_holds_survives_a_downgrade_and_an_upgrade_at_once() -> None:
+@pytest.mark.parametrize("asked_to_give_up", [False, True])
+def test_what_a_member_still_holds_survives_a_downgrade_and_an_upgrade_at_once(asked_to_give_up: bool) -> None:
     """The classic group is written down with what its members hold, not with what they were to have."""
     world = make_world()
     new_join(world, subscribed_topic_names=["none"])
     old = world.responses.pop(old_join(world)).member_id
     new_join(world, "m")
     assert world.shown_target("m") == "t/2,3"
+    if asked_to_give_up:
+        old_join(world, old, metadata=subscription(["t"], {"t": [0, 1, 2, 3]}))
     for name in ("n", "m"):
         world.answer("consumer_group_heartbeat", ConsumerGroupHeartbeatRequest(GROUP, name, -1), 1)
     assert world.shard.list_groups()[0].group_type == "classic"
