@@ -96,9 +96,7 @@ class ConfluentKafka:
             raise Refused(failures[0].name())
 
     def consume(self, servers: str, topic: str, count: int) -> list[Row]:
-        # Nothing is committed: this broker has no groups.
-        settings = {"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False, "log_level": 0}
-        consumer = Consumer(settings)
+        consumer = Consumer({"bootstrap.servers": servers, "group.id": "readers", "log_level": 0})
         consumer.assign([TopicPartition(topic, 0, 0)])
         rows: list[Row] = []
         deadline = time.monotonic() + READ_TIMEOUT_SECONDS
