@@ -10,6 +10,7 @@ With one subscription for all, the quotas are known beforehand and one pass does
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 
 from penstock.core.group.assignors import Assignor, GroupSpec, Partitions, assign_range
@@ -26,41 +27,44 @@ def assign_uniform(group: GroupSpec) -> dict[str, Partitions]:
     if not group.homogeneous():
         return assign_mixed(group)
     ordered = sorted(group.members)
-    owned, unassigned = _split(group, ordered)
-    quotas = _quotas(ordered, owned, sum(len(owned[member_id]) for member_id in ordered) + len(unassigned))
-    for member_id in ordered:
+    kept, unassigned = _split(group, ordered)
+    sizes = {member_id: sum(map(len, partitions.values())) for member_id, partitions in kept.items()}
+    quotas = _quotas(ordered, sizes, sum(sizes.values()) + len(unassigned))
+    # Most members of a large group keep exactly what they have, so the others alone are looked at one by one.
+    changing = [member_id for member_id in ordered if sizes[member_id] != quotas[member_id]]
+    owned = {member_id: _pairs(kept[member_id]) for member_id in changing}
+    for member_id in changing:
         unassigned += _give_up(group, member_id, owned[member_id], quotas[member_id])
     unassigned.sort()
-    vacancies = {member_id: quotas[member_id] - len(owned[member_id]) for member_id in ordered}
+    vacancies = {member_id: quotas[member_id] - len(owned[member_id]) for member_id in changing}
     if any(member.rack_id for member in group.members.values()):
         unassigned = _assign_by_rack(group, owned, vacancies, unassigned)
     rest = iter(unassigned)
-    for member_id in ordered:
+    for member_id in changing:
         owned[member_id] += islice(rest, vacancies[member_id])
     assert next(rest, None) is None, "quotas add up to the number of partitions"
-    return {member_id: _by_topic(owned[member_id]) for member_id in group.members}
+    return {**kept, **{member_id: _by_topic(owned[member_id]) for member_id in changing}}
 
 
-def _split(group: GroupSpec, ordered: list[str]) -> tuple[dict[str, list[Partition]], list[Partition]]:
-    """What each member may keep at most, in order, and what belongs to nobody."""
+def _split(group: GroupSpec, ordered: list[str]) -> tuple[dict[str, Partitions], list[Partition]]:
+    """What each member may keep at most, and what belongs to nobody."""
     topics = group.members[ordered[0]].topics
     free = {topic_id: set(range(group.partition_counts[topic_id])) for topic_id in topics}
-    owned: dict[str, list[Partition]] = {}
+    kept: dict[str, Partitions] = {}
     for member_id in ordered:
-        kept = owned[member_id] = []
-        for topic_id, partitions in group.members[member_id].assigned.items():
-            if topic_id in free:
-                taken = partitions & free[topic_id]
-                free[topic_id] -= taken
-                kept += [(topic_id, partition) for partition in taken]
-        kept.sort()
-    return owned, [(topic_id, partition) for topic_id, partitions in free.items() for partition in partitions]
+        assigned = kept[member_id] = group.members[member_id].assigned
+        if any(topic_id not in free or not partitions <= free[topic_id] for topic_id, partitions in assigned.items()):
+            valid = {topic_id: partitions & free.get(topic_id, set()) for topic_id, partitions in assigned.items()}
+            kept[member_id] = {topic_id: partitions for topic_id, partitions in valid.items() if partitions}
+        for topic_id, partitions in kept[member_id].items():
+            free[topic_id] -= partitions
+    return kept, [(topic_id, partition) for topic_id, partitions in free.items() for partition in partitions]
 
 
-def _quotas(ordered: list[str], owned: dict[str, list[Partition]], total: int) -> dict[str, int]:
+def _quotas(ordered: list[str], sizes: Mapping[str, int], total: int) -> dict[str, int]:
     """How many partitions each member gets. Whoever has the most already is first to get one of the odd ones."""
     quota, extra = divmod(total, len(ordered))
-    favoured = sorted(ordered, key=lambda member_id: len(owned[member_id]) <= quota)[:extra]
+    favoured = sorted(ordered, key=lambda member_id: sizes[member_id] <= quota)[:extra]
     quotas = dict.fromkeys(ordered, quota)
     for member_id in favoured:
         quotas[member_id] += 1
@@ -104,6 +108,10 @@ def _assign_by_rack(
         if not vacancies[member_id]:
             in_rack[rack].pop()
     return sorted(left)
+
+
+def _pairs(partitions: Partitions) -> list[Partition]:
+    return sorted((topic_id, number) for topic_id, numbers in partitions.items() for number in numbers)
 
 
 def _by_topic(partitions: list[Partition]) -> Partitions:

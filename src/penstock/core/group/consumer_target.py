@@ -48,7 +48,8 @@ def update_target(
     spec = _group_spec(context, group, members, resolved)
     targets = ASSIGNORS[preferred_assignor(context, group, changed)](spec)
     for member_id, target in targets.items():
-        if target != group.targets.get(member_id):
+        former_target = group.targets.get(member_id)
+        if target is not former_target and target != former_target:
             records.append(target_record(group.group_id, member_id, target))
     records.append(target_epoch_record(group.group_id, epoch))
     return targets[changed.member_id]
