@@ -76,12 +76,7 @@ def test_a_duplicate_gets_the_first_offset_again(cluster: Cluster, what: str) ->
     assert values(cluster, topic) == list(range(12))
 
 
-FORGETFUL = pytest.mark.xfail(
-    strict=True, reason="a clean stop stores a snapshot with each producer's last batch only, and the start trusts it"
-)
-
-
-@pytest.mark.parametrize("what", ["running on", pytest.param("restarted", marks=FORGETFUL), "killed"])
+@pytest.mark.parametrize("what", RESTARTS)
 def test_each_of_the_last_five_batches_is_known_again(cluster: Cluster, what: str) -> None:
     """A client with five requests in flight repeats all of them, the oldest first."""
     topic, producer_id = cluster.create_topic(), new_producer_id(cluster)

@@ -177,7 +177,6 @@ def test_empty_and_missing_values_stay_apart(wire: WireClient, penstock_topic: s
     assert [record.value for record in records_in(wire.fetch(penstock_topic, 0).records)] == values
 
 
-@pytest.mark.xfail(strict=True, reason="transactional batches are taken although no coordinator could ever end them")
 def test_a_transactional_batch_without_a_transaction_is_refused(wire: WireClient, penstock_topic: str) -> None:
     producer_id = wire.new_producer_id()
     batch = batch_of([b"x"], producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)

@@ -35,9 +35,13 @@ from penstock.wire.records import (
     read_body,
     read_header,
     recompress,
+    split_batches,
 )
 
 NO_TIMESTAMP = -1
+# How far back a producer that repeats itself after our restart is looked for.
+RECALLED_OFFSETS_MAX = 20_000
+RECALLED_BYTES = 1024 * 1024
 
 _CODECS = {
     "uncompressed": Compression.NONE,
@@ -64,6 +68,7 @@ class Partition:
         "_codec",
         "_env",
         "_on_failure",
+        "_recalled",
         "appended_bytes",
         "decompressed_bytes_max",
         "log",
@@ -98,6 +103,7 @@ class Partition:
         self.sync = LogSync(env, log, on_failure)
         # All bytes ever appended since this broker opened the partition.
         self.appended_bytes = 0
+        self._recalled: set[int] = set()
         # Parked fetches that want to hear of new records; called with the bytes that became visible.
         self._append_listeners: set[Callable[[int], None]] = set()
         self.configure(settings)
@@ -148,10 +154,15 @@ class Partition:
         self._check_size(header, len(data))
         check_crc(data, 0, header)
         check_produced(header)
+        if header.is_transactional:
+            # Nobody could end it yet, and readers of committed records would wait at it for ever.
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, "there is no transaction coordinator to end this transaction")
         body = read_body(data, 0, header, self.decompressed_bytes_max)
         facts = validate_records(body, header.records_count, require_keys=self.settings.compacts)
         if header.producer_id >= 0:
             verdict = self.log.producers.check(header)
+            if isinstance(verdict, Refused) and self._recall(header.producer_id):
+                verdict = self.log.producers.check(header)
             if isinstance(verdict, Duplicate):
                 append_time = verdict.timestamp if self.settings.log_append_time else NO_TIMESTAMP
                 return Appended(verdict.base_offset, verdict.last_offset + 1, append_time)
@@ -168,6 +179,24 @@ class Partition:
         else:
             header = self._check_create_time(data, header, facts.max_timestamp_delta, facts.min_timestamp_delta, now_ms)
         return self._write(data, header, append_time, now_ms)
+
+    def _recall(self, producer_id: int) -> bool:
+        """Look in the log, once, for batches of a producer that its snapshot did not keep."""
+        log = self.log
+        if producer_id in self._recalled:
+            return False
+        self._recalled.add(producer_id)
+        headers = []
+        offset = max(log.start_offset, log.end_offset - RECALLED_OFFSETS_MAX)
+        while offset < log.end_offset:
+            data = log.read(offset, RECALLED_BYTES, minimum_one_batch=True).read()
+            if not data:
+                break
+            batches = split_batches(data, len(data))
+            headers += [header for _, header in batches if header.producer_id == producer_id]
+            offset = batches[-1][1].next_offset
+        log.producers.recall(producer_id, headers)
+        return True
 
     def _write(self, data: memoryview | bytearray, header: BatchHeader, append_time: int, now_ms: int) -> Appended:
         log = self.log
