@@ -20,7 +20,6 @@ from penstock.storage.compact_swap import CleanedSegment, SegmentSwap
 from penstock.storage.files import Filesystem, StorageError
 from penstock.storage.flush import FlushTicket
 from penstock.storage.names import (
-    DELETED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
@@ -35,6 +34,7 @@ from penstock.storage.segment_facts import earliest_timestamp, facts_of
 from penstock.storage.settings import INT64_MAX, LogSettings
 from penstock.storage.slices import EMPTY_SLICE, LogSlice
 from penstock.storage.timestamps import TimestampOffset, first_at_or_after, largest
+from penstock.storage.waste import Waste
 from penstock.wire.record_types import Buffer
 from penstock.wire.records import BatchHeader
 
@@ -56,7 +56,6 @@ class Log:
 
     __slots__ = (
         "_active",
-        "_deleted",
         "_epochs_changed",
         "_failure",
         "_generation",
@@ -66,6 +65,7 @@ class Log:
         "_segments",
         "_snapshots",
         "_swap",
+        "_waste",
         "end_offset",
         "epochs",
         "flushed_offset",
@@ -97,7 +97,7 @@ class Log:
         self._generation = 0
         self._rolled = False
         self._opened: list[Segment] = []
-        self._deleted: list[tuple[int, list[str]]] = []
+        self._waste = Waste(loaded.home)
         self._swap: SegmentSwap | None = None
 
     @classmethod
@@ -505,13 +505,14 @@ class Log:
         if len(doomed) == len(self._segments):
             self.roll(now_ms)
             doomed = [segment for segment in doomed if segment is not self._active]
-        names = [name for segment in doomed for name in self._set_aside(segment)]
-        self._deleted.append((now_ms + self.settings.file_delete_delay_ms, names))
+        names = [name for segment in doomed for name in self._let_go(segment)]
+        self._waste.throw(names, now_ms + self.settings.file_delete_delay_ms)
         self._segments = [segment for segment in self._segments if segment not in doomed]
         self.advance_start_offset(self._segments[0].base_offset)
         return sum(segment.size for segment in doomed)
 
-    def _set_aside(self, segment: Segment, *, keep_snapshot: bool = False) -> list[str]:
+    def _let_go(self, segment: Segment, *, keep_snapshot: bool = False) -> list[str]:
+        """Use a segment no more; returns the names of its files."""
         if segment in self._opened:
             self._opened.remove(segment)
         segment.release()
@@ -519,16 +520,11 @@ class Log:
         if segment.base_offset in self._snapshots and not keep_snapshot:
             self._snapshots.remove(segment.base_offset)
             names.append(file_name(segment.base_offset, SNAPSHOT_SUFFIX))
-        return [name + DELETED_SUFFIX for name in names if self._home.rename(name, name + DELETED_SUFFIX)]
+        return names
 
     def reap(self, now_ms: int) -> int:
         """Remove the files whose delay has passed; returns how many."""
-        count = 0
-        while self._deleted and self._deleted[0][0] <= now_ms:
-            for name in self._deleted.pop(0)[1]:
-                self._home.unlink(name)
-                count += 1
-        return count
+        return self._waste.reap(now_ms)
 
     # Replacing; `compact_swap` says in which order
 
@@ -549,10 +545,10 @@ class Log:
         self._swap = None
         number = self._segments.index(swap.old[0])
         self._segments[number : number + len(swap.old)] = [swap.segment]
-        names = self._set_aside(swap.old[0], keep_snapshot=True)
+        names = self._let_go(swap.old[0], keep_snapshot=True)
         for segment in swap.old[1:]:
-            names += self._set_aside(segment)
-        self._deleted.append((now_ms + self.settings.file_delete_delay_ms, names))
+            names += self._let_go(segment)
+        self._waste.throw(names, now_ms + self.settings.file_delete_delay_ms)
         return True
 
     def finish_swap(self, swap: SegmentSwap) -> None:
