@@ -15,6 +15,7 @@ from penstock.model.errors import ApiError, ErrorCode, ProtocolError
 from penstock.runtime.env import Env
 from penstock.runtime.partition import Appended, Partition
 from penstock.runtime.partitions import Partitions
+from penstock.wire.compression import Compression
 from penstock.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -29,6 +30,10 @@ LEADER = 1
 NONE = 0
 TOPIC_IDS_SINCE = 13
 ZSTD_SINCE = 7
+# The lower byte of a batch's attributes.
+ATTRIBUTES_AT = 22
+CODEC = 0x07
+TRANSACTIONAL = 0x10
 
 Waiting = tuple[asyncio.Future[None], int, int]
 Answers = list[tuple[TopicProduceData, list[PartitionProduceResponse]]]
@@ -84,7 +89,11 @@ def make_produce(env: Env, partitions: Partitions, sync_on_ack: bool) -> Handler
         partitions.home(partition).check_writable()
         if acks == ALL:
             partition.check_enough_replicas()
-        if version < ZSTD_SINCE and len(records) > 22 and records[22] & 0x07 == 4:
+        attributes = records[ATTRIBUTES_AT] if len(records) > ATTRIBUTES_AT else 0
+        if attributes & TRANSACTIONAL:
+            # Nobody could end it yet, and readers of committed records would wait at it for ever.
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, "there is no transaction coordinator to end this transaction")
+        if version < ZSTD_SINCE and attributes & CODEC == Compression.ZSTD:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
         assert isinstance(records, memoryview)
         return partition.append(records, now_ms)

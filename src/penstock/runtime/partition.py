@@ -154,9 +154,6 @@ class Partition:
         self._check_size(header, len(data))
         check_crc(data, 0, header)
         check_produced(header)
-        if header.is_transactional:
-            # Nobody could end it yet, and readers of committed records would wait at it for ever.
-            raise ApiError(ErrorCode.INVALID_TXN_STATE, "there is no transaction coordinator to end this transaction")
         body = read_body(data, 0, header, self.decompressed_bytes_max)
         facts = validate_records(body, header.records_count, require_keys=self.settings.compacts)
         if header.producer_id >= 0:
