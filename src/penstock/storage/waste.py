@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.names import DELETED_SUFFIX
+from penstock.storage.partition_files import PartitionFiles
 
 
 class Waste:
