@@ -41,6 +41,8 @@ class Listener:
         self._connections: set[Connection] = set()
         self._handshakes: set[asyncio.Task[None]] = set()
         self._per_ip: Counter[str] = Counter()
+        # A peer that is being connected is among the handshakes and the connections; here it counts once.
+        self._admitted = 0
         self._accepting = False
         # Out of descriptors; a timer looks for free ones.
         self._crowded = False
@@ -115,7 +117,7 @@ class Listener:
         assert self._socket is not None
         loop = asyncio.get_running_loop()
         for _ in range(ACCEPT_BURST):
-            if len(self._connections) + len(self._handshakes) >= self._limits.connections_max:
+            if self._admitted >= self._limits.connections_max:
                 # As in Kafka, newcomers wait in the backlog until somebody leaves.
                 self._pause_accepting()
                 return
@@ -161,6 +163,7 @@ class Listener:
             self.refused += 1
             accepted.close()
             return
+        self._admitted += 1
         self._per_ip[peer[0]] += 1
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -183,6 +186,7 @@ class Listener:
         if connection not in self._connections:
             return
         self._connections.discard(connection)
+        self._admitted -= 1
         self._per_ip[connection.peer[0]] -= 1
         if not self._per_ip[connection.peer[0]]:
             del self._per_ip[connection.peer[0]]

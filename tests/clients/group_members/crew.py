@@ -19,8 +19,15 @@ from typing import Any, Self
 from confluent_kafka import Producer
 from group_checker import Event, History, read_java_log, read_log
 
+from penstock.model.errors import ErrorCode
 from penstock.testing import Cluster
-from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
+from penstock.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+)
 from penstock.wire.records import Record
 from support.kafka_tools import TOOL_FLAGS, java_command
 from support.tools import TOOLS_DIRECTORY, exclusive, want
@@ -68,6 +75,12 @@ def kafkajs_missing() -> str | None:
         except subprocess.TimeoutExpired:
             return want("kafkajs", "npm took longer than a minute")
         return None if done.returncode == 0 else want("kafkajs", "run once online, npm cannot fetch it")
+
+
+def find_coordinator(wire: WireClient, group: str) -> int:
+    """The error that FindCoordinator gives for a group."""
+    (found,) = wire.call(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators
+    return int(found.error_code)
 
 
 @dataclass(slots=True)
@@ -254,8 +267,12 @@ class Crew:
         """The group's committed offset of each partition; -1 where there is none."""
         wanted = [OffsetFetchRequestTopics(self.topic, partition_indexes=list(range(self.partitions)))]
         with WireClient(self.cluster.bootstrap_servers) as wire:
+            # Makes the offsets topic if no member has come so far as to ask for it.
+            self.wait_until("a coordinator", lambda: not find_coordinator(wire, self.group))
             request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(self.group, topics=wanted)])
-            (answer,) = wire.call(request, 9).groups
+            answer = OffsetFetchResponseGroup(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            while answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                (answer,) = wire.call(request, 9).groups
         assert answer.error_code == 0, answer
         return {row.partition_index: row.committed_offset for topic in answer.topics for row in topic.partitions}
 
