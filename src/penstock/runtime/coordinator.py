@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.core.group.contract import Effects, Reply, TimerKey
@@ -30,6 +31,8 @@ UNFOLDED_BYTES_MAX = 2**30
 # Above this many encoded bytes a turn's records are split into several batches.
 BATCH_BYTES_MAX = 512 * 1024
 REPLAYS_PER_TURN = 2000
+# Every heartbeat asks for its group's partition.
+PARTITIONS_REMEMBERED_MAX = 16_384
 
 logger = logging.getLogger("penstock.coordinator")
 
@@ -302,6 +305,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
+@lru_cache(maxsize=PARTITIONS_REMEMBERED_MAX)
 def partition_for(key: str, partitions: int) -> int:
     """The partition of an internal topic that a group or a transactional id belongs to."""
     hashed = java_hash(key)
