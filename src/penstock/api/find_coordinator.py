@@ -13,7 +13,6 @@ from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinator
 
 GROUP = 0
 MANY_SINCE = 4
-KEY_TYPE_SINCE = 1
 
 
 def make_find_coordinator(image: Image, groups: Groups) -> Handler:

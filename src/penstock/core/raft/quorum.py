@@ -176,7 +176,6 @@ class Quorum:
         self._progress: Progress | None = None
         self._epoch_start = 0
         self._leader_heard_at = -NEVER_MS
-        self._announced_at = 0
 
     @property
     def epoch(self) -> int:
@@ -243,17 +242,13 @@ class Quorum:
 
     def _timed_out(self, effects: Effects, now_ms: int) -> None:
         match self.role:
-            case Role.UNATTACHED | Role.RESIGNED | Role.FOLLOWER if self.is_voter:
-                self._sound_out(effects, now_ms)
-            case Role.FOLLOWER | Role.UNATTACHED:
-                # An observer asks any voter who leads.
-                self._ask_around(effects, now_ms)
-            case Role.PROSPECTIVE:
-                self._sound_out(effects, now_ms)
-            case Role.CANDIDATE:
-                self._sound_out(effects, now_ms)
             case Role.LEADER:
                 self._check_quorum(effects, now_ms)
+            case _ if self.is_voter:
+                self._sound_out(effects, now_ms)
+            case _:
+                # An observer asks any voter who leads.
+                self._ask_around(effects, now_ms)
 
     def _election_deadline(self, now_ms: int) -> int:
         return now_ms + self._times.election_ms + self._chance.randrange(0, self._times.election_ms)
