@@ -1,9 +1,10 @@
-"""The world a shell lives in: clock, chance, disk, workers, tasks. The simulator passes another one."""
+"""The world a shell lives in: clocks, chance, disk, network, workers, tasks. The simulator passes another one."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +20,27 @@ WORKERS_MAX = 4
 logger = logging.getLogger("penstock.runtime")
 
 
+class Network(Protocol):
+    """The way to other nodes."""
+
+    async def connect(
+        self, host: str, port: int, make_protocol: Callable[[], asyncio.BaseProtocol]
+    ) -> asyncio.BaseTransport:
+        """Open a stream; raises OSError when nobody answers there."""
+
+
 class Env(Protocol):
     """What a shell may ask of the outside."""
 
     random: Random
     filesystem: Filesystem
+    network: Network
 
     def now_ms(self) -> int:
-        """Wall-clock time in milliseconds since the epoch."""
+        """Wall-clock time in milliseconds since the epoch: for timestamps and ages of data. It may jump."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some fixed moment: for sessions, lags and deadlines. It never jumps."""
 
     def run_blocking(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run blocking work off the loop."""
@@ -35,18 +49,37 @@ class Env(Protocol):
         """Start a task that is owned here: its failure is loud, and `close` cancels it."""
 
 
+class TcpNetwork:
+    """Sockets of this machine."""
+
+    async def connect(
+        self, host: str, port: int, make_protocol: Callable[[], asyncio.BaseProtocol]
+    ) -> asyncio.BaseTransport:
+        """Open a stream that sends small messages at once."""
+        transport, _ = await asyncio.get_running_loop().create_connection(make_protocol, host, port)
+        opened = transport.get_extra_info("socket")
+        if opened is not None:
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return transport
+
+
 class SystemEnv:
     """The real world."""
 
     def __init__(self) -> None:
         self.random: Random = SystemRandom()
         self.filesystem: Filesystem = OsFilesystem()
+        self.network: Network = TcpNetwork()
         self._workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="penstock-disk")
         self._tasks: set[asyncio.Task[None]] = set()
 
     def now_ms(self) -> int:
         """Wall-clock time in milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some fixed moment."""
+        return time.monotonic_ns() // 1_000_000
 
     def run_blocking(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run blocking work on a worker thread."""
