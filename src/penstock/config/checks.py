@@ -12,12 +12,15 @@ _MEBIBYTE = 1024 * 1024
 # The listeners of this release speak plain text. Opening a secured listener without its security, or starting
 # without the ACLs that a configuration asks for, would hand data to anyone who connects.
 _SERVED_PROTOCOLS = frozenset(("PLAINTEXT",))
+_JAVA_REPLICA_PACKAGE = "org.apache.kafka.common.replica."
+_REPLICA_SELECTORS = ("RackAwareReplicaSelector", "LeaderSelector")
 
 
 def check_settings(settings: NodeSettings, errors: list[Finding], warnings: list[Finding]) -> None:
     """Everything that needs more than one setting, listeners and roles aside."""
-    _check_quorum(settings, errors)
+    _check_quorum(settings, errors, warnings)
     _check_replication(settings, errors, warnings)
+    _check_selector(settings, errors)
     _check_groups(settings, errors)
     _check_limits(settings, errors, warnings)
     _check_security(settings, errors)
@@ -38,7 +41,7 @@ def _ignored(name: str, winner: str, properties: Mapping[str, str]) -> Finding:
     return Finding(name, text)
 
 
-def _check_quorum(settings: NodeSettings, errors: list[Finding]) -> None:
+def _check_quorum(settings: NodeSettings, errors: list[Finding], warnings: list[Finding]) -> None:
     voter_ids = [voter.node_id for voter in settings.controller_quorum_voters]
     name = "controller.quorum.voters"
     if not voter_ids and not settings.controller_quorum_bootstrap_servers:
@@ -55,6 +58,23 @@ def _check_quorum(settings: NodeSettings, errors: list[Finding]) -> None:
     if not settings.is_controller and settings.node_id in voter_ids:
         text = f"{name} names node.id={settings.node_id}, which is only a broker: add controller to process.roles, "
         errors.append(Finding(name, text + "or give this broker another node.id"))
+    _check_voter_ports(settings, errors, warnings)
+
+
+def _check_voter_ports(settings: NodeSettings, errors: list[Finding], warnings: list[Finding]) -> None:
+    name = "controller.quorum.voters"
+    voters = settings.controller_quorum_voters
+    if len(voters) > 1 and any(voter.endpoint.port == 0 for voter in voters):
+        text = f"{name}: several controllers find each other by their ports: give each one instead of 0"
+        errors.append(Finding(name, text))
+    controllers = (*settings.controller_listeners, *settings.advertised_listeners)
+    ports = sorted({one.port for one in controllers if one.name in settings.controller_listener_names})
+    for voter in voters:
+        if voter.node_id == settings.node_id and ports and voter.endpoint.port not in (0, *ports) and 0 not in ports:
+            text = (
+                f"{name} says that node {voter.node_id} has port {voter.endpoint.port}, but its controller listens on "
+            )
+            warnings.append(Finding(name, f"{text}{ports[0]}: make them agree, unless something forwards between them"))
 
 
 def _check_replication(settings: NodeSettings, errors: list[Finding], warnings: list[Finding]) -> None:
@@ -98,6 +118,15 @@ def _check_replication(settings: NodeSettings, errors: list[Finding], warnings: 
             f"broker.session.timeout.ms={settings.broker_session_timeout_ms}: one lost heartbeat fences the broker"
         )
         warnings.append(Finding("broker.heartbeat.interval.ms", text))
+
+
+def _check_selector(settings: NodeSettings, errors: list[Finding]) -> None:
+    selector = settings.replica_selector_class
+    if selector and selector not in [_JAVA_REPLICA_PACKAGE + known for known in _REPLICA_SELECTORS]:
+        name = "replica.selector.class"
+        known = f"{_JAVA_REPLICA_PACKAGE}{_REPLICA_SELECTORS[0]}"
+        text = f"{name}={selector}: Penstock runs no Java classes; it knows {known} by its name, or remove the line"
+        errors.append(Finding(name, text))
 
 
 def _check_groups(settings: NodeSettings, errors: list[Finding]) -> None:

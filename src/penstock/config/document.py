@@ -20,6 +20,8 @@ _INTRODUCTION = """\
 
 Penstock takes Kafka's own property names, in Kafka's own file format: `penstock server --config server.properties`.
 Names, types, defaults and limits are those of Apache Kafka 4.1; settings that begin with `penstock.` are extras.
+Two defaults differ, so that the partitions of a host that falls silent have another leader within five seconds:
+`broker.session.timeout.ms` is 4000 (Kafka: 9000) and `broker.heartbeat.interval.ms` 1000 (Kafka: 2000).
 `python -m penstock.config.document` writes this page from the tables that the program reads.
 
 A configuration is read as a whole and every mistake is named with its line. A name that is nearly right is an

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from penstock.config.properties import Finding, nearest
@@ -173,10 +173,18 @@ def _advertised(
     bound: tuple[Listener, ...], given: tuple[Listener, ...], controller_names: tuple[str, ...]
 ) -> tuple[Listener, ...]:
     if not given:
-        return bound
+        return tuple(_named(one, controller_names) for one in bound)
     names = {listener.name for listener in given}
-    added = (one for one in bound if one.name in controller_names and one.name not in names)
+    added = (_named(one, controller_names) for one in bound if one.name in controller_names and one.name not in names)
     return (*given, *added)
+
+
+def _named(listener: Listener, controller_names: tuple[str, ...]) -> Listener:
+    # Only other nodes look for a controller, and in a fixed quorum by controller.quorum.voters: there, every
+    # interface of this machine is as good as its name.
+    if listener.name in controller_names and listener.host in ("0.0.0.0", "::"):
+        return replace(listener, host="")
+    return listener
 
 
 def _check_advertised(

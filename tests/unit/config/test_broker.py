@@ -108,6 +108,43 @@ def test_a_broker_and_a_controller_of_their_own() -> None:
     assert controller.inter_broker_listener_name is None
 
 
+def test_a_node_of_a_quorum_of_three() -> None:
+    settings, warnings = settings_of(controller_quorum_voters="1@one:9093,2@two:9093,3@three:9093")
+    assert warnings == []
+    assert settings.controller_quorum_voters[2] == Voter(3, Endpoint("three", 9093))
+
+
+def test_a_broker_that_asks_for_its_controllers() -> None:
+    settings, warnings = settings_of(
+        process_roles="broker",
+        node_id="7",
+        listeners="PLAINTEXT://:9092",
+        controller_quorum_voters=None,
+        controller_quorum_bootstrap_servers="one:9093,two:9093",
+    )
+    assert warnings == []
+    assert settings.controller_quorum_bootstrap_servers == (Endpoint("one", 9093), Endpoint("two", 9093))
+
+
+def test_a_controller_on_every_interface_advertises_the_name_of_its_machine() -> None:
+    bound = "PLAINTEXT://10.0.0.1:9092,CONTROLLER://0.0.0.0:9093"
+    settings, _ = settings_of(listeners=bound)
+    assert [str(one) for one in settings.advertised_listeners] == ["PLAINTEXT://10.0.0.1:9092", "CONTROLLER://:9093"]
+    settings, _ = settings_of(listeners=bound, advertised_listeners="PLAINTEXT://kafka:9092,CONTROLLER://one:19093")
+    assert [str(one) for one in settings.advertised_listeners] == ["PLAINTEXT://kafka:9092", "CONTROLLER://one:19093"]
+
+
+def test_a_silent_broker_is_fenced_before_clients_give_up() -> None:
+    settings, _ = settings_of()
+    assert (settings.broker_session_timeout_ms, settings.broker_heartbeat_interval_ms) == (4000, 1000)
+
+
+def test_kafkas_replica_selectors_are_known_by_name() -> None:
+    name = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    settings, _ = settings_of(replica_selector_class=name)
+    assert settings.replica_selector_class == name
+
+
 def test_broker_id_alone_is_understood() -> None:
     settings, _ = settings_of(node_id=None, broker_id="0", controller_quorum_voters="0@localhost:9093")
     assert settings.node_id == 0
@@ -139,7 +176,9 @@ def test_several_listeners() -> None:
         ({"controller_quorum_voters": "1@localhost"}, "expected id@host:port"),
         ({"controller_quorum_voters": "1@localhost:70000"}, "expected id@host:port"),
         ({"controller_quorum_voters": "1@a:9093,1@b:9093"}, "names a node twice"),
+        ({"controller_quorum_voters": "1@a:9093,2@b:0"}, "give each one instead of 0"),
         ({"controller_quorum_bootstrap_servers": "here"}, "expected host:port"),
+        ({"replica_selector_class": "com.example.Nearest"}, "runs no Java classes"),
         ({"process_roles": "broker", "listeners": "PLAINTEXT://:9092"}, "which is only a broker"),
         ({"process_roles": "broker", "node_id": "2"}, "this node is no controller"),
         ({"process_roles": "controller"}, "this node is no broker"),
@@ -226,6 +265,7 @@ def test_everything_wrong_is_named_at_once() -> None:
         ({"transaction_state_log_replication_factor": "1"}, "transaction.state.log.min.isr=2"),
         ({"message_max_bytes": "200000000"}, "more than socket.request.max.bytes"),
         ({"broker_heartbeat_interval_ms": "5000"}, "one lost heartbeat"),
+        ({"controller_quorum_voters": "1@localhost:9095"}, "its controller listens on 9093"),
         ({"leader_replication_throttled_rate": "5000"}, "is ignored here"),
         ({"broker_id": "3", "node_id": None, "controller_quorum_voters": "3@localhost:9093"}, "write node.id=3"),
     ],

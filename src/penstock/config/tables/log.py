@@ -283,7 +283,6 @@ _TOPIC_DEFAULT_ROWS = (
         False,
         "Default of the topic property: let a replica that missed records lead when no other is left.",
         update=CLUSTER_WIDE,
-        effect=PLANNED,
     ),
 )
 

@@ -36,11 +36,21 @@ IDENTITY_ROWS = (
     Property("node.id", INT, REQUIRED, "The number of this node, unique in the cluster.", minimum=0),
     Property("broker.id", INT, -1, "The old name of node.id; when both are set they must agree."),
     Property("broker.rack", STRING, None, "Where this broker stands; replicas of a partition go to different racks."),
+    # Kafka waits 9 s of silence, with a heartbeat each 2 s. A dead host, whose connections never break, would keep its
+    # partitions without a leader for as long; 4 s outlasts three lost heartbeats, and writes go on within 5 s.
     Property(
-        "broker.heartbeat.interval.ms", INT, 2000, "How often a broker reports to the controller.", effect=PLANNED
+        "broker.heartbeat.interval.ms",
+        INT,
+        1000,
+        "How often a broker reports to the controller (Kafka: 2000).",
+        minimum=1,
     ),
     Property(
-        "broker.session.timeout.ms", INT, 9000, "Silence after which the controller fences a broker.", effect=PLANNED
+        "broker.session.timeout.ms",
+        INT,
+        4000,
+        "Silence after which the controller fences a broker (Kafka: 9000).",
+        minimum=1,
     ),
     Property(
         "initial.broker.registration.timeout.ms",
@@ -49,7 +59,7 @@ IDENTITY_ROWS = (
         "How long a starting broker tries to register.",
         effect=PLANNED,
     ),
-    Property("controlled.shutdown.enable", BOOLEAN, True, "Hand leadership over before stopping.", effect=PLANNED),
+    Property("controlled.shutdown.enable", BOOLEAN, True, "Hand leadership over before stopping."),
     Property(
         "background.threads",
         INT,
@@ -276,23 +286,15 @@ QUORUM_ROWS = (
         minimum=0,
     ),
     Property(
-        "controller.quorum.election.backoff.max.ms",
-        INT,
-        1000,
-        "The longest wait before another election.",
-        minimum=0,
-        effect=PLANNED,
+        "controller.quorum.election.backoff.max.ms", INT, 1000, "The longest wait before another election.", minimum=0
     ),
-    Property(
-        "controller.quorum.election.timeout.ms", INT, 1000, "How long an election may take.", minimum=0, effect=PLANNED
-    ),
+    Property("controller.quorum.election.timeout.ms", INT, 1000, "How long an election may take.", minimum=0),
     Property(
         "controller.quorum.fetch.timeout.ms",
         INT,
         2000,
         "Silence of the leader after which a voter stands for election.",
         minimum=0,
-        effect=PLANNED,
     ),
     Property(
         "controller.quorum.request.timeout.ms",
@@ -300,7 +302,6 @@ QUORUM_ROWS = (
         2000,
         "How long a request to another controller may take.",
         minimum=0,
-        effect=PLANNED,
     ),
     Property(
         "controller.quorum.retry.backoff.ms",
@@ -308,7 +309,6 @@ QUORUM_ROWS = (
         20,
         "The wait before a request to a controller is tried again.",
         minimum=0,
-        effect=PLANNED,
     ),
     Property(
         "controller.socket.timeout.ms",

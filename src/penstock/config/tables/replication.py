@@ -21,9 +21,7 @@ from penstock.config.tables.vocabulary import (
 )
 
 REPLICATION_ROWS = (
-    Property(
-        "auto.leader.rebalance.enable", BOOLEAN, True, "Give leadership back to preferred replicas.", effect=PLANNED
-    ),
+    Property("auto.leader.rebalance.enable", BOOLEAN, True, "Give leadership back to preferred replicas."),
     Property("default.replication.factor", INT, 1, "Copies of a topic that is created without a number."),
     Property(
         "leader.imbalance.check.interval.seconds",
@@ -31,7 +29,6 @@ REPLICATION_ROWS = (
         300,
         "How often leadership is given back to preferred replicas.",
         minimum=1,
-        effect=PLANNED,
     ),
     Property(
         "num.replica.alter.log.dirs.threads",
@@ -47,56 +44,23 @@ REPLICATION_ROWS = (
         1,
         "Connections over which a follower fetches from each leader.",
         update=CLUSTER_WIDE,
-        effect=PLANNED,
     ),
-    Property(
-        "replica.fetch.backoff.ms",
-        INT,
-        1000,
-        "How long a follower waits after a failed fetch.",
-        minimum=0,
-        effect=PLANNED,
-    ),
-    Property(
-        "replica.fetch.max.bytes",
-        INT,
-        1_048_576,
-        "What a follower asks for of each partition.",
-        minimum=0,
-        effect=PLANNED,
-    ),
-    Property(
-        "replica.fetch.min.bytes",
-        INT,
-        1,
-        "The least that a leader answers a follower before the wait is over.",
-        effect=PLANNED,
-    ),
-    Property(
-        "replica.fetch.response.max.bytes",
-        INT,
-        10_485_760,
-        "What a follower asks for in all.",
-        minimum=0,
-        effect=PLANNED,
-    ),
-    Property("replica.fetch.wait.max.ms", INT, 500, "How long a leader lets a follower's fetch wait.", effect=PLANNED),
+    Property("replica.fetch.backoff.ms", INT, 1000, "How long a follower waits after a failed fetch.", minimum=0),
+    Property("replica.fetch.max.bytes", INT, 1_048_576, "What a follower asks for of each partition.", minimum=0),
+    Property("replica.fetch.min.bytes", INT, 1, "The least that a leader answers a follower before the wait is over."),
+    Property("replica.fetch.response.max.bytes", INT, 10_485_760, "What a follower asks for in all.", minimum=0),
+    Property("replica.fetch.wait.max.ms", INT, 500, "How long a leader lets a follower's fetch wait."),
     Property(
         "replica.high.watermark.checkpoint.interval.ms", LONG, 5000, "How often high watermarks are written to disk."
     ),
     Property(
-        "replica.lag.time.max.ms",
-        LONG,
-        30_000,
-        "A follower not caught up for this long leaves the in-sync replicas.",
-        effect=PLANNED,
+        "replica.lag.time.max.ms", LONG, 30_000, "A follower not caught up for this long leaves the in-sync replicas."
     ),
     Property(
         "replica.selector.class",
         STRING,
         None,
         "Lets consumers read from a near replica; RackAwareReplicaSelector by its Java name.",
-        effect=PLANNED,
     ),
     Property(
         "replica.socket.receive.buffer.bytes",
@@ -105,7 +69,7 @@ REPLICATION_ROWS = (
         "The kernel's receive buffer of a follower's connection.",
         effect=PLANNED,
     ),
-    Property("replica.socket.timeout.ms", INT, 30_000, "How long a follower's request may take.", effect=PLANNED),
+    Property("replica.socket.timeout.ms", INT, 30_000, "How long a follower's request may take."),
     Property(
         "unclean.leader.election.interval.ms",
         LONG,
@@ -113,7 +77,6 @@ REPLICATION_ROWS = (
         "How often leaderless partitions are looked for.",
         minimum=1,
         internal=True,
-        effect=PLANNED,
     ),
     Property(
         "follower.replication.throttled.rate",
@@ -122,7 +85,6 @@ REPLICATION_ROWS = (
         "Bytes a second that throttled followers of this broker fetch.",
         minimum=0,
         update=PER_BROKER,
-        effect=PLANNED,
     ),
     Property(
         "leader.replication.throttled.rate",
@@ -131,7 +93,6 @@ REPLICATION_ROWS = (
         "Bytes a second that this broker feeds to throttled followers.",
         minimum=0,
         update=PER_BROKER,
-        effect=PLANNED,
     ),
     Property(
         "replica.alter.log.dirs.io.max.bytes.per.second",

@@ -78,7 +78,6 @@ TOPIC_PROPERTIES = index(
             LIST,
             (),
             "Followers whose catching up is throttled: * for all, or partition:broker pairs.",
-            effect=PLANNED,
         ),
         Property("index.interval.bytes", INT, 4096, "Bytes of log between two entries of the offset index.", minimum=0),
         Property(
@@ -93,7 +92,6 @@ TOPIC_PROPERTIES = index(
             LIST,
             (),
             "Leaders whose followers are fed at a throttled rate: * for all, or partition:broker pairs.",
-            effect=PLANNED,
         ),
         Property(
             "local.retention.bytes",
@@ -212,7 +210,6 @@ TOPIC_PROPERTIES = index(
             BOOLEAN,
             False,
             "Let a replica that missed records lead when no other is left; records can be lost.",
-            effect=PLANNED,
         ),
     )
 )
