@@ -9,13 +9,26 @@ from typing import Any, NamedTuple
 class Client:
     """One connection's peer, as far as it has told us."""
 
-    __slots__ = ("address", "listener_name", "software_name", "software_version")
+    __slots__ = ("_on_closed", "address", "listener_name", "software_name", "software_version")
 
     def __init__(self, address: tuple[str, int], listener_name: str) -> None:
         self.address = address
         self.listener_name = listener_name
         self.software_name = ""
         self.software_version = ""
+        self._on_closed: dict[str, Callable[[], None]] | None = None
+
+    def when_closed(self, purpose: str, listener: Callable[[], None]) -> None:
+        """Have `listener` called when the connection is gone; one for each purpose, the last one counts."""
+        if self._on_closed is None:
+            self._on_closed = {}
+        self._on_closed[purpose] = listener
+
+    def closed(self) -> None:
+        """The connection is gone."""
+        listeners, self._on_closed = self._on_closed, None
+        for listener in (listeners or {}).values():
+            listener()
 
 
 class RequestContext(NamedTuple):

@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from inspect import iscoroutine
 from struct import Struct
 from struct import error as StructError
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from penstock.api.context import Client, Handler, RequestContext
+from penstock.api.forwarding import FORWARDED_KEYS, Forwarding
 from penstock.api.table import API_VERSIONS_KEY
-from penstock.model.errors import ProtocolError
+from penstock.model.errors import ApiError, ProtocolError
 from penstock.wire.apis import APIS, request_class, response_class, response_header_version
 from penstock.wire.codec import decoder, encoder
 from penstock.wire.frame import decode_request_header, encode_response
 from penstock.wire.primitives import Buffer, MalformedMessage
 
 _KEY_VERSION_ID = Struct(">HHi")
+_SIZE = Struct(">i")
+
+T = TypeVar("T")
 
 logger = logging.getLogger("penstock.api")
 
@@ -38,14 +42,24 @@ class Route(NamedTuple):
     encode: Callable[[Any, list[Buffer]], None]
     header_version: int
     version: int
+    forwarding: Forwarding | None
 
 
 class Dispatcher:
-    """Routes for every API that this listener serves. Shared by all its connections."""
+    """Routes for every API that this listener serves. Shared by all its connections.
 
-    def __init__(self, handlers: Mapping[int, Handler], versions: Mapping[int, tuple[int, int]]) -> None:
+    With `forwarding`, what only the active controller can serve goes there unless it is in this process.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        versions: Mapping[int, tuple[int, int]],
+        forwarding: Forwarding | None = None,
+    ) -> None:
         self._handlers = handlers
         self._versions = versions
+        self._forwarding = forwarding
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -67,7 +81,10 @@ class Dispatcher:
         header, position = decode_request_header(frame)
         # Like Kafka we overlook bytes behind the message: librdkafka sends some after a Metadata request.
         request, _ = route.decode(frame, position)
-        response = route.handle(request, RequestContext(version, header.client_id, client))
+        context = RequestContext(version, header.client_id, client)
+        if route.forwarding is not None and not route.forwarding.is_active():
+            return self._own(self._forward(bytes(frame), request, context, route))
+        response = route.handle(request, context)
         if response is None:
             return None
         if isinstance(response, asyncio.Future) or iscoroutine(response):
@@ -89,6 +106,7 @@ class Dispatcher:
             encoder(response_class(api_key), version),
             response_header_version(api_key, version),
             version,
+            self._forwarding if api_key in FORWARDED_KEYS else None,
         )
         self._routes[api_key << 16 | version] = route
         return route
@@ -103,13 +121,29 @@ class Dispatcher:
         encoder(response_class(API_VERSIONS_KEY), 0)(response, body)
         return encode_response(correlation_id, 0, body)
 
+    async def _forward(self, frame: bytes, request: Any, context: RequestContext, route: Route) -> Reply:
+        """Have the active controller answer; without one the client hears so in its own API's terms."""
+        assert route.forwarding is not None
+        try:
+            answer = await route.forwarding.forward(frame, request, context.client)
+            return [_SIZE.pack(len(answer)) + answer]
+        except ApiError:
+            api_key, _, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
+            response = await _settled(route.forwarding.unavailable[api_key](request, context))
+        body: list[Buffer] = []
+        route.encode(response, body)
+        return encode_response(correlation_id, route.header_version, body)
+
+    def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
     def _park(self, response: Awaitable[Any], route: Route, correlation_id: int) -> asyncio.Future[Reply]:
         loop = asyncio.get_running_loop()
         if iscoroutine(response):
-            task = loop.create_task(response)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            waiting: asyncio.Future[Any] = task
+            waiting: asyncio.Future[Any] = self._own(response)
         else:
             assert isinstance(response, asyncio.Future)
             waiting = response
@@ -166,3 +200,8 @@ class ClientSession:
 
     def closed(self) -> None:
         """The connection is gone. Its parked replies are cancelled by the connection itself."""
+        self.client.closed()
+
+
+async def _settled(response: Any) -> Any:
+    return await response if isinstance(response, asyncio.Future) or iscoroutine(response) else response

@@ -1,0 +1,50 @@
+"""Version 0. KIP-590: a client's request that its broker forwards to the active controller."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Callable
+from struct import Struct
+from struct import error as StructError
+
+from penstock.api.context import Client, Handler, RequestContext
+from penstock.api.forwarding import FORWARDED_KEYS
+from penstock.model.errors import ErrorCode, ProtocolError
+from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from penstock.wire.primitives import Buffer
+
+SIZE_BYTES = 4
+
+_KEY = Struct(">h")
+
+Reply = list[Buffer]
+Answer = Callable[[bytearray, Client], "Reply | asyncio.Future[Reply] | None"]
+
+
+def make_envelope(is_active: Callable[[], bool], answer: Answer) -> Handler:
+    """The handler; `answer` serves a frame as the controller's own listener would."""
+
+    async def envelope(request: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
+        if not is_active():
+            return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
+        frame = bytearray(request.request_data)
+        try:
+            (api_key,) = _KEY.unpack_from(frame)
+            if api_key not in FORWARDED_KEYS:
+                return EnvelopeResponse(None, ErrorCode.INVALID_REQUEST)
+            reply = answer(frame, Client((_host(request), 0), context.client.listener_name))
+            if isinstance(reply, asyncio.Future):
+                reply = await reply
+        except (ProtocolError, StructError):
+            return EnvelopeResponse(None, ErrorCode.UNSUPPORTED_VERSION)
+        return EnvelopeResponse(b"".join(reply or ())[SIZE_BYTES:])
+
+    return envelope
+
+
+def _host(request: EnvelopeRequest) -> str:
+    try:
+        return str(ipaddress.ip_address(request.client_host_address))
+    except ValueError:
+        return "unknown"

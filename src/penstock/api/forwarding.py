@@ -1,0 +1,54 @@
+"""Requests that only the active controller can serve, on their way there and back.
+
+A broker puts the request of its client, as it came, into an Envelope; the controller serves it as if the client had
+connected there, and the broker hands the answer back unread. See KIP-590.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from penstock.api.context import Client, Handler
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.controller_client import ControllerClient
+from penstock.wire.frame import encode_versioned
+from penstock.wire.messages.default_principal import DefaultPrincipalData
+from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+
+# CreateTopics, DeleteTopics, AlterConfigs, CreatePartitions, ElectLeaders, IncrementalAlterConfigs,
+# AlterPartitionReassignments, ListPartitionReassignments, DescribeQuorum, UpdateFeatures, UnregisterBroker,
+# AddRaftVoter, RemoveRaftVoter.
+FORWARDED_KEYS = frozenset({19, 20, 33, 37, 43, 44, 45, 46, 55, 57, 64, 80, 81})
+# A client that gives no time at all still wants its answer.
+PATIENCE_MS_MIN = 1_000
+PATIENCE_MS_MAX = 30_000
+
+
+class Forwarding(NamedTuple):
+    """How a listener's dispatcher hands requests on. `unavailable` has the handlers for when nobody leads."""
+
+    client: ControllerClient
+    is_active: Callable[[], bool]
+    unavailable: Mapping[int, Handler]
+
+    async def forward(self, frame: bytes, request: Any, client: Client) -> bytes:
+        """The active controller's answer, header included; raises ApiError when there is none."""
+        patience_ms = getattr(request, "timeout_ms", PATIENCE_MS_MAX)
+        principal = encode_versioned(DefaultPrincipalData(type="User", name="ANONYMOUS"), 0)
+        envelope = EnvelopeRequest(frame, principal, _packed(client.address[0]))
+        response: EnvelopeResponse = await self.client.ask(
+            envelope, min(max(patience_ms, PATIENCE_MS_MIN), PATIENCE_MS_MAX)
+        )
+        if response.error_code or response.response_data is None:
+            code = ErrorCode(response.error_code) if response.error_code else ErrorCode.UNKNOWN_SERVER_ERROR
+            raise ApiError(code, "the active controller could not read the request that was forwarded to it")
+        return response.response_data
+
+
+def _packed(host: str) -> bytes:
+    try:
+        return ipaddress.ip_address(host).packed
+    except ValueError:
+        return b""

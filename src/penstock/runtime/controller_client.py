@@ -1,0 +1,152 @@
+"""A node's way to the active controller, wherever that is.
+
+A request goes to whoever leads the metadata quorum: to this process when it does, over a connection otherwise. While
+nobody leads, or the one asked has just stopped leading, the request is tried again until its time is up. The
+controllers answer a repeated request as they would a first one, so trying again is safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from penstock.core.metadata.topics import NewTopic, TopicOutcome
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.env import Env
+from penstock.runtime.peer import Peer, PeerLost
+from penstock.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+
+RETRY_MIN_MS = 20
+RETRY_MAX_MS = 250
+
+Local = Callable[[Any], Any]
+
+
+class Leadership(Protocol):
+    """What the client must know of the quorum."""
+
+    @property
+    def leader_id(self) -> int:
+        """Who leads the metadata quorum, -1 when nobody is known to."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads and may decide."""
+
+
+class ControllerClient:
+    """Asks the active controller. `serve_locally` answers a request when this node is the active controller."""
+
+    def __init__(
+        self,
+        env: Env,
+        node_id: int,
+        quorum: Leadership,
+        address: Callable[[int], tuple[str, int] | None],
+        request_timeout_ms: int,
+    ) -> None:
+        self._env = env
+        self._node_id = node_id
+        self._quorum = quorum
+        self._address = address
+        self._request_timeout_ms = request_timeout_ms
+        self._peers: dict[int, Peer] = {}
+        self.serve_locally: Local | None = None
+
+    async def ask(self, request: Any, timeout_ms: int | None = None) -> Any:
+        """The active controller's answer; raises REQUEST_TIMED_OUT when no controller gave one in time."""
+        loop = asyncio.get_running_loop()
+        patience_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = loop.time() + patience_ms / 1000
+        pause_ms = RETRY_MIN_MS
+        why = "no controller is known to lead"
+        while True:
+            left_ms = int((deadline - loop.time()) * 1000)
+            if left_ms <= 0:
+                raise ApiError(
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    f"no active controller answered within {patience_ms} ms ({why}); a majority of the controllers "
+                    "must be up and reach each other",
+                )
+            try:
+                response = await self._try(request, left_ms)
+            except PeerLost as error:
+                why = str(error)
+            else:
+                if response is not None and not _is_refused(response):
+                    return response
+                if response is not None:
+                    why = f"controller {self._quorum.leader_id} does not lead any more"
+            await asyncio.sleep(min(pause_ms, max(1, left_ms)) / 1000)
+            pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
+
+    async def _try(self, request: Any, left_ms: int) -> Any:
+        """One try; None when there is nobody to ask."""
+        leader_id = self._quorum.leader_id
+        if leader_id == self._node_id:
+            if self.serve_locally is None or not self._quorum.is_leader:
+                return None
+            answer = self.serve_locally(request)
+            if not inspect.isawaitable(answer):
+                return answer
+            try:
+                return await asyncio.wait_for(_settled(answer), left_ms / 1000)
+            except TimeoutError:
+                raise PeerLost("the metadata log did not take the change in time") from None
+        if leader_id < 0 or self._address(leader_id) is None:
+            return None
+        return await self._peer(leader_id).send(request, timeout_ms=left_ms)
+
+    def _peer(self, node_id: int) -> Peer:
+        peer = self._peers.get(node_id)
+        if peer is None:
+            peer = self._peers[node_id] = Peer(
+                self._env, lambda: self._address(node_id), f"node-{self._node_id}", self._request_timeout_ms
+            )
+        return peer
+
+    async def create_topics(self, wanted: Sequence[NewTopic]) -> list[TopicOutcome]:
+        """Create topics on this broker's own account; raises ApiError when no controller answers."""
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    topic.name,
+                    topic.partitions,
+                    topic.replication_factor,
+                    [CreatableReplicaAssignment(index, brokers) for index, brokers in topic.assignments.items()],
+                    [CreatableTopicConfig(name, value) for name, value in topic.configs.items()],
+                )
+                for topic in wanted
+            ],
+            timeout_ms=self._request_timeout_ms,
+        )
+        response = await self.ask(request)
+        return [
+            TopicOutcome(row.name, row.topic_id, error=ErrorCode(row.error_code), message=row.error_message)
+            for row in response.topics
+        ]
+
+    def close(self) -> None:
+        """Hang up."""
+        for peer in self._peers.values():
+            peer.close()
+
+
+async def _settled(answer: Awaitable[Any]) -> Any:
+    return await answer
+
+
+def _is_refused(response: Any) -> bool:
+    """Whether the one who answered leads no longer."""
+    code = getattr(response, "error_code", None)
+    if code is None:
+        rows = getattr(response, "topics", None) or ()
+        return any(getattr(row, "error_code", 0) == ErrorCode.NOT_CONTROLLER for row in rows)
+    return bool(code == ErrorCode.NOT_CONTROLLER)
