@@ -13,10 +13,19 @@ from penstock.config.broker import examine
 from penstock.node import Node
 from penstock.runtime.env import SystemEnv
 from penstock.storage.files import Filesystem
-from penstock.testing.cluster import TEST_SETTINGS
 
 T = TypeVar("T")
 TIMEOUT_SECONDS = 30
+ONE_NODE: Mapping[str, str] = {
+    "node.id": "1",
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "1@127.0.0.1:0",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
 
 
 class NodeThread:
@@ -26,7 +35,7 @@ class NodeThread:
         self, data: Path, settings: Mapping[str, str] | None = None, filesystem: Filesystem | None = None
     ) -> None:
         properties = {
-            **TEST_SETTINGS,
+            **ONE_NODE,
             "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
             "log.dirs": str(data),
             **(settings or {}),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from penstock.api.alter_configs import make_alter_configs
 from penstock.api.api_versions import make_api_versions
@@ -57,6 +57,8 @@ from penstock.runtime.producer_ids import ProducerIds
 
 API_VERSIONS_KEY = 18
 
+Parts = TypeVar("Parts")
+
 # Feature levels this broker understands: Kafka 4.1's metadata version is level 27.
 METADATA_VERSION_LEVELS = (7, 27)
 FEATURES: Mapping[str, tuple[int, int]] = {"metadata.version": METADATA_VERSION_LEVELS}
@@ -80,16 +82,16 @@ class Services:
     lag: LagView
 
 
-class Entry(NamedTuple):
+class Entry(NamedTuple, Generic[Parts]):
     """One API: the versions it advertises, the module that serves it, how its handler is made."""
 
     first_version: int
     last_version: int
     module: str
-    make: Callable[[Services], Handler]
+    make: Callable[[Parts], Handler]
 
 
-TABLE: Mapping[int, Entry] = {
+TABLE: Mapping[int, Entry[Services]] = {
     0: Entry(0, 13, "produce", lambda s: make_produce(s.env, s.partitions, s.settings.node.penstock_sync_on_ack)),
     1: Entry(4, 18, "fetch", lambda s: make_fetch(s.env, s.partitions, s.sessions, s.settings.node.fetch_max_bytes)),
     2: Entry(1, 10, "list_offsets", lambda s: make_list_offsets(s.partitions)),

@@ -107,3 +107,15 @@ def take_clean_shutdown(filesystem: Filesystem, directory: Path) -> bool:
     filesystem.unlink(path)
     filesystem.sync_directory(directory)
     return True
+
+
+def read_clean_shutdown_epoch(filesystem: Filesystem, directory: Path) -> int:
+    """The broker epoch that the last clean stop noted, -1 when the last stop was not clean."""
+    path = directory / CLEAN_SHUTDOWN
+    try:
+        return int(json.loads(filesystem.read_file(path))["brokerEpoch"])
+    except FileNotFoundError:
+        return -1
+    except (ValueError, KeyError, TypeError):
+        # Older Kafka versions leave the file empty; the logs are whole, only the epoch is not known.
+        return -1

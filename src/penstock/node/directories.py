@@ -1,0 +1,77 @@
+"""The directories a node claims before anything else: whose they are, and which cluster's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.config.node import NodeSettings
+from penstock.model.ids import Uuid, format_uuid
+from penstock.node.failures import CannotStart
+from penstock.runtime.env import Env
+from penstock.runtime.log_directories import LogDirectory, format_directory, lock_directory, open_directory
+from penstock.runtime.raft_driver import DIRECTORY as METADATA_DIRECTORY
+from penstock.storage.files import File
+from penstock.storage.metadata_files import read_clean_shutdown_epoch, read_meta_properties
+
+
+class Directories:
+    """This node's data directories, locked against other processes as long as this object is held."""
+
+    def __init__(self, env: Env, settings: NodeSettings) -> None:
+        self._env = env
+        self._settings = settings
+        self._locks: list[File] = []
+        self.log_directories: list[LogDirectory] = []
+        self.metadata_directory_id: Uuid
+        self.cluster_id = ""
+        # The broker epoch at the last clean stop, -1 when there was none.
+        self.previous_broker_epoch = -1
+
+    def claim(self) -> None:
+        """Lock, check and where needed format all of them; raises CannotStart or MetadataFileError."""
+        settings, env = self._settings, self._env
+        paths = [Path(path) for path in settings.log_dirs]
+        metadata_path = Path(settings.metadata_log_dir)
+        self._locks = [lock_directory(env, path) for path in dict.fromkeys((*paths, metadata_path))]
+        known = [read_meta_properties(env.filesystem, path) for path in (*paths, metadata_path)]
+        self.cluster_id = next((found.cluster_id for found in known if found), "") or self._found_cluster()
+        for path in paths if settings.is_broker else ():
+            found = format_directory(env, path, self.cluster_id, settings.node_id)
+            self.log_directories.append(open_directory(env, path, found.directory_id))
+        found = format_directory(env, metadata_path, self.cluster_id, settings.node_id)
+        self.metadata_directory_id = found.directory_id
+        epochs = {read_clean_shutdown_epoch(env.filesystem, path) for path in paths}
+        self.previous_broker_epoch = epochs.pop() if len(epochs) == 1 else -1
+        self._check_metadata_present(metadata_path)
+
+    def _found_cluster(self) -> str:
+        """A single node makes its own cluster; the nodes of a larger one must be told which they belong to."""
+        voters = {voter.node_id for voter in self._settings.controller_quorum_voters}
+        if voters == {self._settings.node_id}:
+            return new_cluster_id(self._env)
+        raise CannotStart(
+            f"{self._settings.metadata_log_dir} is not formatted, and a node of a larger cluster must know which one "
+            "it belongs to: run `penstock storage format --cluster-id ID --config FILE` on every node with the same "
+            "id (`penstock storage random-uuid` makes one)"
+        )
+
+    def _check_metadata_present(self, metadata_path: Path) -> None:
+        held = sorted(str(name) for directory in self.log_directories for name in directory.found)
+        if held and not self._env.filesystem.exists(metadata_path / METADATA_DIRECTORY):
+            raise CannotStart(
+                f"{metadata_path / METADATA_DIRECTORY} is missing, and without it nobody knows what {held[0]} and "
+                "other partitions here belong to. Restore it from a backup, or correct metadata.log.dir"
+            )
+
+    def release(self) -> None:
+        """Let other processes have them."""
+        self._locks.clear()
+
+
+def new_cluster_id(env: Env) -> str:
+    """A cluster id as Kafka makes them; never one that begins with a dash."""
+    while True:
+        raw: Uuid = env.random.randbytes(16)
+        text = format_uuid(raw)
+        if not text.startswith("-"):
+            return text

@@ -1,0 +1,75 @@
+"""One node as a process: until a signal stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from penstock.config.node import NodeSettings
+from penstock.node.failures import CannotStart
+from penstock.node.node import Node
+from penstock.runtime.env import SystemEnv
+from penstock.runtime.metadata_log import DamagedMetadata
+from penstock.storage.files import StorageError
+from penstock.storage.metadata_files import MetadataFileError
+
+logger = logging.getLogger("penstock.node")
+
+
+def serve(settings: NodeSettings, *, ready: Callable[[dict[str, Any]], None] | None = None) -> int:
+    """Run a node until SIGTERM or SIGINT; returns the process's exit code."""
+    runner = asyncio.Runner(loop_factory=_loop_factory(settings.penstock_loop))
+    with runner:
+        return runner.run(_serve(settings, ready))
+
+
+async def _serve(settings: NodeSettings, ready: Callable[[dict[str, Any]], None] | None) -> int:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    env = SystemEnv()
+    node = Node(settings, env)
+    starting = loop.create_task(node.start())
+    stopping = loop.create_task(stopped.wait())
+    # A node that waits for its cluster can still be told to stop.
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+    try:
+        await starting
+    except (CannotStart, DamagedMetadata, MetadataFileError, StorageError) as error:
+        sys.stderr.write(f"Penstock cannot start: {error}\n")
+        await node.give_up()
+        await env.close()
+        return 1
+    except asyncio.CancelledError:
+        logger.info("stopped before it served anybody")
+        await node.give_up()
+        await env.close()
+        return 0
+    logger.info("node %d of cluster %s serves %s", settings.node_id, node.cluster_id, node.addresses)
+    if ready is not None:
+        ready({"listeners": node.addresses, "node_id": settings.node_id, "cluster_id": node.cluster_id})
+    await stopping
+    logger.info("stopping: finishing what was accepted")
+    await node.stop()
+    await env.close()
+    logger.info("stopped cleanly")
+    return 0
+
+
+def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if wanted == "asyncio":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        if wanted == "uvloop":
+            raise
+        return None
+    return uvloop.new_event_loop
