@@ -40,7 +40,7 @@ class Finding:
 def command(config: str | None, data: Path | None, offline: bool, connection: Connection, as_json: bool) -> None:
     """Find the usual mistakes and say how to mend them. Exit code 1 means that something is wrong."""
     from penstock.cli import checks_host, checks_network
-    from penstock.cli.up import default_data_dir
+    from penstock.cli.up_data import default_data_dir
 
     findings: list[Finding] = []
     directories = [data] if data is not None else []

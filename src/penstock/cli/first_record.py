@@ -26,14 +26,14 @@ class RoundTrip:
     consume_ms: float
 
 
-def ensure_topic(connection: Connection, topic: str) -> bool:
+def ensure_topic(connection: Connection, topic: str, partitions: int = 1, replication_factor: int = 1) -> bool:
     """Create the topic unless it is there; True when it was created."""
     from penstock.cli.admin import Admin
 
     admin = Admin(connection)
     if any(found.name == topic for found in admin.topics()):
         return False
-    admin.create_topic(topic, 1, 1, {})
+    admin.create_topic(topic, partitions, replication_factor, {})
     return True
 
 

@@ -12,7 +12,7 @@ from penstock.cli.lazy import LazyGroup
 from penstock.cli.options import SharedOptions
 
 COMMANDS = {
-    "up": ("penstock.cli.up", "Start a node here and show that it works."),
+    "up": ("penstock.cli.up", "Start a node or a cluster here and show that it works."),
     "server": ("penstock.cli.server", "Run one node from a properties file."),
     "topic": ("penstock.cli.topic", "Create, list, describe, change, trim and delete topics."),
     "group": ("penstock.cli.group", "List, describe, move and delete consumer groups."),

@@ -1,17 +1,12 @@
-"""`penstock up`: a node on this machine, shown to work, until Ctrl-C."""
+"""`penstock up`: a node or a small cluster on this machine, shown to work, until Ctrl-C."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-import shutil
 import signal
-import socket
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -22,18 +17,16 @@ from penstock.cli.options import Connection
 from penstock.cli.ports import holder_of, is_free
 from penstock.cli.render import console
 from penstock.cli.style import StyledCommand
-from penstock.testing.process import BrokerFailed, BrokerProcess
+from penstock.cli.up_data import data_directory
+from penstock.cli.up_nodes import Nodes, node_failure
+from penstock.testing.layout import NodePlace, free_ports, node_properties, places, write_properties
 
 TOPIC = "hello"
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
-LISTENER = "PLAINTEXT"
-
-
-def default_data_dir() -> Path:
-    """Where data live that no option names: XDG's place for application data."""
-    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(base) / "penstock"
+LOOK_INTERVAL_S = 0.2
+WRITTEN_BY = (
+    "Written by `penstock up` at each start. For settings of your own, copy it and run",
+    "`penstock server --config FILE`.",
+)
 
 
 @click.command(cls=StyledCommand)
@@ -41,33 +34,49 @@ def default_data_dir() -> Path:
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on and to advertise.")
 @click.option("--data", type=click.Path(file_okay=False), help="Where data are kept. Default: ~/.local/share/penstock.")
 @click.option("--ephemeral", is_flag=True, help="Keep data in a temporary directory and remove it at the end.")
-@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="How many nodes to start.")
+@click.option("--nodes", type=click.IntRange(1, 9), default=1, show_default=True, help="How many nodes to start.")
+@click.option("--chaos", is_flag=True, help="Kill and restart nodes under load, and count what is lost: nothing.")
+@click.option("--for", "duration_s", type=click.FloatRange(1), help="With --chaos: stop after this many seconds.")
 @click.option("--check", is_flag=True, help="Show that it works and stop: for scripts and CI.")
-def command(port: int, host: str, data: str | None, ephemeral: bool, nodes: int, check: bool) -> None:
-    """Start a node here, send and read a first record, and stay up until Ctrl-C."""
-    if nodes > 1:
-        raise CommandFailure(
-            f"cannot start {nodes} nodes: clusters are not there yet",
-            "this version of Penstock runs one node, controller and broker in one process",
-            "run `penstock up` without --nodes",
-        )
+def command(
+    port: int,
+    host: str,
+    data: str | None,
+    ephemeral: bool,
+    nodes: int,
+    chaos: bool,
+    duration_s: float | None,
+    check: bool,
+) -> None:
+    """Start a node here, send and read a first record, and stay up until Ctrl-C.
+
+    With --nodes 3 it is a cluster that survives the loss of a node; one that dies is started again.
+    """
     if data is not None and ephemeral:
         raise click.UsageError("Use either --data or --ephemeral.")
-    _require_port(host, port)
+    if chaos and nodes < 3:
+        raise click.UsageError("--chaos kills nodes that others stand in for: add --nodes 3.")
+    if duration_s is not None and not chaos:
+        raise click.UsageError("--for says how long --chaos lasts: add --chaos.")
+    ports = _broker_ports(host, port, nodes)
     signal.signal(signal.SIGTERM, _interrupt)
-    with _data_directory(data, ephemeral) as directory:
-        broker = BrokerProcess(_write_properties(directory, host, port), directory / "server.log")
+    with data_directory(data, ephemeral, nodes) as directory:
+        cluster = Nodes.at(_write_properties(directory, host, ports))
         try:
-            address = _start(broker)
-            _prove(address, broker, directory)
+            _start(cluster)
+            _prove(cluster, directory)
             if check:
                 click.echo("it works; stopping, as --check asks")
+            elif chaos:
+                from penstock.cli.up_chaos import run_chaos
+
+                run_chaos(cluster, duration_s)
             else:
-                _stay_up(broker, address)
+                _stay_up(cluster)
         except KeyboardInterrupt:
             pass
         finally:
-            _shut_down(broker)
+            _shut_down(cluster)
     click.echo("stopped. " + ("Its data are removed." if ephemeral else f"Data stay in {directory}."))
 
 
@@ -75,7 +84,18 @@ def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     raise KeyboardInterrupt
 
 
-def _require_port(host: str, port: int) -> None:
+def _broker_ports(host: str, port: int, nodes: int) -> list[int]:
+    if port == 0:
+        return [0] if nodes == 1 else free_ports(nodes, host)
+    wanted = list(range(port, port + nodes))
+    if wanted[-1] > 65535:
+        raise click.UsageError(f"{nodes} nodes need the ports {port} to {wanted[-1]}, and 65535 is the last.")
+    for each in wanted:
+        _require_port(host, each, port, nodes)
+    return wanted
+
+
+def _require_port(host: str, port: int, first: int, nodes: int) -> None:
     try:
         free = is_free(host, port)
     except OSError as error:
@@ -84,154 +104,119 @@ def _require_port(host: str, port: int) -> None:
         ) from None
     if not free:
         holder = holder_of(port)
+        other = first + nodes if first + 2 * nodes <= 65536 else 9092
+        also = f" --nodes {nodes}" if nodes > 1 else ""
         raise CommandFailure(
             f"port {port} is taken",
             f"{holder} listens there" if holder is not None else "another process listens there",
-            f"stop it, or choose another port: penstock up --port {port + 1 if port < 65535 else 9092}",
+            f"stop it, or choose another port: penstock up --port {other}{also}",
         )
 
 
-@contextlib.contextmanager
-def _data_directory(data: str | None, ephemeral: bool) -> Iterator[Path]:
-    if ephemeral:
-        directory = Path(tempfile.mkdtemp(prefix="penstock-up-"))
-        try:
-            yield directory
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
-        return
-    directory = Path(data).expanduser().absolute() if data is not None else default_data_dir()
+def _write_properties(directory: Path, host: str, ports: Sequence[int]) -> list[NodePlace]:
+    controller_ports = free_ports(len(ports)) if len(ports) > 1 else [0]
+    found = places(directory, host, ports, controller_ports)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CommandFailure(f"cannot use {directory} for data", str(error), "choose another with --data DIR") from None
-    with _locked(directory):
-        yield directory
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Hold the directory, so that a second `penstock up` neither shares the data nor rewrites the settings."""
-    path = directory / "up.lock"
-    try:
-        lock = path.open("a+")
+        for place in found:
+            write_properties(place, node_properties(place, found), WRITTEN_BY)
     except OSError as error:
         raise CommandFailure(f"cannot write to {directory}", str(error), "choose another with --data DIR") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CommandFailure(
-                f"another `penstock up` uses the data in {directory}",
-                f"its pid is {path.read_text() or 'not known yet'}",
-                "use the one that runs, or give this one data of its own: --data DIR or --ephemeral",
-            ) from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        yield
-
-
-def _write_properties(directory: Path, host: str, port: int) -> Path:
-    path = directory / "server.properties"
-    shown = f"[{host}]" if ":" in host else host
-    # Nobody can connect to "every address of this machine", so its name is what clients are sent to then.
-    advertised = socket.gethostname() if host in ("0.0.0.0", "::") else shown
-    lines = [
-        "# Written by `penstock up` at each start. For settings of your own, copy it and run",
-        "# `penstock server --config FILE`.",
-        "process.roles=broker,controller",
-        "node.id=1",
-        f"listeners={LISTENER}://{shown}:{port},CONTROLLER://127.0.0.1:0",
-        f"advertised.listeners={LISTENER}://{advertised}:{port}",
-        "controller.listener.names=CONTROLLER",
-        "controller.quorum.voters=1@127.0.0.1:0",
-        f"log.dirs={directory / 'data'}",
-        "offsets.topic.replication.factor=1",
-        "transaction.state.log.replication.factor=1",
-        "transaction.state.log.min.isr=1",
-    ]
-    try:
-        (directory / "data").mkdir(exist_ok=True)
-        path.write_text("\n".join(lines) + "\n", "utf-8")
-    except OSError as error:
-        raise CommandFailure(f"cannot write to {directory}", str(error), "choose another with --data DIR") from None
-    return path
+    return found
 
 
 def _step(text: str) -> None:
     click.echo(click.style("✓ ", fg="green", bold=True) + text)
 
 
-def _start(broker: BrokerProcess) -> str:
+def _start(cluster: Nodes) -> None:
     started = time.perf_counter()
-    with console().status("starting a node …") if sys.stdout.isatty() else contextlib.nullcontext():
-        try:
-            listeners = broker.start(START_TIMEOUT_S)
-        except BrokerFailed as error:
-            raise _failure(error.what, broker) from None
-    _step(f"node 1 serves after {(time.perf_counter() - started) * 1000:.0f} ms (pid {broker.pid})")
-    return listeners.get(LISTENER) or next(iter(listeners.values()))
+    alone = len(cluster.nodes) == 1
+    what = "starting a node …" if alone else f"starting {len(cluster.nodes)} nodes …"
+    with console().status(what) if sys.stdout.isatty() else contextlib.nullcontext():
+        cluster.start()
+    took_ms = (time.perf_counter() - started) * 1000
+    if alone:
+        _step(f"node 1 serves after {took_ms:.0f} ms (pid {cluster.nodes[0].process.pid})")
+    else:
+        _step(f"{len(cluster.nodes)} nodes serve after {took_ms:.0f} ms")
 
 
-def _failure(what: str, broker: BrokerProcess) -> CommandFailure:
-    tail = broker.log_tail(15)
-    why = "the last lines of its log:\n" + "\n".join(f"    {line}" for line in tail.splitlines()) if tail else ""
-    return CommandFailure(
-        what, why, f"the whole log is in {broker.log_path}; `penstock doctor` looks for the usual causes"
-    )
-
-
-def _prove(address: str, broker: BrokerProcess, directory: Path) -> None:
+def _prove(cluster: Nodes, directory: Path) -> None:
     from penstock.cli.first_record import ensure_topic, send_and_read
     from penstock.cli.render import print_table
 
-    connection = Connection(address, {})
-    created = ensure_topic(connection, TOPIC)
+    connection = Connection(cluster.bootstrap_servers, {})
+    created = ensure_topic(connection, TOPIC, replication_factor=min(3, len(cluster.nodes)))
     _step(f"topic {TOPIC} " + ("created" if created else "is there"))
     trip = send_and_read(connection, TOPIC, "hello from penstock")
     _step(
         f"first record {trip.value!r} sent in {trip.produce_ms:.0f} ms and read back in {trip.consume_ms:.0f} ms:"
         f" partition {trip.partition}, offset {trip.offset}"
     )
+    alone = cluster.nodes[0] if len(cluster.nodes) == 1 else None
     rows = [
-        ("bootstrap servers", address),
+        ("bootstrap servers", cluster.bootstrap_servers),
         ("data", directory / "data"),
-        ("settings", broker.properties_path),
-        ("log", broker.log_path),
+        ("settings", alone.place.properties if alone else directory / "server-*.properties"),
+        ("log", alone.place.log if alone else directory / "server-*.log"),
     ]
     print_table(("what", "where"), rows)
+    if alone is None:
+        _print_nodes(cluster, connection)
 
 
-def _stay_up(broker: BrokerProcess, address: str) -> None:
+def _print_nodes(cluster: Nodes, connection: Connection) -> None:
+    from penstock.cli.admin import Admin
+    from penstock.cli.render import print_table
+
+    admin = Admin(connection)
+    _, controller, _ = admin.brokers()
+    leaders = [partition.leader for topic in admin.topics() for partition in topic.partitions]
+    rows = [
+        (
+            node.node_id,
+            "broker, active controller" if node.node_id == controller else "broker, controller",
+            node.address,
+            node.process.pid,
+            leaders.count(node.node_id),
+        )
+        for node in cluster
+    ]
+    print_table(("node", "role", "address", "pid", "leads"), rows)
+
+
+def _stay_up(cluster: Nodes) -> None:
     from penstock.cli.snippets import SNIPPETS, fill
 
+    address = cluster.bootstrap_servers
     for name, _, text in SNIPPETS:
         click.echo(click.style(f"── {name} ", fg="cyan", bold=True) + click.style("─" * (60 - len(name)), fg="cyan"))
         click.echo(fill(text, address, TOPIC))
-    option = "" if address.endswith(":9092") else f" -b {address}"
+    option = "" if ":9092" in address else f" -b {address}"
     click.echo(f"Look around: penstock topic list{option} · penstock consume {TOPIC}{option} · penstock doctor{option}")
+    if len(cluster.nodes) > 1:
+        click.echo(f"The cluster: penstock cluster info{option} · penstock cluster quorum{option}")
     click.echo(click.style(f"Penstock is up on {address}. Ctrl-C stops it.", bold=True))
     while True:
-        if broker.wait(0.5) is not None:
-            raise _failure(f"the node ended by itself ({broker.describe_exit()})", broker)
+        time.sleep(LOOK_INTERVAL_S)
+        if len(cluster.nodes) > 1:
+            for sentence in cluster.look():
+                click.echo(f"{time.strftime('%H:%M:%S')} {sentence}")
+        elif cluster.nodes[0].process.pid is None:
+            node = cluster.nodes[0]
+            raise node_failure(f"the node ended by itself ({node.process.describe_exit()})", node)
 
 
-def _shut_down(broker: BrokerProcess) -> None:
+def _shut_down(cluster: Nodes) -> None:
     """Stop in good order; a second Ctrl-C, or too long a wait, kills."""
-    if broker.pid is None:
-        broker.kill()
+    if all(node.process.pid is None for node in cluster):
+        cluster.kill_all()
         return
     click.echo("\nshutting down … (Ctrl-C again kills)")
     try:
-        broker.terminate()
-        broker.wait(STOP_TIMEOUT_S)
+        for complaint in cluster.stop():
+            click.echo(complaint, err=True)
     except KeyboardInterrupt:
         click.echo("killed: the next start will check the log's tail", err=True)
-        broker.kill()
+        cluster.kill_all()
         sys.exit(130)
-    if broker.exit_code is None:
-        click.echo(f"the node did not stop within {STOP_TIMEOUT_S:g} seconds and was killed", err=True)
-    elif broker.exit_code != 0:
-        click.echo(f"the node stopped badly: {broker.describe_exit()}; its log is {broker.log_path}", err=True)
-    broker.kill()

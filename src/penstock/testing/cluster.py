@@ -1,56 +1,73 @@
-"""`Cluster`: a broker that a test can use, break and throw away."""
+"""`Cluster`: brokers that a test can use, break and throw away."""
 
 from __future__ import annotations
 
 import itertools
 import shutil
 import tempfile
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from penstock.testing.layout import (
+    CONTROLLER_HOST,
+    LISTENER,
+    NodePlace,
+    free_ports,
+    node_properties,
+    places,
+    write_properties,
+)
 from penstock.testing.process import BrokerFailed, BrokerProcess
 
-LISTENER = "PLAINTEXT"
 START_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 10.0
 
 # Timings of a broker that nobody depends on: nothing waits for members that might still come.
-TEST_SETTINGS: Mapping[str, str] = {
-    "node.id": "1",
-    "process.roles": "broker,controller",
-    "controller.listener.names": "CONTROLLER",
-    "controller.quorum.voters": "1@127.0.0.1:0",
-    "group.initial.rebalance.delay.ms": "0",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-}
+TEST_SETTINGS: Mapping[str, str] = {"group.initial.rebalance.delay.ms": "0"}
 
 
 class Cluster:
-    """A real Penstock broker in a process of its own, on a free port, with its data in a temporary directory.
+    """Real Penstock brokers in processes of their own, on free ports, with their data in a temporary directory.
 
-    Use it as a context manager, or call `start()` and `close()`. `settings` are Kafka's property names and win
-    over the defaults here. The port stays the same over `restart()`, so clients find the broker again. A
-    directory given as `data_dir` is kept; without one a temporary directory is made and removed by `close()`.
+    Use it as a context manager, or call `start()` and `close()`. One node unless `nodes` says more; they are numbered
+    from 1, and each is broker and controller. `settings` are Kafka's property names and win over the defaults here;
+    `node_settings` are those of single nodes and win over both. Ports stay the same over `restart()`, so clients find
+    brokers again. A directory given as `data_dir` is kept; without one a temporary directory is made and removed by
+    `close()`.
+
+    What takes a `node_id` means every node without one.
     """
 
     def __init__(
         self,
         settings: Mapping[str, str] | None = None,
         *,
+        nodes: int = 1,
+        node_settings: Mapping[int, Mapping[str, str]] | None = None,
         data_dir: str | Path | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
+        if nodes < 1:
+            raise ValueError(f"a cluster has at least one node, not {nodes}")
         self._settings = dict(settings or {})
+        self._node_settings = {node_id: dict(more) for node_id, more in (node_settings or {}).items()}
         self._start_timeout_s = start_timeout_s
         self._owns_directory = data_dir is None
         self._directory = Path(data_dir) if data_dir is not None else Path(tempfile.mkdtemp(prefix="penstock-"))
-        self._address: str | None = None
+        self._addresses: dict[int, str] = {}
         self._topic_numbers = itertools.count(1)
-        self._process = BrokerProcess(self._directory / "server.properties", self._directory / "server.log")
+        # A node alone may leave its port to the system. Nodes that must find each other agree on theirs beforehand.
+        ports = free_ports(2 * nodes) if nodes > 1 else [0, 0]
+        self._places = {
+            place.node_id: place for place in places(self._directory, CONTROLLER_HOST, ports[:nodes], ports[nodes:])
+        }
+        self._processes = {
+            node_id: BrokerProcess(place.properties, place.log) for node_id, place in self._places.items()
+        }
 
     def __enter__(self) -> Self:
         try:
@@ -65,86 +82,136 @@ class Cluster:
         self.close()
 
     @property
+    def node_ids(self) -> tuple[int, ...]:
+        """The numbers of the nodes, running or not."""
+        return tuple(self._processes)
+
+    @property
     def bootstrap_servers(self) -> str:
-        """What a client takes as `bootstrap.servers`."""
-        if self._address is None:
+        """What a client takes as `bootstrap.servers`: the addresses of all nodes."""
+        if len(self._addresses) < len(self._processes):
             raise RuntimeError("the cluster is not started: use `with Cluster() as cluster:` or call start()")
-        return self._address
+        return ",".join(self._addresses[node_id] for node_id in self._processes)
 
     @property
     def data_dir(self) -> Path:
-        """Where the broker keeps its log directories (`log.dirs`)."""
+        """Where brokers keep their log directories: `log.dirs` of a node alone, else its number below this."""
         return self._directory / "data"
 
     @property
     def pid(self) -> int | None:
-        """The broker's process id, None while it is down."""
-        return self._process.pid
+        """The process id of a node alone or of the first node, None while it is down."""
+        return self._processes[1].pid
 
-    def start(self) -> Self:
-        """Start the broker and return once it serves. Raises BrokerFailed, with the broker's log, when it cannot."""
-        if self._process.pid is not None:
-            return self
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        self._write_properties()
-        listeners = self._process.start(self._start_timeout_s)
-        address = listeners.get(LISTENER) or next(iter(listeners.values()), None)
-        if address is None:
-            self._process.kill()
-            raise BrokerFailed("the broker reported no listener", self._process.log_tail())
-        self._address = address
+    @property
+    def pids(self) -> dict[int, int | None]:
+        """The process id of each node, None for those that are down."""
+        return {node_id: process.pid for node_id, process in self._processes.items()}
+
+    def address(self, node_id: int) -> str:
+        """The `host:port` that clients reach this node on."""
+        return self._addresses[node_id]
+
+    def start(self, node_id: int | None = None) -> Self:
+        """Start what is down and return once it serves. Raises BrokerFailed, with the log, when it cannot."""
+        down = [each for each in self._chosen(node_id) if self._processes[each].pid is None]
+        for each in down:
+            self._write_properties(self._places[each])
+        for each in down:
+            self._processes[each].launch()
+        deadline = time.monotonic() + self._start_timeout_s
+        for each in down:
+            process = self._processes[each]
+            listeners = process.wait_until_ready(max(0.1, deadline - time.monotonic()))
+            address = listeners.get(LISTENER) or next(iter(listeners.values()), None)
+            if address is None:
+                process.kill()
+                raise BrokerFailed("the broker reported no listener", process.log_tail())
+            self._addresses[each] = address
         return self
 
-    def stop(self) -> bool:
-        """Shut the broker down in good order; False when it had to be killed. Data and port are kept."""
-        return self._process.stop()
+    def stop(self, node_id: int | None = None) -> bool:
+        """Shut down in good order; False when a node had to be killed. Data and ports are kept."""
+        chosen = [self._processes[each] for each in self._chosen(node_id)]
+        for process in chosen:
+            process.terminate()
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        clean = True
+        for process in chosen:
+            running = process.pid is not None or process.exit_code == 0
+            clean &= process.stop(max(0.1, deadline - time.monotonic())) or not running
+        return clean
 
-    def kill(self) -> None:
-        """End the broker with SIGKILL, as a crash would. Data and port are kept."""
-        self._process.kill()
+    def kill(self, node_id: int | None = None) -> None:
+        """End nodes with SIGKILL, as a crash would. Data and ports are kept."""
+        for each in self._chosen(node_id):
+            self._processes[each].kill()
 
-    def restart(self) -> Self:
-        """Stop the broker if it is up, and start it again on the same port and data."""
-        self.stop()
-        return self.start()
+    def restart(self, node_id: int | None = None) -> Self:
+        """Stop what is up, and start it again on the same ports and data."""
+        self.stop(node_id)
+        return self.start(node_id)
+
+    def pause(self, node_id: int | None = None) -> None:
+        """Freeze nodes with SIGSTOP: their connections stay open and nothing is answered."""
+        for each in self._chosen(node_id):
+            self._processes[each].pause()
+
+    def resume(self, node_id: int | None = None) -> None:
+        """Let frozen nodes go on, with SIGCONT."""
+        for each in self._chosen(node_id):
+            self._processes[each].resume()
 
     def close(self) -> None:
-        """Stop the broker and remove its temporary directory."""
+        """Stop every node and remove the temporary directory."""
         self.stop()
         if self._owns_directory:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def logs(self) -> str:
-        """All that the broker has logged so far, over all its starts."""
-        path = self._process.log_path
-        return path.read_text("utf-8", errors="replace") if path.exists() else ""
+    def logs(self, node_id: int | None = None) -> str:
+        """All that the nodes have logged so far, over all their starts."""
+        paths = [self._places[each].log for each in self._chosen(node_id)]
+        return "".join(path.read_text("utf-8", errors="replace") for path in paths if path.exists())
 
     def create_topic(
         self,
         name: str | None = None,
         *,
         partitions: int = 1,
-        replication_factor: int = 1,
+        replication_factor: int | None = None,
         configs: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
     ) -> str:
-        """Create a topic and return its name; without a name, one that no other test has."""
+        """Create a topic and return its name; without a name, one that no other test has.
+
+        Without `replication_factor` there are as many copies as nodes, up to three.
+        """
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
 
         topic = name or f"test-{next(self._topic_numbers)}-{uuid.uuid4().hex[:8]}"
+        copies = replication_factor if replication_factor is not None else min(3, len(self._processes))
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
-        new_topic = NewTopic(topic, partitions, replication_factor, config=dict(configs or {}))
+        new_topic = NewTopic(topic, partitions, copies, config=dict(configs or {}))
         admin.create_topics([new_topic], request_timeout=timeout_s)[topic].result(timeout=timeout_s)
         return topic
 
-    def _write_properties(self) -> None:
-        address = self._address or "127.0.0.1:0"
+    def _chosen(self, node_id: int | None) -> Iterable[int]:
+        if node_id is None:
+            return list(self._processes)
+        if node_id not in self._processes:
+            raise ValueError(f"there is no node {node_id}: this cluster has {', '.join(map(str, self._processes))}")
+        return [node_id]
+
+    def _write_properties(self, place: NodePlace) -> None:
+        address = self._addresses.get(place.node_id, f"{CONTROLLER_HOST}:{place.port}")
+        controller = f"CONTROLLER://{CONTROLLER_HOST}:{place.controller_port}"
         properties = {
+            **node_properties(place, list(self._places.values())),
+            "listeners": f"{LISTENER}://{address},{controller}",
+            "advertised.listeners": f"{LISTENER}://{address}",
             **TEST_SETTINGS,
-            "listeners": f"{LISTENER}://{address},CONTROLLER://127.0.0.1:0",
-            "log.dirs": str(self.data_dir),
             **self._settings,
+            **self._node_settings.get(place.node_id, {}),
         }
-        text = "".join(f"{name}={value}\n" for name, value in properties.items())
-        self._process.properties_path.write_text(text, "utf-8")
+        write_properties(place, properties)

@@ -47,6 +47,8 @@ class BrokerProcess:
         self.command = tuple(command)
         self.listeners: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
+        self._ready: int | None = None
+        self._ready_line = b""
         self._lifeline: int | None = None
 
     @property
@@ -65,11 +67,18 @@ class BrokerProcess:
         `while_waiting` is called several times a second meanwhile. Raises BrokerFailed when the broker ends or
         is not ready in time; then nothing is left running.
         """
+        self.launch()
+        return self.wait_until_ready(timeout_s, while_waiting)
+
+    def launch(self) -> None:
+        """Start the broker without waiting for it: the nodes of a quorum are ready only together."""
         assert self.pid is None, "the broker is already running"
-        ready_read, ready_write = os.pipe()
+        self._close_pipes()
+        self._ready, ready_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
         command = [*self.command, "--config", str(self.properties_path)]
         command += ["--ready-fd", str(ready_write), "--lifeline-fd", str(lifeline_read)]
+        self._ready_line = b""
         try:
             with self.log_path.open("ab") as log:
                 self._process = subprocess.Popen(
@@ -80,40 +89,46 @@ class BrokerProcess:
                     pass_fds=(ready_write, lifeline_read),
                     start_new_session=True,
                 )
+        except BaseException:
+            self._close_pipes()
+            raise
         finally:
             os.close(ready_write)
             os.close(lifeline_read)
+
+    def wait_until_ready(self, timeout_s: float, while_waiting: Callable[[], None] | None = None) -> dict[str, str]:
+        """Wait for a launched broker as `start` does."""
+        deadline = time.monotonic() + timeout_s
         try:
-            self.listeners = self._wait_until_ready(ready_read, timeout_s, while_waiting)
+            while not self.poll_ready(0.1):
+                if while_waiting is not None:
+                    while_waiting()
+                if time.monotonic() >= deadline:
+                    raise BrokerFailed(f"the broker was not ready within {timeout_s:g} seconds", self.log_tail())
         except BaseException:
             self.kill()
             raise
-        finally:
-            os.close(ready_read)
         return self.listeners
 
-    def _wait_until_ready(
-        self, ready_read: int, timeout_s: float, while_waiting: Callable[[], None] | None
-    ) -> dict[str, str]:
-        deadline = time.monotonic() + timeout_s
-        line = b""
-        while not line.endswith(b"\n"):
-            if time.monotonic() >= deadline:
-                raise BrokerFailed(f"the broker was not ready within {timeout_s:g} seconds", self.log_tail())
-            readable, _, _ = select.select([ready_read], [], [], 0.1)
-            if while_waiting is not None:
-                while_waiting()
+    def poll_ready(self, timeout_s: float = 0.0) -> bool:
+        """Whether a launched broker serves by now, looking for at most `timeout_s`. Raises BrokerFailed if it ended."""
+        while self._ready is not None:
+            readable, _, _ = select.select([self._ready], [], [], timeout_s)
             if not readable:
-                continue
-            chunk = os.read(ready_read, READY_LINE_BYTES_MAX)
+                return False
+            chunk = os.read(self._ready, READY_LINE_BYTES_MAX)
             if not chunk:
                 assert self._process is not None
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(timeout=5)
                 raise BrokerFailed(f"the broker did not start ({self.describe_exit()})", self.log_tail())
-            line += chunk
-        message: dict[str, Any] = json.loads(line)
-        return {str(name): str(address) for name, address in message["listeners"].items()}
+            self._ready_line += chunk
+            if self._ready_line.endswith(b"\n"):
+                message: dict[str, Any] = json.loads(self._ready_line)
+                self.listeners = {str(name): str(address) for name, address in message["listeners"].items()}
+                os.close(self._ready)
+                self._ready = None
+        return True
 
     def describe_exit(self) -> str:
         """How the broker ended, in words."""
@@ -150,9 +165,10 @@ class BrokerProcess:
         return clean
 
     def terminate(self) -> None:
-        """Ask the broker to shut down and return at once."""
+        """Ask the broker to shut down and return at once; one that is paused goes on first, or it would not hear."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
+            self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End the broker with SIGKILL, as a crash would. Harmless when it is not running."""
@@ -160,6 +176,20 @@ class BrokerProcess:
             if self._process.poll() is None:
                 self._process.kill()
             self._process.wait()
-        if self._lifeline is not None:
-            os.close(self._lifeline)
-            self._lifeline = None
+        self._close_pipes()
+
+    def pause(self) -> None:
+        """Stop the broker in its tracks with SIGSTOP: it keeps its connections and answers nothing."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused broker go on."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _close_pipes(self) -> None:
+        for descriptor in (self._ready, self._lifeline):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._ready = self._lifeline = None

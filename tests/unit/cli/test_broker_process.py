@@ -85,6 +85,38 @@ def test_a_start_that_takes_too_long_leaves_nothing_behind(broker: BrokerProcess
     assert broker.pid is None
 
 
+def test_a_paused_broker_can_be_resumed_and_still_hears_that_it_should_stop(broker: BrokerProcess) -> None:
+    broker.properties_path.write_text("good")
+    broker.start(10)
+    broker.pause()
+    assert state(broker) == "T"
+    broker.resume()
+    assert state(broker) in "SR"
+    broker.pause()
+    assert broker.stop(10)
+
+
+def state(broker: BrokerProcess) -> str:
+    deadline = time.monotonic() + 5
+    while True:
+        letter = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if letter != "R" or time.monotonic() > deadline:
+            return letter
+        time.sleep(0.01)
+
+
+def test_a_launched_broker_is_polled(broker: BrokerProcess) -> None:
+    broker.properties_path.write_text("silent")
+    broker.launch()
+    assert not broker.poll_ready(0.1)
+    broker.kill()
+    broker.properties_path.write_text("good")
+    broker.launch()
+    while not broker.poll_ready(0.1):
+        pass
+    assert broker.listeners == {"PLAINTEXT": "127.0.0.1:4242"}
+
+
 def test_a_stubborn_broker_is_killed(broker: BrokerProcess) -> None:
     broker.properties_path.write_text("stubborn")
     broker.start(10)

@@ -81,12 +81,6 @@ def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
     assert "cannot listen on 192.0.2.1:9092" in result.output
 
 
-def test_several_nodes_are_refused_clearly() -> None:
-    result = CliRunner().invoke(penstock, ["up", "--nodes", "3"])
-    assert result.exit_code == 1
-    assert "clusters are not there yet" in result.output
-
-
 def test_settings_errors_are_a_list_with_lines(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text("node.id=1\nlistenrs=PLAINTEXT://:9092\nnum.partitions=abc\n")

@@ -1,0 +1,102 @@
+"""Where the nodes of a cluster on one machine live: their ports, files and settings."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random, SystemRandom
+
+LISTENER = "PLAINTEXT"
+CONTROLLER_LISTENER = "CONTROLLER"
+CONTROLLER_HOST = "127.0.0.1"
+# Below the range from which systems take ports for outgoing connections: while a node is down, its port must not go
+# to a client, least of all to one that tries to reach that very node and would then be connected with itself.
+PORTS = range(20_000, 32_000)
+ATTEMPTS_MAX = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlace:
+    """One node's address, controller port, data directory, settings file and log file; port 0 is any free one."""
+
+    node_id: int
+    host: str
+    port: int
+    controller_port: int
+    data: Path
+    properties: Path
+    log: Path
+
+
+def free_ports(count: int, host: str = CONTROLLER_HOST, random: Random | None = None) -> list[int]:
+    """Different ports on which nobody listens now."""
+    random = random or SystemRandom()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found: list[int] = []
+    for _ in range(ATTEMPTS_MAX):
+        if len(found) == count:
+            return found
+        port = random.choice(PORTS)
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    raise OSError(f"no {count} free ports between {PORTS.start} and {PORTS.stop} on {host}")
+
+
+def places(directory: Path, host: str, ports: Sequence[int], controller_ports: Sequence[int]) -> list[NodePlace]:
+    """The places of nodes 1, 2, …; one node alone has the directory to itself."""
+    if len(ports) == 1:
+        files = (directory / "data", directory / "server.properties", directory / "server.log")
+        return [NodePlace(1, host, ports[0], controller_ports[0], *files)]
+    found = []
+    for node_id, (port, controller_port) in enumerate(zip(ports, controller_ports, strict=True), start=1):
+        data = directory / "data" / str(node_id)
+        properties = directory / f"server-{node_id}.properties"
+        found.append(
+            NodePlace(node_id, host, port, controller_port, data, properties, directory / f"server-{node_id}.log")
+        )
+    return found
+
+
+def node_properties(place: NodePlace, cluster: Sequence[NodePlace]) -> dict[str, str]:
+    """The settings of one node among those of its cluster, broker and controller in one.
+
+    With three nodes or more, records are on three of them, and a write is acknowledged when two have it.
+    """
+    copies = min(3, len(cluster))
+    enough = min(2, max(1, copies - 1))
+    shown = f"[{place.host}]" if ":" in place.host else place.host
+    # Nobody can connect to "every address of this machine", so its name is what clients are sent to then.
+    advertised = socket.gethostname() if place.host in ("0.0.0.0", "::") else shown
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(place.node_id),
+        "listeners": (
+            f"{LISTENER}://{shown}:{place.port},{CONTROLLER_LISTENER}://{CONTROLLER_HOST}:{place.controller_port}"
+        ),
+        "advertised.listeners": f"{LISTENER}://{advertised}:{place.port}",
+        "controller.listener.names": CONTROLLER_LISTENER,
+        "controller.quorum.voters": ",".join(
+            f"{one.node_id}@{CONTROLLER_HOST}:{one.controller_port}" for one in cluster
+        ),
+        "log.dirs": str(place.data),
+        "default.replication.factor": str(copies),
+        "min.insync.replicas": str(enough),
+        "offsets.topic.replication.factor": str(copies),
+        "transaction.state.log.replication.factor": str(copies),
+        "transaction.state.log.min.isr": str(enough),
+    }
+
+
+def write_properties(place: NodePlace, properties: Mapping[str, str], comments: Sequence[str] = ()) -> None:
+    """Write a node's settings file and make its data directory."""
+    place.data.mkdir(parents=True, exist_ok=True)
+    lines = [*(f"# {comment}" for comment in comments), *(f"{name}={value}" for name, value in properties.items())]
+    place.properties.write_text("\n".join(lines) + "\n", "utf-8")
