@@ -19,17 +19,10 @@ from typing import Any, TypeVar
 from penstock.core.lifecycle.retention import RetentionSettings, plan_retention
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.result import Result
+from penstock.core.raft.events import Effects, Election, LeaderChange, QuorumTimes, Started, Stopping, Synced
 from penstock.core.raft.messages import LogEnd
-from penstock.core.raft.quorum import (
-    Effects,
-    Election,
-    LeaderChange,
-    Quorum,
-    QuorumTimes,
-    Started,
-    Stopping,
-    Synced,
-)
+from penstock.core.raft.quorum import Quorum
+from penstock.core.raft.voters import VoterSet
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.log_sync import LogSync
@@ -82,6 +75,10 @@ class MetadataLogView:
         """Where the log starts."""
         return self._start
 
+    def snapshot(self) -> LogEnd:
+        """Where the newest snapshot ends."""
+        return self._start
+
 
 class RaftDriver:
     """The metadata log of this node, and the image that its committed records make."""
@@ -124,7 +121,9 @@ class RaftDriver:
         self._sync = LogSync(self._env, self.log, self._on_failure)
         self._replay_log()
         view = MetadataLogView(self.log, snapshot)
-        self.quorum = Quorum(self._node_id, self._voters, election, view, QuorumTimes(), self._env.random)
+        self.quorum = Quorum(
+            self._node_id, VoterSet.of_ids(self._voters), election, view, QuorumTimes(), self._env.random
+        )
         self._carry_out(self.quorum.step(Started(), now_ms))
         await self._sync.durable(self.log.end_offset)
         self._advance()

@@ -15,19 +15,30 @@ from random import Random
 
 import pytest
 
-from penstock.core.raft.messages import FetchRequest, FetchResponse, LogEnd, Message, VoteRequest, VoteResponse
-from penstock.core.raft.quorum import (
+from penstock.core.raft.events import (
     Effects,
     Election,
-    Quorum,
     QuorumTimes,
     Received,
-    Role,
     Started,
     Stopping,
     Synced,
+    Taken,
     Tick,
+    Unanswered,
+    VotersChanged,
 )
+from penstock.core.raft.messages import (
+    BeginEpochRequest,
+    FetchRequest,
+    FetchResponse,
+    LogEnd,
+    Message,
+    VoteRequest,
+    VoteResponse,
+)
+from penstock.core.raft.quorum import Contradiction, Quorum, Role
+from penstock.core.raft.voters import Voter, VoterSet
 
 TIMES = QuorumTimes(election_ms=1_000, fetch_ms=2_000, backoff_max_ms=500)
 POLL_MS = 100
@@ -50,6 +61,9 @@ class FakeLog:
     def start(self) -> LogEnd:
         return LogEnd(0, 0)
 
+    def snapshot(self) -> LogEnd:
+        return LogEnd(0, 0)
+
 
 class FakeNode:
     """A voter with its disk; `quorum` is None while it is down."""
@@ -64,7 +78,8 @@ class FakeNode:
 
     def start(self) -> None:
         self.log.entries = self.log.entries[: self.log.synced]
-        self.quorum = Quorum(self.node_id, self.world.voters, self.disk_election, self.log, TIMES, self.world.random)
+        voters = VoterSet.of_ids(self.world.voters)
+        self.quorum = Quorum(self.node_id, voters, self.disk_election, self.log, TIMES, self.world.random)
         self.carry_out(self.quorum.step(Started(), self.world.now_ms), None, None)
 
     def crash(self) -> None:
@@ -73,6 +88,13 @@ class FakeNode:
     def step(self, event: object, sender: int | None = None, entries: list[tuple[int, int]] | None = None) -> None:
         if self.quorum is not None:
             self.carry_out(self.quorum.step(event, self.world.now_ms), sender, entries)  # type: ignore[arg-type]
+            if isinstance(event, Received) and isinstance(event.message, FetchResponse):
+                self.taken(event.message)
+
+    def taken(self, response: FetchResponse) -> None:
+        quorum = self.quorum
+        if quorum is not None and quorum.epoch == response.epoch and not response.is_refused and not response.diverging:
+            self.carry_out(quorum.step(Taken(response.high_watermark), self.world.now_ms), None, None)
 
     def carry_out(self, effects: Effects, sender: int | None, entries: list[tuple[int, int]] | None) -> None:
         assert self.quorum is not None
@@ -322,7 +344,7 @@ def test_a_fetch_in_an_old_epoch_is_refused_and_told_the_new_one() -> None:
 def test_entries_of_earlier_epochs_are_not_committed_before_one_of_this_epoch() -> None:
     """Raft's figure 8: a majority that holds an old entry may still lose it to a newer leader."""
     log = FakeLog([(1, -1), (1, 7)], synced=2)
-    quorum = Quorum(1, (1, 2, 3), Election(3, -1, -1), log, TIMES, Random(1))
+    quorum = Quorum(1, VoterSet.of_ids((1, 2, 3)), Election(3, -1, -1), log, TIMES, Random(1))
     quorum.step(Started(), 0)
     quorum.step(Tick(), quorum.deadline_ms)
     quorum.step(Received(2, VoteResponse(3, -1, True, pre_vote=True)), 5_000)
@@ -334,3 +356,119 @@ def test_entries_of_earlier_epochs_are_not_committed_before_one_of_this_epoch() 
     assert held_by_all.committed is None
     quorum.step(Synced(3), 5_040)
     assert quorum.step(Received(3, FetchRequest(4, 3, LogEnd(3, 4))), 5_050).committed == 3
+
+
+def follower(log: FakeLog | None = None, voters: VoterSet | None = None) -> Quorum:
+    """Node 1, which follows node 2 in epoch 5."""
+    quorum = Quorum(1, voters or VoterSet.of_ids((1, 2, 3)), Election(5), log or FakeLog(), TIMES, Random(1))
+    quorum.step(Started(), 0)
+    quorum.step(Received(2, BeginEpochRequest(5, 2)), 0)
+    assert quorum.role is Role.FOLLOWER
+    return quorum
+
+
+def leader_of(voters: VoterSet, log: FakeLog) -> Quorum:
+    """Node 1 leads epoch 2 by the vote of node 2; its first entry is on disk."""
+    quorum = Quorum(1, voters, Election(1), log, TIMES, Random(1))
+    quorum.step(Started(), 0)
+    quorum.step(Tick(), quorum.deadline_ms)
+    quorum.step(Received(2, VoteResponse(1, -1, True, pre_vote=True)), 500)
+    assert quorum.step(Received(2, VoteResponse(2, -1, True, pre_vote=False)), 500).append is not None
+    log.entries.append((2, -1))
+    quorum.step(Synced(1), 500)
+    return quorum
+
+
+def test_a_follower_that_loses_its_connection_sounds_out_the_others_within_moments() -> None:
+    quorum = follower()
+    assert quorum.deadline_ms == TIMES.fetch_ms
+    quorum.step(Unanswered(2, FetchRequest(5, 1, LogEnd(0, 0))), 1_000)
+    assert 1_100 <= quorum.deadline_ms <= 1_300
+    asked = quorum.step(Tick(), quorum.deadline_ms)
+    assert {(peer, message.pre_vote) for peer, message in asked.send if isinstance(message, VoteRequest)} == {
+        (2, True),
+        (3, True),
+    }
+    # The others still hear from the leader: back to fetching, and nobody was disturbed.
+    quorum.step(Received(2, VoteResponse(5, 2, False, pre_vote=True)), 1_400)
+    assert quorum.role is Role.FOLLOWER
+    assert quorum.epoch == 5
+
+
+def test_a_follower_that_lost_its_leader_encourages_others_to_stand_and_one_that_hears_it_does_not() -> None:
+    quorum = follower()
+    request = VoteRequest(5, 3, LogEnd(0, 0), pre_vote=True)
+    answer = quorum.step(Received(3, request), 1_000).reply
+    assert isinstance(answer, VoteResponse)
+    assert not answer.granted
+    quorum.step(Unanswered(2, FetchRequest(5, 1, LogEnd(0, 0))), 1_000)
+    answer = quorum.step(Received(3, request), 1_010).reply
+    assert isinstance(answer, VoteResponse)
+    assert answer.granted
+
+
+def test_a_leader_that_says_it_leads_no_more_is_given_up_soon() -> None:
+    quorum = follower()
+    quorum.step(Received(2, FetchResponse(5, -1, is_refused=True)), 1_000)
+    assert quorum.deadline_ms <= 1_300
+
+
+def test_voters_that_cannot_be_reached_do_not_hold_up_the_next_try() -> None:
+    quorum = Quorum(1, VoterSet.of_ids((1, 2, 3)), Election(), FakeLog(), TIMES, Random(1))
+    quorum.step(Started(), 0)
+    assert quorum.deadline_ms <= 250
+    quorum.step(Tick(), quorum.deadline_ms)
+    for peer in (2, 3):
+        quorum.step(Unanswered(peer, VoteRequest(0, 1, LogEnd(0, 0), pre_vote=True)), 300)
+    assert quorum.deadline_ms <= 600
+
+
+def test_a_leader_without_what_was_committed_is_not_followed() -> None:
+    quorum = follower(FakeLog([(1, -1), (5, -1)], synced=2))
+    quorum.step(Taken(2), 10)
+    assert quorum.high_watermark == 2
+    with pytest.raises(Contradiction, match="parts from ours at offset 1"):
+        quorum.step(Received(2, FetchResponse(5, 2, 0, diverging=LogEnd(1, 1))), 20)
+
+
+def test_a_follower_knows_of_commits_by_the_answer_that_brings_them() -> None:
+    log = FakeLog()
+    quorum = follower(log)
+    effects = quorum.step(Received(2, FetchResponse(5, 2, 2)), 10)
+    assert effects.take_entries
+    assert effects.committed is None
+    log.entries += [(5, -1), (5, 7)]
+    assert quorum.step(Taken(2), 10).committed == 2
+
+
+def test_a_replica_with_another_directory_is_an_observer_and_commits_nothing() -> None:
+    voters = VoterSet([Voter(1), Voter(2, b"a" * 16), Voter(3, b"c" * 16)])
+    quorum = leader_of(voters, FakeLog())
+    wiped = FetchRequest(2, 2, LogEnd(1, 2), b"b" * 16)
+    assert quorum.step(Received(2, wiped), 600).committed is None
+    assert quorum.progress is not None
+    assert [one.replica_id for one in quorum.progress.live_observers(600)] == [2]
+    whole = FetchRequest(2, 2, LogEnd(1, 2), b"a" * 16)
+    assert quorum.step(Received(2, whole), 610).committed == 1
+
+
+def test_a_new_set_of_voters_counts_at_once() -> None:
+    log = FakeLog()
+    quorum = leader_of(VoterSet.of_ids((1, 2)), log)
+    observer = FetchRequest(2, 3, LogEnd(1, 2))
+    assert quorum.step(Received(3, observer), 600).committed is None
+    assert quorum.step(VotersChanged(VoterSet.of_ids((1, 2, 3))), 600).committed == 1
+    log.entries.append((2, 8))
+    quorum.step(VotersChanged(VoterSet.of_ids((1, 2))), 610)
+    quorum.step(Synced(2), 610)
+    assert quorum.step(Received(3, FetchRequest(2, 3, LogEnd(2, 2))), 620).committed is None
+    assert quorum.step(Received(2, FetchRequest(2, 2, LogEnd(2, 2))), 630).committed == 2
+
+
+def test_a_leader_makes_itself_known_to_voters_that_fell_silent() -> None:
+    quorum = leader_of(VoterSet.of_ids((1, 2, 3)), FakeLog())
+    for peer in (2, 3):
+        quorum.step(Received(peer, FetchRequest(2, peer, LogEnd(1, 2))), 600)
+    assert quorum.step(Tick(), 1_100).send == ()
+    quorum.step(Received(2, FetchRequest(2, 2, LogEnd(1, 2))), 1_500)
+    assert quorum.step(Tick(), 1_700).send == ((3, BeginEpochRequest(2, 1)),)

@@ -1,10 +1,12 @@
 """What voters and observers of the metadata log say to each other, without the bytes: see Kafka's Vote, Fetch,
-BeginQuorumEpoch and EndQuorumEpoch APIs for those.
+FetchSnapshot, BeginQuorumEpoch and EndQuorumEpoch APIs for those.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from penstock.model.ids import ZERO_UUID, Uuid
 
 NOBODY = -1
 
@@ -29,6 +31,7 @@ class VoteRequest:
     candidate_id: int
     log_end: LogEnd
     pre_vote: bool
+    directory_id: Uuid = ZERO_UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +70,21 @@ class EndEpochRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class EndEpochResponse:
+    """The answer, with what the answerer knows about epoch and leader."""
+
+    epoch: int
+    leader_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class FetchRequest:
     """A follower asks for what comes after its log, and so tells the leader how far it is."""
 
     epoch: int
     replica_id: int
     log_end: LogEnd
+    directory_id: Uuid = ZERO_UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +102,24 @@ class FetchResponse:
     is_refused: bool = False
 
 
-Request = VoteRequest | BeginEpochRequest | EndEpochRequest | FetchRequest
-Response = VoteResponse | BeginEpochResponse | FetchResponse
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest:
+    """A follower asks for a piece of a snapshot; the piece goes beside the response."""
+
+    epoch: int
+    replica_id: int
+    directory_id: Uuid = ZERO_UUID
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotResponse:
+    """The answer, with what the answerer knows about epoch and leader."""
+
+    epoch: int
+    leader_id: int
+    is_refused: bool = False
+
+
+Request = VoteRequest | BeginEpochRequest | EndEpochRequest | FetchRequest | SnapshotRequest
+Response = VoteResponse | BeginEpochResponse | EndEpochResponse | FetchResponse | SnapshotResponse
 Message = Request | Response

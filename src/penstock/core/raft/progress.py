@@ -2,46 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass
+
+from penstock.core.raft.voters import VoterSet
+from penstock.model.ids import Uuid
+
+# An observer that has not fetched for so long is forgotten.
+OBSERVER_MS_MAX = 300_000
+OBSERVERS_MAX = 10_000
+UNKNOWN = -1
+
+
+@dataclass(slots=True)
+class ReplicaProgress:
+    """What one replica's fetches have told. `end_offset` is -1 until it fetches in this epoch."""
+
+    replica_id: int
+    directory_id: Uuid
+    end_offset: int = UNKNOWN
+    fetched_at_ms: int = UNKNOWN
+    caught_up_at_ms: int = UNKNOWN
+    leader_end_offset: int = UNKNOWN
+
+    def fetched(self, end_offset: int, leader_end_offset: int, now_ms: int) -> None:
+        """It has everything before `end_offset`."""
+        if end_offset >= leader_end_offset:
+            self.caught_up_at_ms = now_ms
+        elif self.leader_end_offset >= 0 and end_offset >= self.leader_end_offset:
+            self.caught_up_at_ms = max(self.caught_up_at_ms, self.fetched_at_ms)
+        self.end_offset = end_offset
+        self.fetched_at_ms = now_ms
+        self.leader_end_offset = leader_end_offset
 
 
 class Progress:
     """Voters' log ends as their fetches tell, the leader's own as its disk tells."""
 
-    __slots__ = ("_ends", "_heard_at", "_local_id", "voters")
+    __slots__ = ("_heard_at", "_local", "_voters", "observers", "replicas")
 
-    def __init__(self, local_id: int, voters: Iterable[int], now_ms: int) -> None:
-        self._local_id = local_id
-        self.voters = frozenset(voters)
+    def __init__(self, local_id: int, directory_id: Uuid, voters: VoterSet, now_ms: int) -> None:
+        self._local = ReplicaProgress(local_id, directory_id)
+        self._voters = voters
         # Followers that were never heard of in this epoch have acknowledged nothing.
-        self._ends: dict[int, int] = {}
-        self._heard_at = dict.fromkeys(self.voters - {local_id}, now_ms)
+        self.replicas: dict[int, ReplicaProgress] = {}
+        self.observers: dict[tuple[int, Uuid], ReplicaProgress] = {}
+        self._heard_at: dict[int, int] = {}
+        self.set_voters(voters, now_ms)
 
-    def synced(self, offset: int) -> None:
+    def set_voters(self, voters: VoterSet, now_ms: int) -> None:
+        """Another set is in force; whoever joins it keeps the progress it made as an observer."""
+        self._voters = voters
+        old, self.replicas = self.replicas, {}
+        for voter in voters.voters:
+            voter_id = voter.voter_id
+            if voter_id == self._local.replica_id and voters.holds(voter_id, self._local.directory_id):
+                self.replicas[voter_id] = self._local
+                continue
+            known = old.pop(voter_id, None) or self.observers.pop((voter_id, voter.directory_id), None)
+            self.replicas[voter_id] = known or ReplicaProgress(voter_id, voter.directory_id)
+            self._heard_at.setdefault(voter_id, now_ms)
+        for replica in old.values():
+            if replica is not self._local:
+                self.observers[replica.replica_id, replica.directory_id] = replica
+        self._heard_at = {voter: at for voter, at in self._heard_at.items() if voter in self.replicas}
+
+    def synced(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
         """The leader's own log is on disk up to here."""
-        self._ends[self._local_id] = max(offset, self._ends.get(self._local_id, 0))
+        self._local.fetched(max(offset, self._local.end_offset), leader_end_offset, now_ms)
 
-    def fetched(self, replica_id: int, offset: int, now_ms: int) -> None:
+    def fetched(self, replica_id: int, directory_id: Uuid, offset: int, leader_end_offset: int, now_ms: int) -> None:
         """A replica has everything before `offset`; only voters count."""
-        if replica_id in self._heard_at:
-            self._ends[replica_id] = offset
+        self.replica(replica_id, directory_id, now_ms).fetched(offset, leader_end_offset, now_ms)
+        self.heard(replica_id, directory_id, now_ms)
+
+    def heard(self, replica_id: int, directory_id: Uuid, now_ms: int) -> None:
+        """A replica is alive."""
+        if replica_id in self._heard_at and self._voters.holds(replica_id, directory_id):
             self._heard_at[replica_id] = now_ms
 
-    def silent_voters(self) -> frozenset[int]:
-        """The voters that have not fetched in this epoch."""
-        return frozenset(voter for voter in self._heard_at if voter not in self._ends)
+    def replica(self, replica_id: int, directory_id: Uuid, now_ms: int) -> ReplicaProgress:
+        """What is known of a voter or an observer."""
+        if self._voters.holds(replica_id, directory_id):
+            found = self.replicas[replica_id]
+            found.directory_id = directory_id
+            return found
+        key = (replica_id, directory_id)
+        if key not in self.observers:
+            self._forget_observers(now_ms)
+            self.observers[key] = ReplicaProgress(replica_id, directory_id)
+        return self.observers[key]
+
+    def _forget_observers(self, now_ms: int) -> None:
+        for key, observer in list(self.observers.items()):
+            if now_ms - observer.fetched_at_ms > OBSERVER_MS_MAX or len(self.observers) >= OBSERVERS_MAX:
+                del self.observers[key]
+
+    def live_observers(self, now_ms: int) -> list[ReplicaProgress]:
+        """The observers that fetched lately."""
+        return [one for one in self.observers.values() if now_ms - one.fetched_at_ms <= OBSERVER_MS_MAX]
+
+    def silent_voters(self, now_ms: int, silence_ms: int) -> list[int]:
+        """The other voters that have not fetched in this epoch, or not for so long."""
+        return [
+            voter
+            for voter, heard_at in self._heard_at.items()
+            if self.replicas[voter].end_offset < 0 or now_ms - heard_at >= silence_ms
+        ]
 
     def majority_end(self) -> int:
         """The offset before which a majority of voters has everything."""
-        ends = sorted((self._ends.get(voter, -1) for voter in self.voters), reverse=True)
-        return ends[len(ends) // 2] if ends else -1
+        ends = sorted((replica.end_offset for replica in self.replicas.values()), reverse=True)
+        return ends[len(ends) // 2] if ends else UNKNOWN
 
     def majority_heard_at(self, now_ms: int) -> int:
-        """Since when a majority has been heard of, the leader itself included."""
-        times = sorted([now_ms, *self._heard_at.values()], reverse=True)
-        return times[len(times) // 2]
+        """Since when a majority has been heard of, the leader itself included where it is a voter."""
+        times = sorted((self._heard_at.get(voter, now_ms) for voter in self.replicas), reverse=True)
+        return times[len(times) // 2] if times else now_ms
 
     def successors(self) -> tuple[int, ...]:
         """The other voters, the one with the longest log first."""
-        others = self.voters - {self._local_id}
-        return tuple(sorted(others, key=lambda voter: (-self._ends.get(voter, -1), voter)))
+        others = [replica for replica in self.replicas.values() if replica is not self._local]
+        return tuple(one.replica_id for one in sorted(others, key=lambda one: (-one.end_offset, one.replica_id)))

@@ -16,29 +16,63 @@ A prospective voter (KIP-996) asks how others would vote before it disturbs anyb
 regularly from a leader encourages it. A leader that a majority has not fetched from for a while resigns, so that two
 sides of a cut never both believe in their leader for long. A new leader first opens its epoch with a LeaderChange
 entry, and counts nothing as committed before that entry is.
+
+A voter whose connection to the leader broke does not wait for its fetch timeout: it sounds the others out after a
+moment, which disturbs nobody as long as a majority still hears from the leader. Sounding out in vain, it goes back to
+fetching, so whichever of leader and voter was wrong about the other finds out.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
+from penstock.core.raft.events import (
+    Chance,
+    Effects,
+    Election,
+    Event,
+    LeaderChange,
+    LogView,
+    QuorumTimes,
+    Received,
+    Started,
+    Stopping,
+    Synced,
+    Taken,
+    Tick,
+    Unanswered,
+    VotersChanged,
+)
 from penstock.core.raft.messages import (
     NOBODY,
     BeginEpochRequest,
     BeginEpochResponse,
     EndEpochRequest,
+    EndEpochResponse,
     FetchRequest,
     FetchResponse,
     LogEnd,
     Message,
+    SnapshotRequest,
+    SnapshotResponse,
     VoteRequest,
     VoteResponse,
 )
 from penstock.core.raft.progress import Progress
+from penstock.core.raft.voters import VoterSet
+from penstock.model.ids import ZERO_UUID, Uuid
+
+__all__ = ["Contradiction", "Effects", "Election", "LeaderChange", "Quorum", "QuorumTimes", "Role"]
 
 NEVER_MS = 2**63 - 1
+# How soon a voter without a leader sounds the others out: long enough for most leaders to make themselves known.
+SOON_MS = (50, 250)
+# How soon it does when it had a leader whose connection broke.
+LOST_MS = (100, 300)
+
+
+class Contradiction(Exception):
+    """A peer says what cannot be true of this log: committed history would change. Somebody's disk was exchanged."""
 
 
 class Role(Enum):
@@ -52,126 +86,33 @@ class Role(Enum):
     RESIGNED = "resigned"
 
 
-@dataclass(frozen=True, slots=True)
-class Election:
-    """What must survive a crash: Kafka's quorum-state file."""
-
-    epoch: int = 0
-    leader_id: int = NOBODY
-    voted_id: int = NOBODY
-
-
-@dataclass(frozen=True, slots=True)
-class QuorumTimes:
-    """Kafka's controller.quorum.* times, in milliseconds."""
-
-    election_ms: int = 1_000
-    fetch_ms: int = 2_000
-    backoff_max_ms: int = 1_000
-
-    @property
-    def check_quorum_ms(self) -> int:
-        """How long a leader goes on without a majority: longer than a follower that fetches may take."""
-        return self.fetch_ms * 3 // 2
-
-
-class LogView(Protocol):
-    """What the core may ask about the log."""
-
-    def end(self) -> LogEnd:
-        """Where the log ends."""
-
-    def end_of_epoch(self, epoch: int) -> LogEnd:
-        """Where the largest epoch at or below this one ended; epoch -1 and offset 0 when there is none."""
-
-    def start(self) -> LogEnd:
-        """Where the log starts: the end of the snapshot before it."""
-
-
-class Chance(Protocol):
-    """The randomness that keeps candidates from standing in step."""
-
-    def randrange(self, start: int, stop: int) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """The log is open."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """`deadline_ms` may have come."""
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A message from a peer; requests are answered in the effects' `reply`."""
-
-    sender_id: int
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class Synced:
-    """Everything before `offset` is on this voter's disk."""
-
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stopping:
-    """This voter is about to leave; it leads nothing from now on."""
-
-
-Event = Started | Tick | Received | Synced | Stopping
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderChange:
-    """The control record that opens an epoch."""
-
-    epoch: int
-    leader_id: int
-    voters: tuple[int, ...]
-    granting: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class Effects:
-    """What the driver must do, in the order of the fields. A request in `send` wants its response back as an event."""
-
-    persist: Election | None = None
-    truncate_to: int | None = None
-    append: LeaderChange | None = None
-    take_entries: bool = False
-    fetch_snapshot: LogEnd | None = None
-    reply: Message | None = None
-    send: tuple[tuple[int, Message], ...] = ()
-    committed: int | None = None
-
-
 class Quorum:
     """One voter's, or observer's, view of the quorum."""
 
     def __init__(
         self,
         node_id: int,
-        voters: tuple[int, ...],
+        voters: VoterSet,
         election: Election,
         log: LogView,
         times: QuorumTimes,
         chance: Chance,
+        directory_id: Uuid = ZERO_UUID,
+        guides: tuple[int, ...] = (),
     ) -> None:
         self.node_id = node_id
-        self.voters = tuple(sorted(voters))
+        self.directory_id = directory_id
+        self.voters = voters
         self.election = election
         self.role = Role.UNATTACHED
-        self.high_watermark = 0
+        # A snapshot holds nothing but what was committed.
+        self.high_watermark = log.snapshot().offset
         self.deadline_ms = NEVER_MS
         self._log = log
         self._times = times
         self._chance = chance
+        # Whom an observer may ask who leads, besides the voters it knows of.
+        self._guides = guides
         self._votes: dict[int, bool] = {}
         self._progress: Progress | None = None
         self._epoch_start = 0
@@ -190,12 +131,22 @@ class Quorum:
     @property
     def is_voter(self) -> bool:
         """Whether this node has a vote."""
-        return self.node_id in self.voters
+        return self.voters.holds(self.node_id, self.directory_id)
 
     @property
     def is_leader(self) -> bool:
         """Whether this node leads."""
         return self.role is Role.LEADER
+
+    @property
+    def is_established(self) -> bool:
+        """Whether this node leads and its epoch's first entry is committed."""
+        return self.role is Role.LEADER and self.high_watermark > self._epoch_start
+
+    @property
+    def progress(self) -> Progress | None:
+        """A leader's book about its followers."""
+        return self._progress
 
     def step(self, event: Event, now_ms: int) -> Effects:
         """Take one event; returns what must be done about it."""
@@ -209,10 +160,17 @@ class Quorum:
                     self._timed_out(effects, now_ms)
             case Received(sender_id, message):
                 self._received(sender_id, message, effects, now_ms)
+            case Unanswered(peer_id, message):
+                self._unanswered(peer_id, message, effects, now_ms)
+            case Taken(high_watermark):
+                if self.role is Role.FOLLOWER:
+                    self._raise_high_watermark(min(high_watermark, self._log.end().offset), effects)
             case Synced(offset):
-                self._synced(offset, effects)
-            case Stopping():
-                self._stop(effects)
+                self._synced(offset, effects, now_ms)
+            case VotersChanged(voters):
+                self._change_voters(voters, effects, now_ms)
+            case Stopping(for_good):
+                self._stop(effects, now_ms, for_good=for_good)
         if self.election != before:
             assert self.election.epoch >= before.epoch, "an epoch never goes back"
             effects.persist = self.election
@@ -222,21 +180,33 @@ class Quorum:
 
     def _start(self, effects: Effects, now_ms: int) -> None:
         assert self._log.end().epoch <= self.epoch, "the log is ahead of the epoch this voter remembers"
-        if self.voters == (self.node_id,):
+        if self.voters.ids == (self.node_id,) and self.is_voter:
             self._stand(effects, now_ms)
         elif self.leader_id not in (NOBODY, self.node_id):
             self._follow(self.epoch, self.leader_id, effects, now_ms)
         else:
             # A leader that crashed does not lead on: others may have gone ahead meanwhile.
             self._detach(self.epoch, now_ms)
+            self.deadline_ms = now_ms + self._chance.randrange(*SOON_MS)
 
-    def _stop(self, effects: Effects) -> None:
+    def _change_voters(self, voters: VoterSet, effects: Effects, now_ms: int) -> None:
+        self.voters = voters
+        if self._progress is not None:
+            self._progress.set_voters(voters, now_ms)
+            self._commit(effects)
+        elif self.role in (Role.PROSPECTIVE, Role.CANDIDATE) and not self.is_voter:
+            self.role = Role.UNATTACHED
+
+    def _stop(self, effects: Effects, now_ms: int, *, for_good: bool) -> None:
         if self.role is Role.LEADER and self._progress is not None:
             successors = self._progress.successors()
             farewell = EndEpochRequest(self.epoch, self.node_id, successors)
             effects.send = tuple((voter, farewell) for voter in successors)
-        self.role = Role.RESIGNED
-        self.deadline_ms = NEVER_MS
+        if for_good:
+            self.role = Role.RESIGNED
+            self.deadline_ms = NEVER_MS
+        else:
+            self._detach(self.epoch, now_ms)
 
     # Time.
 
@@ -260,14 +230,15 @@ class Quorum:
             self._detach(self.epoch, now_ms)
             return
         hello = BeginEpochRequest(self.epoch, self.node_id)
-        effects.send = tuple((voter, hello) for voter in sorted(self._progress.silent_voters()))
+        silent = self._progress.silent_voters(now_ms, self._times.fetch_ms // 2)
+        effects.send = tuple((voter, hello) for voter in silent)
         self.deadline_ms = now_ms + max(1, self._times.fetch_ms // 4)
 
     def _ask_around(self, effects: Effects, now_ms: int) -> None:
-        others = [voter for voter in self.voters if voter != self.node_id]
+        others = [voter for voter in (*self.voters.ids, *self._guides) if voter != self.node_id]
         if others:
             target = others[self._chance.randrange(0, len(others))]
-            effects.send = ((target, FetchRequest(self.epoch, self.node_id, self._log.end())),)
+            effects.send = ((target, self._fetch_request()),)
         self.deadline_ms = now_ms + max(1, self._times.fetch_ms // 2)
 
     # Standing for election.
@@ -281,7 +252,7 @@ class Quorum:
         self._ask_for_votes(effects, now_ms, pre_vote=True)
 
     def _stand(self, effects: Effects, now_ms: int) -> None:
-        self.election = Election(self.epoch + 1, NOBODY, self.node_id)
+        self.election = Election(self.epoch + 1, NOBODY, self.node_id, self.directory_id)
         self.role = Role.CANDIDATE
         self._progress = None
         self._votes = {self.node_id: True}
@@ -289,8 +260,8 @@ class Quorum:
         self._ask_for_votes(effects, now_ms, pre_vote=False)
 
     def _ask_for_votes(self, effects: Effects, now_ms: int, *, pre_vote: bool) -> None:
-        request = VoteRequest(self.epoch, self.node_id, self._log.end(), pre_vote)
-        effects.send = tuple((voter, request) for voter in self.voters if voter != self.node_id)
+        request = VoteRequest(self.epoch, self.node_id, self._log.end(), pre_vote, self.directory_id)
+        effects.send = tuple((voter, request) for voter in self.voters.ids if voter != self.node_id)
         self._count(effects, now_ms)
 
     def _count(self, effects: Effects, now_ms: int) -> None:
@@ -301,7 +272,14 @@ class Quorum:
                 self._stand(effects, now_ms)
             else:
                 self._lead(tuple(sorted(granted)), effects, now_ms)
-        elif refused * 2 >= len(self.voters):
+        elif refused * 2 < len(self.voters):
+            return
+        elif self.role is Role.PROSPECTIVE:
+            if self.leader_id not in (NOBODY, self.node_id):
+                self.role = Role.FOLLOWER
+                self._fetch(effects)
+            self.deadline_ms = min(self.deadline_ms, now_ms + self._chance.randrange(*LOST_MS))
+        else:
             # It cannot be won any more: wait a while before the next try, so that somebody else may.
             backoff = self._chance.randrange(1, self._times.backoff_max_ms + 1)
             self.deadline_ms = min(self.deadline_ms, now_ms + backoff)
@@ -309,19 +287,18 @@ class Quorum:
     def _lead(self, granting: tuple[int, ...], effects: Effects, now_ms: int) -> None:
         assert self.role is Role.CANDIDATE
         assert self.election.voted_id == self.node_id
-        self.election = Election(self.epoch, self.node_id, self.node_id)
+        self.election = Election(self.epoch, self.node_id, self.node_id, self.directory_id)
         self.role = Role.LEADER
-        self._progress = Progress(self.node_id, self.voters, now_ms)
+        self._progress = Progress(self.node_id, self.directory_id, self.voters, now_ms)
         self._epoch_start = self._log.end().offset
-        effects.append = LeaderChange(self.epoch, self.node_id, self.voters, granting)
+        effects.append = LeaderChange(self.epoch, self.node_id, self.voters.ids, granting)
         self._check_quorum(effects, now_ms)
 
     # Following.
 
     def _detach(self, epoch: int, now_ms: int) -> None:
         """Know of no leader in this epoch."""
-        voted = self.election.voted_id if epoch == self.epoch else NOBODY
-        self.election = Election(epoch, NOBODY, voted)
+        self.election = self._election_in(epoch, NOBODY)
         self.role = Role.UNATTACHED
         self._progress = None
         self.deadline_ms = self._election_deadline(now_ms)
@@ -330,21 +307,44 @@ class Quorum:
         assert leader_id != self.node_id
         assert epoch >= self.epoch
         if epoch == self.epoch and self.leader_id not in (NOBODY, leader_id):
-            raise AssertionError(f"two leaders in epoch {epoch}: {self.leader_id} and {leader_id}")
-        voted = self.election.voted_id if epoch == self.epoch else NOBODY
-        self.election = Election(epoch, leader_id, voted)
+            raise Contradiction(f"two leaders in epoch {epoch}: {self.leader_id} and {leader_id}")
+        self.election = self._election_in(epoch, leader_id)
         self.role = Role.FOLLOWER
         self._progress = None
         self._heard(now_ms)
         self._fetch(effects)
 
+    def _election_in(self, epoch: int, leader_id: int) -> Election:
+        """The election of an epoch, in which our vote stays given."""
+        if epoch != self.epoch:
+            return Election(epoch, leader_id)
+        return Election(epoch, leader_id, self.election.voted_id, self.election.voted_directory_id)
+
     def _heard(self, now_ms: int) -> None:
         self._leader_heard_at = now_ms
         self.deadline_ms = now_ms + self._times.fetch_ms
 
+    def _lose_leader(self, now_ms: int) -> None:
+        """Nothing can be heard from the leader at the moment; see soon whether others hear more."""
+        self._leader_heard_at = -NEVER_MS
+        self.deadline_ms = min(self.deadline_ms, now_ms + self._chance.randrange(*LOST_MS))
+
+    def _unanswered(self, peer_id: int, message: Message, effects: Effects, now_ms: int) -> None:
+        match message:
+            case FetchRequest() | SnapshotRequest():
+                if self.role is Role.FOLLOWER and peer_id == self.leader_id and message.epoch == self.epoch:
+                    self._lose_leader(now_ms)
+            case VoteRequest(pre_vote=pre_vote):
+                expected = Role.PROSPECTIVE if pre_vote else Role.CANDIDATE
+                if self.role is expected and message.epoch == self.epoch and peer_id not in self._votes:
+                    self._votes[peer_id] = False
+                    self._count(effects, now_ms)
+
+    def _fetch_request(self) -> FetchRequest:
+        return FetchRequest(self.epoch, self.node_id, self._log.end(), self.directory_id)
+
     def _fetch(self, effects: Effects) -> None:
-        request = FetchRequest(self.epoch, self.node_id, self._log.end())
-        effects.send = (*effects.send, (self.leader_id, request))
+        effects.send = (*effects.send, (self.leader_id, self._fetch_request()))
 
     def fetch_again(self) -> Effects:
         """What a follower sends next, once the last answer's entries are in its log."""
@@ -369,10 +369,17 @@ class Quorum:
                 self._learn(epoch, leader_id, effects, now_ms)
             case EndEpochRequest():
                 self._succeed(message, effects, now_ms)
+                effects.reply = EndEpochResponse(self.epoch, self.leader_id)
+            case EndEpochResponse(epoch, leader_id):
+                self._learn(epoch, leader_id, effects, now_ms)
             case FetchRequest():
                 self._serve(message, effects, now_ms)
             case FetchResponse():
-                self._fetched(message, effects, now_ms)
+                self._fetched(sender_id, message, effects, now_ms)
+            case SnapshotRequest():
+                self._serve_snapshot(message, effects, now_ms)
+            case SnapshotResponse():
+                self._fetched_snapshot(message, effects, now_ms)
 
     def _learn(self, epoch: int, leader_id: int, effects: Effects, now_ms: int) -> None:
         """Somebody knows of an epoch and perhaps its leader; the newest knowledge counts."""
@@ -395,16 +402,25 @@ class Quorum:
         if not request.pre_vote:
             self._learn(request.epoch, NOBODY, effects, now_ms)
         granted = (
-            self.is_voter
-            and request.candidate_id in self.voters
+            self._has_part_in(request)
             and request.log_end.is_as_new_as(self._log.end())
             and (self._would_vote(request, now_ms) if request.pre_vote else self._may_vote(request))
         )
         if granted and not request.pre_vote:
-            self.election = Election(self.epoch, NOBODY, request.candidate_id)
+            self.election = Election(self.epoch, NOBODY, request.candidate_id, request.directory_id)
             self.role = Role.UNATTACHED
             self.deadline_ms = self._election_deadline(now_ms)
         effects.reply = VoteResponse(self.epoch, self.leader_id, granted, request.pre_vote)
+
+    def _has_part_in(self, request: VoteRequest) -> bool:
+        """Whether candidate and voter are what they say, as far as this node knows.
+
+        Where the log carries the voters, one that is behind may not have heard of the newest set: whoever has a newer
+        log knows better who may stand, and who may vote.
+        """
+        if any(voter.directory_id != ZERO_UUID for voter in self.voters.voters):
+            return True
+        return self.is_voter and request.candidate_id in self.voters
 
     def _would_vote(self, request: VoteRequest, now_ms: int) -> bool:
         """Encourage nobody while there is a leader that is heard of."""
@@ -416,7 +432,10 @@ class Quorum:
         """One vote an epoch, and none where a leader is known."""
         if request.epoch != self.epoch or self.leader_id != NOBODY or self.role is Role.RESIGNED:
             return False
-        return self.election.voted_id in (NOBODY, request.candidate_id)
+        voted = self.election
+        return voted.voted_id == NOBODY or (
+            voted.voted_id == request.candidate_id and voted.voted_directory_id == request.directory_id
+        )
 
     def _voted(self, sender_id: int, response: VoteResponse, effects: Effects, now_ms: int) -> None:
         self._learn(response.epoch, response.leader_id, effects, now_ms)
@@ -444,30 +463,40 @@ class Quorum:
 
     def _serve(self, request: FetchRequest, effects: Effects, now_ms: int) -> None:
         """Answer a follower's fetch, and note how far it is."""
-        if request.epoch > self.epoch:
-            self._learn(request.epoch, NOBODY, effects, now_ms)
         if self.role is not Role.LEADER or request.epoch != self.epoch:
             effects.reply = FetchResponse(self.epoch, self.leader_id, is_refused=True)
             return
         assert self._progress is not None
         start, theirs = self._log.start(), request.log_end
-        if theirs.offset < start.offset:
-            self._progress.fetched(request.replica_id, 0, now_ms)
-            effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark, snapshot=start)
+        replica = (request.replica_id, request.directory_id)
+        is_behind = theirs.offset < start.offset or theirs.epoch < start.epoch
+        if is_behind or (theirs.offset == start.offset and theirs.epoch != start.epoch):
+            self._progress.heard(*replica, now_ms)
+            snapshot = self._log.snapshot()
+            effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark, snapshot=snapshot)
             return
         ours = self._log.end_of_epoch(theirs.epoch)
-        if theirs.offset != start.offset and (ours.epoch != theirs.epoch or ours.offset < theirs.offset):
+        if ours.epoch != theirs.epoch or ours.offset < theirs.offset:
+            self._progress.heard(*replica, now_ms)
             effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark, diverging=ours)
             return
-        self._progress.fetched(request.replica_id, theirs.offset, now_ms)
+        self._progress.fetched(*replica, theirs.offset, self._log.end().offset, now_ms)
         self._commit(effects)
         effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark)
 
-    def _fetched(self, response: FetchResponse, effects: Effects, now_ms: int) -> None:
+    def _fetched(self, sender_id: int, response: FetchResponse, effects: Effects, now_ms: int) -> None:
         if response.epoch < self.epoch:
             return
+        before = self.election
         self._learn(response.epoch, response.leader_id, effects, now_ms)
-        if self.role is not Role.FOLLOWER or response.is_refused or response.leader_id != self.leader_id:
+        if self.role is not Role.FOLLOWER:
+            return
+        if response.is_refused:
+            if self.election == before and sender_id == self.leader_id:
+                # The leader itself says that it leads no more.
+                self._lose_leader(now_ms)
+            return
+        if response.leader_id != self.leader_id:
             return
         effects.send = ()
         self._heard(now_ms)
@@ -477,21 +506,37 @@ class Quorum:
             effects.truncate_to = self._common_end(response.diverging)
         else:
             effects.take_entries = True
-            self._raise_high_watermark(min(response.high_watermark, self._log.end().offset), effects)
+
+    def _serve_snapshot(self, request: SnapshotRequest, effects: Effects, now_ms: int) -> None:
+        refused = self.role is not Role.LEADER or request.epoch != self.epoch
+        if self._progress is not None and not refused:
+            self._progress.heard(request.replica_id, request.directory_id, now_ms)
+        effects.reply = SnapshotResponse(self.epoch, self.leader_id, is_refused=refused)
+
+    def _fetched_snapshot(self, response: SnapshotResponse, effects: Effects, now_ms: int) -> None:
+        if response.epoch < self.epoch:
+            return
+        self._learn(response.epoch, response.leader_id, effects, now_ms)
+        if self.role is Role.FOLLOWER and not response.is_refused and response.leader_id == self.leader_id:
+            self._heard(now_ms)
 
     def _common_end(self, diverging: LogEnd) -> int:
         """Up to where our history can be the leader's."""
         ours = self._log.end_of_epoch(diverging.epoch)
         end = min(ours.offset, diverging.offset) if ours.epoch == diverging.epoch else ours.offset
-        assert end >= self.high_watermark, "what is committed is never cut off"
+        if end < self.high_watermark:
+            raise Contradiction(
+                f"node {self.leader_id} leads epoch {self.epoch} with a log that lacks what was committed: it parts "
+                f"from ours at offset {end}, and everything before {self.high_watermark} was committed"
+            )
         return end
 
     # Committing.
 
-    def _synced(self, offset: int, effects: Effects) -> None:
+    def _synced(self, offset: int, effects: Effects, now_ms: int) -> None:
         if self.role is Role.LEADER:
             assert self._progress is not None
-            self._progress.synced(offset)
+            self._progress.synced(offset, self._log.end().offset, now_ms)
             self._commit(effects)
 
     def _commit(self, effects: Effects) -> None:

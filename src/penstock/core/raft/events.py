@@ -1,0 +1,137 @@
+"""What goes into the quorum's state machine, and what comes out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.core.raft.messages import NOBODY, LogEnd, Message
+from penstock.core.raft.voters import VoterSet
+from penstock.model.ids import ZERO_UUID, Uuid
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """What must survive a crash: Kafka's quorum-state file."""
+
+    epoch: int = 0
+    leader_id: int = NOBODY
+    voted_id: int = NOBODY
+    voted_directory_id: Uuid = ZERO_UUID
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumTimes:
+    """Kafka's controller.quorum.* times, in milliseconds."""
+
+    election_ms: int = 1_000
+    fetch_ms: int = 2_000
+    backoff_max_ms: int = 1_000
+
+    @property
+    def check_quorum_ms(self) -> int:
+        """How long a leader goes on without a majority: longer than a follower that fetches may take."""
+        return self.fetch_ms * 3 // 2
+
+
+class LogView(Protocol):
+    """What the core may ask about the log."""
+
+    def end(self) -> LogEnd:
+        """Where the log ends."""
+
+    def end_of_epoch(self, epoch: int) -> LogEnd:
+        """Where the largest epoch at or below this one ended; `start` when the log has none."""
+
+    def start(self) -> LogEnd:
+        """Where the log starts: the end of a snapshot, or zero."""
+
+    def snapshot(self) -> LogEnd:
+        """Where the newest snapshot ends: what somebody behind `start` has to begin with."""
+
+
+class Chance(Protocol):
+    """The randomness that keeps candidates from standing in step."""
+
+    def randrange(self, start: int, stop: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The log is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """`deadline_ms` may have come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message from a peer; requests are answered in the effects' `reply`."""
+
+    sender_id: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A request that was in `send` will not be answered: its connection broke, or none could be had."""
+
+    peer_id: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The entries beside the last FetchResponse are in the log; the leader has committed up to `high_watermark`."""
+
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """Everything before `offset` is on this voter's disk."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class VotersChanged:
+    """Another set of voters is in force: it was appended, taken from the leader, or the one after it cut off."""
+
+    voters: VoterSet
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """This voter resigns; `for_good` when it is about to leave and leads nothing from now on."""
+
+    for_good: bool = True
+
+
+Event = Started | Tick | Received | Unanswered | Taken | Synced | VotersChanged | Stopping
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChange:
+    """The control record that opens an epoch."""
+
+    epoch: int
+    leader_id: int
+    voters: tuple[int, ...]
+    granting: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Effects:
+    """What the driver must do, in the order of the fields. A request in `send` wants its response back as an event."""
+
+    persist: Election | None = None
+    truncate_to: int | None = None
+    append: LeaderChange | None = None
+    take_entries: bool = False
+    fetch_snapshot: LogEnd | None = None
+    reply: Message | None = None
+    send: tuple[tuple[int, Message], ...] = ()
+    committed: int | None = None
