@@ -14,6 +14,7 @@ from penstock.cli.options import SharedOptions
 COMMANDS = {
     "up": ("penstock.cli.up", "Start a node or a cluster here and show that it works."),
     "server": ("penstock.cli.server", "Run one node from a properties file."),
+    "storage": ("penstock.cli.storage", "Prepare the directories of a node before its first start."),
     "topic": ("penstock.cli.topic", "Create, list, describe, change, trim and delete topics."),
     "group": ("penstock.cli.group", "List, describe, move and delete consumer groups."),
     "produce": ("penstock.cli.produce", "Send records from standard input or a file."),

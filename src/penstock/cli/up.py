@@ -119,6 +119,10 @@ def _write_properties(directory: Path, host: str, ports: Sequence[int]) -> list[
     try:
         for place in found:
             write_properties(place, node_properties(place, found), WRITTEN_BY)
+        if len(found) > 1:
+            from penstock.testing.formatting import format_places
+
+            format_places(found)
     except OSError as error:
         raise CommandFailure(f"cannot write to {directory}", str(error), "choose another with --data DIR") from None
     return found

@@ -117,6 +117,11 @@ class Cluster:
         down = [each for each in self._chosen(node_id) if self._processes[each].pid is None]
         for each in down:
             self._write_properties(self._places[each])
+        if len(self._places) > 1:
+            # Loaded when it is needed: `penstock up --help` goes through this package and must stay quick.
+            from penstock.testing.formatting import format_places
+
+            format_places(list(self._places.values()))
         for each in down:
             self._processes[each].launch()
         deadline = time.monotonic() + self._start_timeout_s
