@@ -79,7 +79,8 @@ def read_partition_metadata(filesystem: Filesystem, directory: Path) -> Uuid | N
     """The topic id of a partition's directory, or None when it was never written or never became durable."""
     path = directory / PARTITION_METADATA
     try:
-        lines = filesystem.read_file(path).decode(errors="replace").splitlines()
+        # After a power cut a file may have its size and none of its bytes.
+        lines = filesystem.read_file(path).strip(b"\0").decode(errors="replace").splitlines()
     except FileNotFoundError:
         return None
     if not lines:

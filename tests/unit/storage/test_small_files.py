@@ -227,6 +227,8 @@ def test_a_partition_knows_its_topic_id(tmp_path: Path) -> None:
     assert read_partition_metadata(DISK, tmp_path) == bytes(range(16))
     path.write_text("")
     assert read_partition_metadata(DISK, tmp_path) is None, "a power cut took what was never synced"
+    (tmp_path / "partition.metadata").write_bytes(bytes(43))
+    assert read_partition_metadata(DISK, tmp_path) is None, "a power cut left the size alone"
     for damaged in ("version", "version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw", "version: 0\ntopic_id: x"):
         path.write_text(damaged)
         with pytest.raises(MetadataFileError):
