@@ -1,72 +1,26 @@
-"""How a coordinator core and the shell around it talk.
-
-A request comes with a token. The core answers with `Effects`: records to append to the coordinator's partition, replies
-by token, and timers to set. A reply may come at once, or with a later event: a JoinGroup is answered when the whole
-rebalance is, so one event can answer many tokens.
-
-The shell appends the records first. It then calls `replay` with each of them, in order, which is the only thing that
-changes durable state, and sends the replies once the records are committed. If the append fails, the shell drops the
-whole shard and loads it again, so the core need not undo anything.
-
-Soft state (who waits in a rebalance, session deadlines) lives in the core and is not replayed: a coordinator that takes
-over starts with none of it, and members that are still there come back by themselves.
-"""
+"""What the group coordinator asks of the cluster, and its settings; how it talks to its shell is in core/contract.py."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
+from penstock.core.contract import Caller, Effects, ProducerIdentity, Record, Reply, Timer, TimerKey, Token
 from penstock.model.ids import Uuid
 
-Token = Hashable
-TimerKey = tuple[str, ...]
-
-
-class Caller(NamedTuple):
-    """Who sent a request. `host` is the peer's address as Kafka shows it, such as /127.0.0.1."""
-
-    client_id: str
-    host: str
-    api_version: int
-
-
-class Record(NamedTuple):
-    """One record of the coordinator's log, as messages. A `value` of None is a tombstone."""
-
-    key: Any
-    value: Any
-    value_version: int = 0
-
-
-class Reply(NamedTuple):
-    """The answer to the request that came with `token`."""
-
-    token: Token
-    response: Any
-
-
-class Timer(NamedTuple):
-    """Have `timer_fired(key)` called at `deadline_ms`; a later Timer with the same key replaces it, None cancels it."""
-
-    key: TimerKey
-    deadline_ms: int | None
-
-
-@dataclass(slots=True)
-class Effects:
-    """What the shell must do: append, then reply; and set the timers."""
-
-    records: list[Record] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
-    timers: list[Timer] = field(default_factory=list)
-
-    def merge(self, other: Effects) -> None:
-        """Take another event's effects along, after our own."""
-        self.records += other.records
-        self.replies += other.replies
-        self.timers += other.timers
+__all__ = [
+    "Caller",
+    "Effects",
+    "GroupSettings",
+    "ProducerIdentity",
+    "Record",
+    "Reply",
+    "Timer",
+    "TimerKey",
+    "Token",
+    "Topics",
+]
 
 
 class Topics(Protocol):
