@@ -1,4 +1,4 @@
-"""What the group coordinator asks of the cluster, and its settings; how it talks to its shell is in core/contract.py."""
+"""What the group coordinator asks of the cluster, and its settings; core/contract.py has how it talks to its shell."""
 
 from __future__ import annotations
 

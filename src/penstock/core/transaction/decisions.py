@@ -1,0 +1,147 @@
+"""What a request may do to a transactional id: the next `Transaction`, or the error code that its client gets.
+
+ErrorCode.NONE means that what is asked for has already been done, and is acknowledged once more.
+
+Who asks is told by producer id and epoch. The current pair may go on. One that was replaced is shut out for ever, but a
+client which missed the answer to its own request may repeat it: an end of version 2, which raises the epoch, is known
+again by the epoch before; an InitProducerId of a producer that names itself (KIP-360) by what it named. While a decided
+transaction waits for its markers everybody is told to come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from penstock.core.contract import ProducerIdentity
+from penstock.core.transaction.states import TransactionState
+from penstock.core.transaction.transaction import EPOCH_BUMPS, EPOCH_MAX, Transaction
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
+
+Decision = Transaction | ErrorCode
+
+
+class Initialization(NamedTuple):
+    """An InitProducerId. `expected` is what the producer believes to be; `fresh_producer_id` an id nobody has."""
+
+    transactional_id: str
+    timeout_ms: int
+    expected: ProducerIdentity | None
+    fresh_producer_id: int
+
+
+def initialize(
+    transaction: Transaction | None,
+    wanted: Initialization,
+    repeats: ProducerIdentity | None,
+    cluster_version: int,
+    now_ms: int,
+) -> Decision:
+    """A producer starts. What it had open is aborted first: the outcome is then prepared, and it has to come again.
+
+    `repeats` is whom the current epoch was given to, as far as that is known.
+    """
+    _, timeout_ms, expected, fresh_producer_id = wanted
+    if transaction is None:
+        assert fresh_producer_id != NO_PRODUCER_ID
+        created = Transaction(wanted.transactional_id, fresh_producer_id, timeout_ms, now_ms)
+        return created.initialized(timeout_ms, now_ms)
+    if transaction.state.is_prepared:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    is_current = expected is None or expected == transaction.identity
+    if not transaction.state.is_idle:
+        # Somebody who was replaced must not end what the successor has begun.
+        return transaction.fenced(cluster_version, now_ms) if is_current else ErrorCode.PRODUCER_FENCED
+    if not is_current and expected not in (repeats, transaction.ended):
+        return ErrorCode.PRODUCER_FENCED
+    if (is_current and transaction.is_exhausted) or transaction.producer_epoch == EPOCH_MAX:
+        assert fresh_producer_id != NO_PRODUCER_ID
+        return transaction.rotated(fresh_producer_id, timeout_ms, now_ms)
+    return transaction.initialized(timeout_ms, now_ms, again=not is_current)
+
+
+def add_partitions(
+    transaction: Transaction | None,
+    producer: ProducerIdentity,
+    partitions: Collection[TopicPartition],
+    client_version: int,
+    now_ms: int,
+) -> Decision:
+    """A transaction takes in partitions, and begins if there is none."""
+    if transaction is None:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if transaction.state.is_prepared:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    error = _check_producer(transaction, producer)
+    if error is not ErrorCode.NONE:
+        return error
+    if transaction.state is TransactionState.ONGOING and all(one in transaction.partitions for one in partitions):
+        return ErrorCode.NONE
+    return transaction.with_partitions(partitions, client_version, now_ms)
+
+
+def verify_partition(
+    transaction: Transaction | None, producer: ProducerIdentity, partition: TopicPartition
+) -> ErrorCode:
+    """Whether a partition is part of the producer's open transaction, asked before the first write to it."""
+    if transaction is None:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    error = _check_producer(transaction, producer)
+    if error is not ErrorCode.NONE:
+        return error
+    if transaction.state.is_prepared:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    return ErrorCode.NONE if partition in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
+
+
+def end(transaction: Transaction | None, producer: ProducerIdentity, commit: bool, now_ms: int) -> Decision:
+    """A client of version 1 ends its transaction; it keeps its epoch, which is how a repeated request is known."""
+    if transaction is None:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    error = _check_producer(transaction, producer)
+    if error is not ErrorCode.NONE:
+        return error
+    if transaction.state.is_prepared:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    if transaction.state is TransactionState.ONGOING:
+        return transaction.decided(commit, 0, now_ms, NO_PRODUCER_ID)
+    done = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
+    return ErrorCode.NONE if transaction.state is done else ErrorCode.INVALID_TXN_STATE
+
+
+def end_with_bump(
+    transaction: Transaction | None, producer: ProducerIdentity, commit: bool, fresh_producer_id: int, now_ms: int
+) -> Decision:
+    """A client of version 2 ends its transaction and gets a new epoch, or a new producer id after the last one.
+
+    It may abort where nothing is open, and gets a new epoch for that as well.
+    """
+    if transaction is None:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if transaction.state.is_prepared:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    if producer == transaction.ended:
+        done = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
+        if transaction.state is not done:
+            return ErrorCode.INVALID_TXN_STATE
+        if transaction.producer_epoch < EPOCH_MAX:
+            return ErrorCode.NONE
+        # The coordinator aborted it in the epoch that no producer is given; this one goes on with another id.
+        return transaction.decided(False, EPOCH_BUMPS, now_ms, fresh_producer_id)
+    error = _check_producer(transaction, producer)
+    if error is not ErrorCode.NONE:
+        return error
+    if transaction.state is not TransactionState.ONGOING and commit:
+        return ErrorCode.INVALID_TXN_STATE
+    next_producer_id = NO_PRODUCER_ID
+    if transaction.is_exhausted:
+        assert fresh_producer_id != NO_PRODUCER_ID
+        next_producer_id = fresh_producer_id
+    return transaction.decided(commit, EPOCH_BUMPS, now_ms, next_producer_id)
+
+
+def _check_producer(transaction: Transaction, producer: ProducerIdentity) -> ErrorCode:
+    if transaction.producer_id != producer.producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    return ErrorCode.NONE if transaction.producer_epoch == producer.producer_epoch else ErrorCode.PRODUCER_FENCED

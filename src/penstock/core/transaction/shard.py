@@ -1,0 +1,319 @@
+"""The transactional ids of one partition of `__transaction_state`.
+
+A transaction goes through three steps. Partitions are added to it. It is decided: one record says how it ends, and
+when that is committed the answer goes out and, at the same moment, `Markers` to all its partitions. Each partition that
+has its marker is reported with `markers_written`, and the last one completes it. Whoever takes over as coordinator
+finds decided transactions in the log and sends the markers of all their partitions again.
+
+A transaction that stays open longer than its producer allowed is aborted here, with a higher epoch, so that the
+producer is shut out. Only `replay` changes what is durable; which markers are still missing is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from penstock.core.contract import Caller, Effects, ProducerIdentity, Record, Reply, Timer, TimerKey, Token
+from penstock.core.transaction import decisions
+from penstock.core.transaction.contract import Markers, TransactionSettings
+from penstock.core.transaction.listing import TransactionFilter, described, is_listed, listed
+from penstock.core.transaction.states import TransactionState
+from penstock.core.transaction.transaction import NO_EPOCH, Transaction
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
+from penstock.wire.messages import describe_transactions, list_transactions
+from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.wire.messages.transaction_records import TransactionLogKey, TransactionLogValue
+
+TIMEOUT_TIMER = "transaction timeout"
+# A transaction with the longest of all timeouts is somebody else's to end.
+TIMEOUT_NEVER_MS = 2**31 - 1
+
+# From these versions on clients know PRODUCER_FENCED, and before them its older name.
+FENCED_SINCE_INIT = 4
+FENCED_SINCE_END = 2
+# EndTxn of this version asks for a new epoch.
+BUMP_SINCE = 5
+
+StoredRecord = tuple[bytes, bytes | None]
+
+
+class TransactionShard:
+    """Every event answers with the effects that the shell is to carry out."""
+
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        coordinator_epoch: Callable[[str], int],
+        cluster_version: Callable[[], int],
+        marker_token: Callable[[], Token],
+    ) -> None:
+        """`coordinator_epoch` tells the epoch in which this broker leads an id's partition, `cluster_version` the
+        level of transaction.version, and `marker_token` makes the tokens that `Markers` are sent to."""
+        self._settings = settings
+        self._coordinator_epoch = coordinator_epoch
+        self._cluster_version = cluster_version
+        self._marker_token = marker_token
+        self._transactions: dict[str, Transaction] = {}
+        # Partitions of decided transactions whose marker has not been reported.
+        self._unmarked: dict[str, dict[TopicPartition, None]] = {}
+        # Who named itself in InitProducerId, and what it became.
+        self._continued: dict[str, tuple[ProducerIdentity, ProducerIdentity]] = {}
+
+    # What producers ask.
+
+    def init_needs_producer_id(self, transactional_id: str) -> bool:
+        """Whether `init_producer_id` must come with a fresh producer id."""
+        return transactional_id not in self._transactions or self.end_needs_producer_id(transactional_id)
+
+    def end_needs_producer_id(self, transactional_id: str) -> bool:
+        """Whether `end_txn` must come with a fresh producer id."""
+        transaction = self._transactions.get(transactional_id)
+        return transaction is not None and transaction.is_exhausted
+
+    def init_producer_id(
+        self,
+        request: InitProducerIdRequest,
+        caller: Caller,
+        token: Token,
+        now_ms: int,
+        fresh_producer_id: int = NO_PRODUCER_ID,
+    ) -> Effects:
+        """A producer starts, and shuts out whoever had its transactional id before."""
+        error, expected = self._check_init(request)
+        if error is not ErrorCode.NONE:
+            return Effects(replies=[Reply(token, InitProducerIdResponse(error_code=error))])
+        transactional_id = request.transactional_id or ""
+        wanted = decisions.Initialization(transactional_id, request.transaction_timeout_ms, expected, fresh_producer_id)
+        decision = decisions.initialize(
+            self._transactions.get(transactional_id),
+            wanted,
+            self._continued_by(transactional_id),
+            self._cluster_version(),
+            now_ms,
+        )
+        effects = Effects()
+        if isinstance(decision, ErrorCode):
+            code = _known_as(decision, caller.api_version >= FENCED_SINCE_INIT)
+            response = InitProducerIdResponse(error_code=code)
+        elif decision.state.is_prepared:
+            self._prepare(decision, effects, now_ms)
+            response = InitProducerIdResponse(error_code=ErrorCode.CONCURRENT_TRANSACTIONS)
+        else:
+            self._store(decision, effects)
+            self._remember(transactional_id, expected, decision.identity)
+            response = InitProducerIdResponse(producer_id=decision.producer_id, producer_epoch=decision.producer_epoch)
+        effects.replies.append(Reply(token, response))
+        return effects
+
+    def _check_init(self, request: InitProducerIdRequest) -> tuple[ErrorCode, ProducerIdentity | None]:
+        named = (request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_EPOCH)
+        if not request.transactional_id or any(named) != all(named):
+            return ErrorCode.INVALID_REQUEST, None
+        if not 0 < request.transaction_timeout_ms <= self._settings.max_timeout_ms:
+            return ErrorCode.INVALID_TRANSACTION_TIMEOUT, None
+        return ErrorCode.NONE, ProducerIdentity(request.producer_id, request.producer_epoch) if all(named) else None
+
+    def _continued_by(self, transactional_id: str) -> ProducerIdentity | None:
+        transaction = self._transactions.get(transactional_id)
+        known = self._continued.get(transactional_id)
+        return known[0] if known and transaction and known[1] == transaction.identity else None
+
+    def _remember(self, transactional_id: str, expected: ProducerIdentity | None, became: ProducerIdentity) -> None:
+        if expected is None:
+            self._continued.pop(transactional_id, None)
+        elif expected != became:
+            self._continued[transactional_id] = (expected, became)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        client_version: int,
+        token: Token,
+        now_ms: int,
+    ) -> Effects:
+        """Takes partitions into the transaction; the reply is an ErrorCode for all of them."""
+        if not transactional_id:
+            return Effects(replies=[Reply(token, ErrorCode.INVALID_REQUEST)])
+        effects = Effects()
+        decision = decisions.add_partitions(
+            self._transactions.get(transactional_id), producer, partitions, client_version, now_ms
+        )
+        error = decision if isinstance(decision, ErrorCode) else ErrorCode.NONE
+        if not isinstance(decision, ErrorCode):
+            self._store(decision, effects)
+        effects.replies.append(Reply(token, error))
+        return effects
+
+    def verify_partitions(
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether each partition is part of the producer's open transaction."""
+        if not transactional_id:
+            return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+        transaction = self._transactions.get(transactional_id)
+        return {one: decisions.verify_partition(transaction, producer, one) for one in partitions}
+
+    def end_txn(
+        self,
+        request: EndTxnRequest,
+        caller: Caller,
+        token: Token,
+        now_ms: int,
+        fresh_producer_id: int = NO_PRODUCER_ID,
+    ) -> Effects:
+        """Commits or aborts; answered when that is decided for good, before the partitions know."""
+        effects = Effects()
+        if not request.transactional_id:
+            return Effects(replies=[Reply(token, EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST))])
+        transaction = self._transactions.get(request.transactional_id)
+        producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+        bumps = caller.api_version >= BUMP_SINCE
+        if bumps:
+            decision = decisions.end_with_bump(transaction, producer, request.committed, fresh_producer_id, now_ms)
+        else:
+            decision = decisions.end(transaction, producer, request.committed, now_ms)
+        if isinstance(decision, ErrorCode):
+            now = transaction.identity if transaction and bumps and decision is ErrorCode.NONE else _NOBODY
+            error = _known_as(decision, caller.api_version >= FENCED_SINCE_END)
+            response = EndTxnResponse(error_code=error, producer_id=now.producer_id, producer_epoch=now.producer_epoch)
+        else:
+            self._prepare(decision, effects, now_ms)
+            now = decision.completed(now_ms).identity if bumps else _NOBODY
+            response = EndTxnResponse(producer_id=now.producer_id, producer_epoch=now.producer_epoch)
+        effects.replies.append(Reply(token, response))
+        return effects
+
+    # What administrators ask.
+
+    def describe(self, transactional_id: str) -> describe_transactions.TransactionState:
+        """One id's transaction."""
+        return described(transactional_id, self._transactions.get(transactional_id))
+
+    def listing(self, wanted: TransactionFilter, now_ms: int) -> list[list_transactions.TransactionState]:
+        """A row for every id that is asked for."""
+        return [listed(one) for one in self._transactions.values() if is_listed(one, wanted, now_ms)]
+
+    # What the shell tells.
+
+    def markers_written(self, written: Markers, partitions: Iterable[TopicPartition], now_ms: int) -> Effects:
+        """These partitions have their marker, or need none any more; the last ones complete the transaction."""
+        effects = Effects()
+        transaction = self._transactions.get(written.transactional_id)
+        marked = ProducerIdentity(written.producer_id, written.producer_epoch)
+        if transaction is None or not transaction.state.is_prepared or transaction.identity != marked:
+            return effects
+        unmarked = self._unmarked[written.transactional_id]
+        for partition in partitions:
+            unmarked.pop(partition, None)
+        if not unmarked:
+            self._complete(transaction, effects, now_ms)
+        return effects
+
+    def expire(self, now_ms: int) -> Effects:
+        """Forget the ids that nobody has used for long."""
+        used_since_ms = now_ms - self._settings.transactional_id_expiration_ms
+        return Effects(
+            records=[
+                Record(TransactionLogKey(one.transactional_id), None)
+                for one in self._transactions.values()
+                if one.state.is_idle and one.updated_ms <= used_since_ms
+            ]
+        )
+
+    def load(self, records: Iterable[StoredRecord]) -> list[StoredRecord]:
+        """Stored records are all decoded and replayed."""
+        return [*records]
+
+    def replay(self, key: Any, value: TransactionLogValue | None, offset: int = -1) -> None:  # noqa: ARG002
+        """Apply one record."""
+        if not isinstance(key, TransactionLogKey):
+            return
+        if value is None or value.transaction_status == TransactionState.DEAD:
+            self._transactions.pop(key.transactional_id, None)
+            self._continued.pop(key.transactional_id, None)
+        else:
+            self._transactions[key.transactional_id] = Transaction.from_record(key.transactional_id, value)
+
+    def loaded(self, now_ms: int) -> Effects:
+        """All records are replayed: what was decided is carried out, what is open may time out from now on."""
+        effects = Effects()
+        for transaction in [*self._transactions.values()]:
+            if transaction.state is TransactionState.ONGOING:
+                effects.timers.append(_timeout(transaction))
+            elif transaction.state is TransactionState.PREPARE_EPOCH_FENCE:
+                self._prepare(transaction.fenced(self._cluster_version(), now_ms), effects, now_ms)
+            elif transaction.state.is_prepared:
+                self._carry_out(transaction, effects, now_ms)
+        return effects
+
+    def timer_fired(self, key: TimerKey, now_ms: int) -> Effects:
+        """A transaction has been open for too long."""
+        effects = Effects()
+        transaction = self._transactions.get(key[1])
+        if transaction is None or transaction.state is not TransactionState.ONGOING:
+            return effects
+        timeout = _timeout(transaction)
+        if timeout.deadline_ms is not None and timeout.deadline_ms > now_ms:
+            effects.timers.append(timeout)
+        elif timeout.deadline_ms is not None:
+            self._prepare(transaction.fenced(self._cluster_version(), now_ms), effects, now_ms)
+        return effects
+
+    def unloaded(self) -> Effects:
+        """This broker coordinates these ids no longer; nobody waits for anything but a commit."""
+        return Effects()
+
+    # Steps of a transaction.
+
+    def _prepare(self, decided: Transaction, effects: Effects, now_ms: int) -> None:
+        self._store(decided, effects)
+        self._carry_out(decided, effects, now_ms)
+
+    def _carry_out(self, decided: Transaction, effects: Effects, now_ms: int) -> None:
+        if not decided.partitions:
+            self._complete(decided, effects, now_ms)
+            return
+        transactional_id = decided.transactional_id
+        self._unmarked[transactional_id] = dict(decided.partitions)
+        markers = Markers(
+            transactional_id,
+            decided.producer_id,
+            decided.producer_epoch,
+            decided.is_commit,
+            self._coordinator_epoch(transactional_id),
+            tuple(decided.partitions),
+        )
+        effects.replies.append(Reply(self._marker_token(), markers))
+
+    def _complete(self, decided: Transaction, effects: Effects, now_ms: int) -> None:
+        self._unmarked.pop(decided.transactional_id, None)
+        self._store(decided.completed(now_ms), effects)
+
+    def _store(self, after: Transaction, effects: Effects) -> None:
+        before = self._transactions.get(after.transactional_id)
+        was_ongoing = before is not None and before.state is TransactionState.ONGOING
+        is_ongoing = after.state is TransactionState.ONGOING
+        if is_ongoing and not was_ongoing:
+            effects.timers.append(_timeout(after))
+        elif was_ongoing and not is_ongoing:
+            effects.timers.append(Timer((TIMEOUT_TIMER, after.transactional_id), None))
+        effects.records.append(after.record(self._cluster_version()))
+
+
+_NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
+
+
+def _timeout(transaction: Transaction) -> Timer:
+    never = transaction.timeout_ms == TIMEOUT_NEVER_MS
+    # Kafka aborts what is older than its timeout, so a transaction has the whole of it.
+    deadline_ms = None if never else transaction.started_ms + transaction.timeout_ms + 1
+    return Timer((TIMEOUT_TIMER, transaction.transactional_id), deadline_ms)
+
+
+def _known_as(error: ErrorCode, knows_fenced: bool) -> ErrorCode:
+    return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED and not knows_fenced else error
