@@ -2,6 +2,9 @@
 
 `replay` is the only thing that changes an image; start-up and live traffic share it. `snapshot` gives the records that
 rebuild the image from nothing, in an order in which they can be replayed.
+
+A big cluster has far fewer kinds of partition state than partitions, so equal states are one object: a million
+partitions cost little more than a million references, and the garbage collector has little to walk through.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import Any, NamedTuple
 from penstock.model.ids import NO_LEADER, Uuid
 from penstock.wire.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ConfigRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
@@ -29,7 +33,19 @@ from penstock.wire.messages.metadata_records import (
 )
 
 METADATA_VERSION = "metadata.version"
+ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 NO_LEADER_CHANGE = -2
+
+RECOVERED = 0
+RECOVERING = 1
+
+# Directory ids that say something about a replica instead of naming a directory.
+UNASSIGNED_DIRECTORY: Uuid = bytes(16)
+LOST_DIRECTORY: Uuid = bytes(15) + b"\x01"
+MIGRATING_DIRECTORY: Uuid = bytes(15) + b"\x02"
+
+# Equal states beyond this many kinds are still right, they only cost memory again.
+SHARED_STATES_MAX = 200_000
 
 
 class ResourceType(IntEnum):
@@ -54,9 +70,20 @@ class PartitionState(NamedTuple):
     directories: tuple[Uuid, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
-    leader_recovery_state: int = 0
+    leader_recovery_state: int = RECOVERED
     eligible_leader_replicas: tuple[int, ...] = ()
     last_known_leader_replicas: tuple[int, ...] = ()
+
+    @property
+    def is_reassigning(self) -> bool:
+        """Whether replicas are being added or removed."""
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    def directory(self, broker_id: int) -> Uuid:
+        """The log directory of one replica, as far as it is known."""
+        if broker_id in self.replicas and len(self.directories) == len(self.replicas):
+            return self.directories[self.replicas.index(broker_id)]
+        return UNASSIGNED_DIRECTORY
 
 
 class Topic:
@@ -82,6 +109,23 @@ class Broker(NamedTuple):
         """The broker's node id."""
         return self.registration.broker_id
 
+    @property
+    def epoch(self) -> int:
+        """The number of this incarnation: the offset of its registration in the metadata log."""
+        return self.registration.broker_epoch
+
+    @property
+    def active(self) -> bool:
+        """Whether it may lead partitions and be in sync."""
+        return not (self.fenced or self.in_controlled_shutdown)
+
+    def has_online_directory(self, directory: Uuid) -> bool:
+        """Whether a replica that lies in `directory` can be served."""
+        if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
+            return True
+        online = self.registration.log_dirs
+        return directory != LOST_DIRECTORY and (not online or directory in online)
+
     def endpoint(self, listener_name: str) -> tuple[str, int] | None:
         """The advertised host and port of one listener."""
         for endpoint in self.registration.end_points:
@@ -105,6 +149,16 @@ class Image:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
+        # How often each broker is named, so that nobody looks through a million partitions to find nothing.
+        self.leader_counts: dict[int, int] = {}
+        self.in_sync_counts: dict[int, int] = {}
+        self.eligible_counts: dict[int, int] = {}
+        self.not_preferred_count = 0
+        # Few as a rule, and what one has to find in a hurry. Dicts keep the order in which they came.
+        self.leaderless: dict[tuple[Uuid, int], None] = {}
+        self.reassigning: dict[tuple[Uuid, int], None] = {}
+        self._states: dict[PartitionState, PartitionState] = {}
+        self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def replay(self, record: Any) -> None:
         """Take one record of the log into the image."""
@@ -127,6 +181,31 @@ class Image:
     def partition_count(self) -> int:
         """How many partitions the cluster has."""
         return sum(len(topic.partitions) for topic in self.topics.values())
+
+    @property
+    def eligible_leader_replicas_enabled(self) -> bool:
+        """Whether replicas that left the ISR below its minimum are remembered as safe leaders (KIP-966)."""
+        return self.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
+
+    def copy(self) -> Image:
+        """The image as it is now, for whoever needs it to stand still; partition states are shared."""
+        other = Image()
+        other.replace_with(self)
+        other.topics = {}
+        other.topics_by_id = {}
+        for topic in self.topics.values():
+            twin = Topic(topic.name, topic.topic_id)
+            twin.partitions = topic.partitions.copy()
+            other.topics[topic.name] = other.topics_by_id[topic.topic_id] = twin
+        for name in ("brokers", "controllers", "features", "leader_counts", "in_sync_counts", "eligible_counts"):
+            setattr(other, name, getattr(self, name).copy())
+        other.configs = {key: settings.copy() for key, settings in self.configs.items()}
+        other.leaderless, other.reassigning = self.leaderless.copy(), self.reassigning.copy()
+        return other
+
+    def replace_with(self, other: Image) -> None:
+        """Become what `other` is; whoever holds this image sees the new one. `other` is not used afterwards."""
+        self.__dict__.update(other.__dict__)
 
     def snapshot(self) -> Iterator[Any]:
         """The records that rebuild this image."""
@@ -157,44 +236,84 @@ class Image:
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         topic = self.topics_by_id.pop(record.topic_id)
+        for index, state in enumerate(topic.partitions):
+            self._count(state, -1)
+            self.leaderless.pop((topic.topic_id, index), None)
+            self.reassigning.pop((topic.topic_id, index), None)
         del self.topics[topic.name]
         self.configs.pop((ResourceType.TOPIC, topic.name), None)
 
     def _partition(self, record: PartitionRecord) -> None:
         partitions = self.topics_by_id[record.topic_id].partitions
+        replicas = self._shared(record.replicas)
         state = PartitionState(
-            replicas=tuple(record.replicas),
-            in_sync_replicas=tuple(record.isr),
-            leader=record.leader,
-            leader_epoch=record.leader_epoch,
-            partition_epoch=record.partition_epoch,
-            directories=tuple(record.directories),
-            removing_replicas=tuple(record.removing_replicas),
-            adding_replicas=tuple(record.adding_replicas),
-            leader_recovery_state=record.leader_recovery_state,
-            eligible_leader_replicas=tuple(record.eligible_leader_replicas or ()),
-            last_known_leader_replicas=tuple(record.last_known_elr or ()),
+            replicas,
+            self._shared(record.isr),
+            record.leader,
+            record.leader_epoch,
+            record.partition_epoch,
+            self._shared(record.directories),
+            tuple(record.removing_replicas),
+            tuple(record.adding_replicas),
+            record.leader_recovery_state,
+            tuple(record.eligible_leader_replicas or ()),
+            tuple(record.last_known_elr or ()),
         )
-        if record.partition_id < len(partitions):
-            partitions[record.partition_id] = state
-        else:
-            assert record.partition_id == len(partitions), "partitions are numbered without gaps"
-            partitions.append(state)
+        index = record.partition_id
+        if index < len(partitions):
+            self._put(record.topic_id, partitions, index, state)
+            return
+        assert index == len(partitions), "partitions are numbered without gaps"
+        state = self._states.setdefault(state, state)
+        partitions.append(state)
+        self._count(state, 1)
+        self._note(record.topic_id, index, state)
 
     def _partition_change(self, record: PartitionChangeRecord) -> None:
         partitions = self.topics_by_id[record.topic_id].partitions
         old = partitions[record.partition_id]
-        changes: dict[str, Any] = {"partition_epoch": old.partition_epoch + 1}
-        for source, target in _CHANGED_LISTS.items():
-            value = getattr(record, source)
-            if value is not None:
-                changes[target] = tuple(value)
-        if record.leader != NO_LEADER_CHANGE:
-            changes["leader"] = record.leader
-            changes["leader_epoch"] = old.leader_epoch + 1
-        if record.leader_recovery_state != -1:
-            changes["leader_recovery_state"] = record.leader_recovery_state
-        partitions[record.partition_id] = old._replace(**changes)
+        self._put(record.topic_id, partitions, record.partition_id, changed_state(old, record))
+
+    def _clear_eligible(self, record: ClearElrRecord) -> None:
+        for topic in [self.topics[record.topic_name]] if record.topic_name else list(self.topics.values()):
+            for index, old in enumerate(topic.partitions):
+                if old.eligible_leader_replicas or old.last_known_leader_replicas:
+                    change = PartitionChangeRecord(eligible_leader_replicas=(), last_known_elr=())
+                    self._put(topic.topic_id, topic.partitions, index, changed_state(old, change))
+
+    def _put(self, topic_id: Uuid, partitions: list[PartitionState], index: int, state: PartitionState) -> None:
+        old = partitions[index]
+        state = self._states.setdefault(state, state)
+        if len(self._states) > SHARED_STATES_MAX:
+            self._states.clear()
+        self._count(old, -1)
+        self._count(state, 1)
+        if old.leader < 0:
+            self.leaderless.pop((topic_id, index), None)
+        if old.adding_replicas or old.removing_replicas:
+            self.reassigning.pop((topic_id, index), None)
+        partitions[index] = state
+        self._note(topic_id, index, state)
+
+    def _note(self, topic_id: Uuid, index: int, state: PartitionState) -> None:
+        if state.leader < 0:
+            self.leaderless[topic_id, index] = None
+        if state.adding_replicas or state.removing_replicas:
+            self.reassigning[topic_id, index] = None
+
+    def _count(self, state: PartitionState, step: int) -> None:
+        leaders, in_sync = self.leader_counts, self.in_sync_counts
+        leaders[state.leader] = leaders.get(state.leader, 0) + step
+        for broker_id in state.in_sync_replicas:
+            in_sync[broker_id] = in_sync.get(broker_id, 0) + step
+        for broker_id in state.eligible_leader_replicas:
+            self.eligible_counts[broker_id] = self.eligible_counts.get(broker_id, 0) + step
+        if state.replicas and state.leader != state.replicas[0]:
+            self.not_preferred_count += step
+
+    def _shared(self, values: Any) -> tuple[Any, ...]:
+        found = tuple(values)
+        return self._tuples.setdefault(found, found)
 
     def _config(self, record: ConfigRecord) -> None:
         key = (record.resource_type, record.resource_name)
@@ -243,16 +362,6 @@ class Image:
         """Holds an offset, says nothing."""
 
 
-_CHANGED_LISTS = {
-    "isr": "in_sync_replicas",
-    "replicas": "replicas",
-    "removing_replicas": "removing_replicas",
-    "adding_replicas": "adding_replicas",
-    "directories": "directories",
-    "eligible_leader_replicas": "eligible_leader_replicas",
-    "last_known_elr": "last_known_leader_replicas",
-}
-
 _REPLAY: dict[type, Callable[[Image, Any], None]] = {
     TopicRecord: Image._topic,
     RemoveTopicRecord: Image._remove_topic,
@@ -268,7 +377,28 @@ _REPLAY: dict[type, Callable[[Image, Any], None]] = {
     FeatureLevelRecord: Image._feature,
     ProducerIdsRecord: Image._producer_ids,
     NoOpRecord: Image._no_op,
+    ClearElrRecord: Image._clear_eligible,
 }
+
+
+def changed_state(old: PartitionState, change: PartitionChangeRecord) -> PartitionState:
+    """What a change makes of a partition. Naming a leader starts a new leader epoch, even when it is the same one."""
+    led = change.leader != NO_LEADER_CHANGE
+    recovery = change.leader_recovery_state
+    eligible, last_known = change.eligible_leader_replicas, change.last_known_elr
+    return PartitionState(
+        old.replicas if change.replicas is None else tuple(change.replicas),
+        old.in_sync_replicas if change.isr is None else tuple(change.isr),
+        change.leader if led else old.leader,
+        old.leader_epoch + led,
+        old.partition_epoch + 1,
+        old.directories if change.directories is None else tuple(change.directories),
+        old.removing_replicas if change.removing_replicas is None else tuple(change.removing_replicas),
+        old.adding_replicas if change.adding_replicas is None else tuple(change.adding_replicas),
+        old.leader_recovery_state if recovery == -1 else recovery,
+        old.eligible_leader_replicas if eligible is None else tuple(eligible),
+        old.last_known_leader_replicas if last_known is None else tuple(last_known),
+    )
 
 
 def partition_record(topic_id: Uuid, partition: int, state: PartitionState) -> PartitionRecord:

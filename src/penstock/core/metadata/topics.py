@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.core.metadata.image import (
-    Broker,
     Image,
     PartitionState,
     ResourceType,
@@ -21,6 +20,7 @@ from penstock.core.metadata.image import (
 )
 from penstock.core.metadata.names import METADATA_TOPIC, check_topic_name, colliding
 from penstock.core.metadata.result import Result
+from penstock.core.metadata.rules import default_directory
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.wire.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
@@ -180,19 +180,15 @@ def _partition_records(
 ) -> list[PartitionRecord]:
     records = []
     for index, brokers in enumerate(replicas, first):
-        active = tuple(broker for broker in brokers if not image.brokers[broker].fenced)
+        active = tuple(broker for broker in brokers if image.brokers[broker].active)
         if not active:
-            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"every broker of partition {index} is fenced")
-        directories = tuple(_directory(image.brokers[broker]) for broker in brokers)
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"every broker of partition {index} is fenced or shutting down"
+            )
+        directories = tuple(default_directory(image, broker) for broker in brokers)
         state: PartitionState = new_partition(tuple(brokers), active, directories)
         records.append(partition_record(topic_id, index, state))
     return records
-
-
-def _directory(broker: Broker) -> Uuid:
-    """A broker with one log directory is told which; one with several chooses itself (the zero id)."""
-    directories = broker.registration.log_dirs
-    return directories[0] if len(directories) == 1 else ZERO_UUID
 
 
 def delete_topic(topic: Topic) -> list[object]:

@@ -1,0 +1,266 @@
+"""Decisions about brokers: who is registered, who is fenced, who may shut down.
+
+A broker registers fenced, under an epoch that no earlier incarnation had. Once it has read the log up to its own
+registration it is unfenced by a heartbeat. It is fenced again when its session ends or when it asks for it. Before it
+shuts down it says so, loses its leaderships, and is told to go when every active broker knows about that.
+
+    FENCED --heartbeat, caught up--> UNFENCED --wants to shut down--> CONTROLLED_SHUTDOWN --all know--> fenced, gone
+       ^-------------- session ends, or it wants to be fenced -------------'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from penstock.core.metadata.elections import PartitionKey, leader_and_isr_updates, partitions_naming
+from penstock.core.metadata.heartbeats import Heartbeats
+from penstock.core.metadata.image import (
+    LOST_DIRECTORY,
+    METADATA_VERSION,
+    MIGRATING_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    Broker,
+    Image,
+)
+from penstock.core.metadata.result import Result
+from penstock.core.metadata.rules import ElectionRules
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import Uuid, format_uuid
+from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from penstock.wire.messages.broker_registration import BrokerRegistrationRequest
+from penstock.wire.messages.metadata_records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+
+FENCE, UNFENCE = 1, -1
+RESERVED_DIRECTORIES = (UNASSIGNED_DIRECTORY, LOST_DIRECTORY, MIGRATING_DIRECTORY)
+# A broker that names no range supports the first level only.
+FIRST_METADATA_VERSION = 1
+
+
+class HeartbeatReply(NamedTuple):
+    """What a broker is told."""
+
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool = False
+
+
+def check_broker_epoch(image: Image, broker_id: int, broker_epoch: int) -> Broker:
+    """The registered broker, if this is the incarnation that asks; raises STALE_BROKER_EPOCH."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} is not registered")
+    if broker.epoch != broker_epoch:
+        raise ApiError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"broker {broker_id} is registered with epoch {broker.epoch}, not {broker_epoch}",
+        )
+    return broker
+
+
+def is_new_incarnation(image: Image, broker_id: int, incarnation_id: Uuid) -> bool:
+    """Whether a registration starts a new incarnation, or amends the present one."""
+    existing = image.brokers.get(broker_id)
+    return existing is None or existing.registration.incarnation_id != incarnation_id
+
+
+def shut_down_cleanly(image: Image, broker_id: int, previous_broker_epoch: int) -> bool:
+    """Whether a returning broker has everything it ever acknowledged: it remembers the epoch of a clean stop."""
+    existing = image.brokers.get(broker_id)
+    return existing is not None and existing.epoch == previous_broker_epoch
+
+
+def register(
+    image: Image,
+    request: BrokerRegistrationRequest,
+    cluster_id: str,
+    next_offset: int,
+    has_valid_session: bool,
+    defaults: ElectionRules,
+) -> Result[int]:
+    """Decide on a BrokerRegistration; the response is the broker's epoch.
+
+    What the earlier incarnation had is taken from it: it leaves every ISR, and after an unclean stop the ELR as well.
+    """
+    broker_id = request.broker_id
+    existing = image.brokers.get(broker_id)
+    check_registration(image, request, cluster_id, has_valid_session)
+    records: list[Any] = []
+    registration = RegisterBrokerRecord(
+        broker_id=broker_id,
+        incarnation_id=request.incarnation_id,
+        end_points=[BrokerEndpoint(*listener) for listener in request.listeners],
+        features=[BrokerFeature(*feature) for feature in request.features],
+        rack=request.rack,
+        log_dirs=list(request.log_dirs),
+    )
+    if existing is not None and not is_new_incarnation(image, broker_id, request.incarnation_id):
+        records.append(
+            registration._replace(
+                broker_epoch=existing.epoch,
+                fenced=existing.fenced,
+                in_controlled_shutdown=existing.in_controlled_shutdown,
+            )
+        )
+        return Result(records, existing.epoch)
+    clean = shut_down_cleanly(image, broker_id, request.previous_broker_epoch)
+    records += departures(image, broker_id, partitions_naming(image, broker_id), defaults, unclean=not clean)
+    # Brokers count incarnations by the offset of their registration.
+    broker_epoch = next_offset + len(records)
+    records.append(registration._replace(broker_epoch=broker_epoch, fenced=True))
+    return Result(records, broker_epoch)
+
+
+def check_registration(
+    image: Image, request: BrokerRegistrationRequest, cluster_id: str, has_valid_session: bool
+) -> None:
+    """Raises ApiError when a broker cannot be taken in."""
+    broker_id = request.broker_id
+    if request.cluster_id != cluster_id:
+        raise ApiError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"broker {broker_id} belongs to cluster {request.cluster_id}, and this is {cluster_id}",
+        )
+    if has_valid_session and is_new_incarnation(image, broker_id, request.incarnation_id):
+        raise ApiError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"another process is registered as broker {broker_id} and is alive",
+        )
+    if request.is_migrating_zk_broker:
+        raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, "brokers of ZooKeeper clusters are not taken in")
+    _check_directories(image, request)
+    _check_features(image, request)
+
+
+def _check_directories(image: Image, request: BrokerRegistrationRequest) -> None:
+    directories = request.log_dirs
+    problem = ""
+    if not directories:
+        problem = "it names no log directory"
+    elif any(directory in RESERVED_DIRECTORIES for directory in directories):
+        problem = "it uses a reserved directory id"
+    elif len(set(directories)) != len(directories):
+        problem = "it names a log directory twice"
+    for other in image.brokers.values():
+        taken = set(other.registration.log_dirs) & set(directories)
+        if other.broker_id != request.broker_id and taken:
+            problem = f"its log directory {format_uuid(min(taken))} belongs to broker {other.broker_id}"
+    if problem:
+        raise ApiError(ErrorCode.INVALID_REGISTRATION, f"broker {request.broker_id} cannot register: {problem}")
+
+
+def _check_features(image: Image, request: BrokerRegistrationRequest) -> None:
+    ranges = {row.name: (row.min_supported_version, row.max_supported_version) for row in request.features}
+    ranges.setdefault(METADATA_VERSION, (FIRST_METADATA_VERSION, FIRST_METADATA_VERSION))
+    for name in {**image.features, **ranges}:
+        low, high = ranges.get(name, (0, 0))
+        level = image.features.get(name, FIRST_METADATA_VERSION if name == METADATA_VERSION else 0)
+        if not low <= level <= high:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the cluster runs {name} {level}, and broker {request.broker_id} supports {low} to {high}",
+            )
+
+
+def departures(
+    image: Image, broker_id: int, partitions: Any, defaults: ElectionRules, *, unclean: bool
+) -> list[PartitionChangeRecord]:
+    """What a broker leaves behind in these partitions: it is out of their ISR, after an unclean stop of their ELR."""
+    if unclean and image.eligible_leader_replicas_enabled:
+        return list(leader_and_isr_updates(image, partitions, defaults, unclean=broker_id))
+    return list(leader_and_isr_updates(image, partitions, defaults, removed=broker_id))
+
+
+def fence(image: Image, broker_id: int, defaults: ElectionRules) -> list[Any]:
+    """The records that fence a broker: it leads nothing and is in no ISR any more."""
+    records: list[Any] = departures(image, broker_id, partitions_naming(image, broker_id), defaults, unclean=False)
+    epoch = image.brokers[broker_id].epoch
+    records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=FENCE))
+    return records
+
+
+def unfence(image: Image, broker_id: int, defaults: ElectionRules, leaderless: Sequence[PartitionKey]) -> list[Any]:
+    """The records that unfence a broker: it may lead what has had no leader."""
+    epoch = image.brokers[broker_id].epoch
+    records: list[Any] = [BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=UNFENCE)]
+    records += leader_and_isr_updates(image, leaderless, defaults, added=broker_id)
+    return records
+
+
+def enter_controlled_shutdown(image: Image, broker_id: int, defaults: ElectionRules) -> list[Any]:
+    """The records that move everything a broker leads to others."""
+    broker = image.brokers[broker_id]
+    records: list[Any] = []
+    if not broker.in_controlled_shutdown:
+        records.append(
+            BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=1)
+        )
+    records += departures(image, broker_id, partitions_naming(image, broker_id), defaults, unclean=False)
+    return records
+
+
+def unregister(image: Image, broker_id: int, defaults: ElectionRules) -> Result[None]:
+    """Forget a broker; raises BROKER_ID_NOT_REGISTERED."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
+    records: list[Any] = departures(image, broker_id, partitions_naming(image, broker_id), defaults, unclean=False)
+    records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
+    return Result(records, None)
+
+
+def heartbeat(
+    image: Image, heartbeats: Heartbeats, request: BrokerHeartbeatRequest, defaults: ElectionRules
+) -> Result[HeartbeatReply]:
+    """Decide on a BrokerHeartbeat. The caller notes the reply's fencing in `heartbeats` once the records stand."""
+    broker_id = request.broker_id
+    broker = check_broker_epoch(image, broker_id, request.broker_epoch)
+    caught_up = request.current_metadata_offset >= broker.epoch
+    records = offline_directories(image, broker_id, request.offline_log_dirs, defaults)
+    fenced, go = broker.fenced, False
+    if records:
+        # Whatever else it wants is decided at its next heartbeat, when the image shows what it has lost.
+        return Result(records, HeartbeatReply(caught_up, fenced))
+    if broker.fenced:
+        if request.want_shut_down:
+            go = True
+        elif not request.want_fence and caught_up and not broker.in_controlled_shutdown:
+            records += unfence(image, broker_id, defaults, list(image.leaderless))
+            fenced = False
+    elif heartbeats.shutting_down(broker_id):
+        go = not image.leader_counts.get(broker_id) and heartbeats.may_go(broker_id)
+    elif request.want_fence:
+        fenced = True
+    elif request.want_shut_down:
+        go = not image.leader_counts.get(broker_id)
+        if not go:
+            records += enter_controlled_shutdown(image, broker_id, defaults)
+    if (fenced or go) and not broker.fenced:
+        records += fence(image, broker_id, defaults)
+        fenced = True
+    return Result(records, HeartbeatReply(caught_up, fenced, go))
+
+
+def offline_directories(image: Image, broker_id: int, offline: Sequence[Uuid], defaults: ElectionRules) -> list[Any]:
+    """The records that take a broker out of the ISR of what lay in directories that failed."""
+    broker = image.brokers[broker_id]
+    failed = set(broker.registration.log_dirs) & set(offline)
+    if not failed:
+        return []
+    touched = [
+        (topic.topic_id, index)
+        for topic in image.topics.values()
+        for index, state in enumerate(topic.partitions)
+        if broker_id in state.replicas and state.directory(broker_id) in failed
+    ]
+    records: list[Any] = departures(image, broker_id, touched, defaults, unclean=False)
+    online = [directory for directory in broker.registration.log_dirs if directory not in failed]
+    records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, log_dirs=online))
+    return records

@@ -1,0 +1,184 @@
+"""How one partition changes: who leads, who is in sync, who holds replicas.
+
+A `PartitionChange` starts from the state of a partition. The caller sets what it wants otherwise (the in-sync
+replicas, the replicas, a directory) and `build` works out what follows:
+
+1. A reassignment ends once every replica of its target is in sync.
+2. Replicas that leave the ISR while it is below `min.insync.replicas` hold everything that was committed, because
+   nothing is committed below the minimum. They are the eligible leader replicas (ELR). An ISR at the minimum or above
+   clears them.
+3. A leader is chosen from the ISR; from the ELR when the ISR is empty. When both are empty the last leader is taken
+   back as soon as it returns, because nobody can know more than it; any replica only where the topic allows unclean
+   elections. Both of these count as unclean: the leader is marked as recovering.
+4. A leader that loses replicas gets a new epoch, so that fetches of the removed ones are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from penstock.core.metadata.image import NO_LEADER_CHANGE, RECOVERING, Image, PartitionState
+from penstock.core.metadata.rules import CanLead, ElectionRules, default_directory
+from penstock.model.ids import NO_LEADER, Uuid
+from penstock.wire.messages.metadata_records import PartitionChangeRecord
+
+Replicas = tuple[int, ...]
+
+
+class Election(Enum):
+    """Which leaders are looked for."""
+
+    # The first replica, if it may lead; else as ONLINE.
+    PREFERRED = "preferred"
+    # The present leader, else the first replica that may lead.
+    ONLINE = "online"
+    # As ONLINE; if there is none, the first replica that is up, whatever it lacks.
+    UNCLEAN = "unclean"
+
+
+class PartitionChange:
+    """One change in the making. `build` gives the record, or None when nothing would change."""
+
+    __slots__ = (
+        "_can_lead",
+        "_directories",
+        "_eligible_enabled",
+        "_image",
+        "_min_insync_replicas",
+        "_state",
+        "adding_replicas",
+        "election",
+        "eligible_leader_replicas",
+        "in_sync_replicas",
+        "leader_recovery_state",
+        "removing_replicas",
+        "replicas",
+        "unclean_shutdown",
+    )
+
+    def __init__(self, image: Image, state: PartitionState, can_lead: CanLead, rules: ElectionRules) -> None:
+        self._image = image
+        self._state = state
+        self._can_lead = can_lead
+        self._min_insync_replicas = rules.min_insync_replicas
+        self._eligible_enabled = image.eligible_leader_replicas_enabled
+        self._directories: dict[int, Uuid] = {}
+        self.replicas: Replicas = state.replicas
+        self.in_sync_replicas: Replicas = state.in_sync_replicas
+        self.eligible_leader_replicas: Replicas = state.eligible_leader_replicas
+        self.adding_replicas: Replicas = state.adding_replicas
+        self.removing_replicas: Replicas = state.removing_replicas
+        self.leader_recovery_state = state.leader_recovery_state
+        self.unclean_shutdown = NO_LEADER
+        self.election = Election.UNCLEAN if rules.unclean_leader_election else Election.ONLINE
+
+    def set_directory(self, broker_id: int, directory: Uuid) -> None:
+        """Place one replica in a log directory."""
+        self._directories[broker_id] = directory
+
+    def build(self, topic_id: Uuid, partition: int) -> PartitionChangeRecord | None:
+        """The record of everything that changes."""
+        old = self._state
+        self._complete_reassignment()
+        self._remember_eligible()
+        leader, unclean = self._elect()
+        leader_change = NO_LEADER_CHANGE
+        if leader != old.leader:
+            leader_change = leader
+            if unclean:
+                self.in_sync_replicas = (leader,)
+                self.eligible_leader_replicas = ()
+                self.leader_recovery_state = RECOVERING
+            elif leader in self.eligible_leader_replicas:
+                self.in_sync_replicas = (leader,)
+                self._remember_eligible()
+        elif not set(old.replicas) <= set(self.replicas):
+            leader_change = old.leader
+        in_sync = self.in_sync_replicas
+        if not in_sync and not self._eligible_enabled:
+            # Without eligible leader replicas the last in-sync replica stays the one that may lead.
+            in_sync = old.in_sync_replicas
+        directories = self._target_directories()
+        recovery = self.leader_recovery_state
+        record = PartitionChangeRecord(
+            partition,
+            topic_id,
+            _changed(in_sync, old.in_sync_replicas),
+            leader_change,
+            _changed(self.replicas, old.replicas),
+            _changed(self.removing_replicas, old.removing_replicas),
+            _changed(self.adding_replicas, old.adding_replicas),
+            recovery if recovery != old.leader_recovery_state else -1,
+            None if directories == old.directories else directories,
+            _changed(self.eligible_leader_replicas, old.eligible_leader_replicas),
+            self._last_known_change(in_sync, leader),
+        )
+        return None if record == PartitionChangeRecord(partition, topic_id) else record
+
+    def _complete_reassignment(self) -> None:
+        if not (self.adding_replicas or self.removing_replicas):
+            return
+        removing = self.removing_replicas
+        in_sync = tuple(replica for replica in self.in_sync_replicas if replica not in removing)
+        replicas = tuple(replica for replica in self.replicas if replica not in removing)
+        if in_sync and replicas and set(replicas) <= set(in_sync):
+            self.in_sync_replicas, self.replicas = in_sync, replicas
+            self.adding_replicas = self.removing_replicas = ()
+
+    def _remember_eligible(self) -> None:
+        # The leader commits with as many replicas as there are where the topic asks for more; so do we count.
+        minimum = min(self._min_insync_replicas, len(self.replicas))
+        if not self._eligible_enabled or len(self.in_sync_replicas) >= minimum:
+            self.eligible_leader_replicas = ()
+            return
+        candidates = dict.fromkeys(self.eligible_leader_replicas + self._state.in_sync_replicas)
+        self.eligible_leader_replicas = tuple(
+            replica
+            for replica in candidates
+            if replica not in self.in_sync_replicas and replica != self.unclean_shutdown and replica in self.replicas
+        )
+
+    def _elect(self) -> tuple[int, bool]:
+        """The leader, and whether it may lack what was committed."""
+        old, can_lead = self._state, self._can_lead
+        electable = self.in_sync_replicas or self.eligible_leader_replicas
+        preferred = self.replicas[:1] if self.election is Election.PREFERRED else ()
+        for replica in (*preferred, old.leader, *self.replicas):
+            if replica in electable and can_lead(old, replica):
+                return replica, False
+        if self._eligible_enabled and not electable and len(old.last_known_leader_replicas) == 1:
+            (last,) = old.last_known_leader_replicas
+            if last in self.replicas and can_lead(old, last):
+                return last, True
+        if self.election is Election.UNCLEAN:
+            for replica in self.replicas:
+                if can_lead(old, replica):
+                    return replica, True
+        return NO_LEADER, False
+
+    def _last_known_change(self, in_sync: Replicas, leader: int) -> Replicas | None:
+        known = self._state.last_known_leader_replicas
+        if not self._eligible_enabled:
+            return () if known else None
+        if not in_sync and self._state.in_sync_replicas and known != (self._state.leader,):
+            return (self._state.leader,) if self._state.leader != NO_LEADER else None
+        return () if leader != NO_LEADER and known else None
+
+    def _target_directories(self) -> Sequence[Uuid]:
+        old = self._state
+        if self.replicas == old.replicas and not self._directories:
+            return old.directories
+        directories = []
+        for replica in self.replicas:
+            if replica in self._directories:
+                directories.append(self._directories[replica])
+            elif replica in old.replicas:
+                directories.append(old.directory(replica))
+            else:
+                directories.append(default_directory(self._image, replica))
+        return tuple(directories)
+
+
+def _changed(wanted: Replicas, old: Replicas) -> Replicas | None:
+    return None if wanted == old else wanted

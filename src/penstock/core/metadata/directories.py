@@ -1,0 +1,72 @@
+"""Brokers with several log directories say where each replica lies."""
+
+from __future__ import annotations
+
+from penstock.core.metadata.brokers import RESERVED_DIRECTORIES, check_broker_epoch
+from penstock.core.metadata.changes import PartitionChange
+from penstock.core.metadata.image import Broker, Image
+from penstock.core.metadata.result import Result
+from penstock.core.metadata.rules import ElectionRules, leader_check, rules_for
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import Uuid
+from penstock.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponseDirectoryData,
+    AssignReplicasToDirsResponsePartitionData,
+    AssignReplicasToDirsResponseTopicData,
+)
+from penstock.wire.messages.metadata_records import PartitionChangeRecord
+
+
+def assign_replicas(
+    image: Image, request: AssignReplicasToDirsRequest, defaults: ElectionRules
+) -> Result[list[AssignReplicasToDirsResponseDirectoryData]]:
+    """Decide on an AssignReplicasToDirs request; raises STALE_BROKER_EPOCH when another incarnation asks."""
+    broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    records: list[PartitionChangeRecord] = []
+    seen: set[tuple[Uuid, int]] = set()
+    directories = []
+    for directory in request.directories:
+        topics = []
+        for topic in directory.topics:
+            rows = []
+            for row in topic.partitions:
+                key = (topic.topic_id, row.partition_index)
+                error = ErrorCode.INVALID_REQUEST
+                if key not in seen and directory.id not in RESERVED_DIRECTORIES:
+                    error = _assign(image, broker, directory.id, *key, defaults, records)
+                seen.add(key)
+                rows.append(AssignReplicasToDirsResponsePartitionData(row.partition_index, error))
+            topics.append(AssignReplicasToDirsResponseTopicData(topic.topic_id, rows))
+        directories.append(AssignReplicasToDirsResponseDirectoryData(directory.id, topics))
+    return Result(records, directories)
+
+
+def _assign(
+    image: Image,
+    broker: Broker,
+    directory: Uuid,
+    topic_id: Uuid,
+    index: int,
+    defaults: ElectionRules,
+    records: list[PartitionChangeRecord],
+) -> ErrorCode:
+    topic = image.topics_by_id.get(topic_id)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    state = topic.partitions[index]
+    broker_id = broker.broker_id
+    if broker_id not in state.replicas:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    offline = not broker.has_online_directory(directory)
+    can_lead = leader_check(image, without=broker_id if offline else -1)
+    change = PartitionChange(image, state, can_lead, rules_for(image, topic.name, defaults))
+    change.set_directory(broker_id, directory)
+    if offline:
+        change.in_sync_replicas = tuple(replica for replica in state.in_sync_replicas if replica != broker_id)
+    record = change.build(topic_id, index)
+    if record is not None:
+        records.append(record)
+    return ErrorCode.NONE

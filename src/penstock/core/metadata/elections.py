@@ -1,0 +1,181 @@
+"""Who leads when brokers come and go, when an operator asks, and when leadership is to be balanced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+
+from penstock.core.metadata.changes import Election, PartitionChange
+from penstock.core.metadata.image import Image, PartitionState, Topic
+from penstock.core.metadata.result import Result
+from penstock.core.metadata.rules import ElectionRules, leader_check, rules_for
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import NO_LEADER, Uuid
+from penstock.wire.messages.elect_leaders import PartitionResult, ReplicaElectionResult, TopicPartitions
+from penstock.wire.messages.metadata_records import PartitionChangeRecord
+
+# How many leaders one round of balancing moves; the next round follows at once where there are more.
+ELECTIONS_PER_ROUND_MAX = 1000
+
+PartitionKey = tuple[Uuid, int]
+
+
+class ElectionType(IntEnum):
+    """What ElectLeaders can ask for."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+def partitions_naming(image: Image, broker_id: int, topics: Iterable[Topic] | None = None) -> Iterator[PartitionKey]:
+    """The partitions with a broker in their ISR or ELR; those that it leads come first in each topic."""
+    if topics is None:
+        if not image.in_sync_counts.get(broker_id) and not image.eligible_counts.get(broker_id):
+            return
+        topics = list(image.topics.values())
+    for topic in topics:
+        followed = []
+        for index, state in enumerate(topic.partitions):
+            if state.leader == broker_id:
+                yield topic.topic_id, index
+            elif broker_id in state.in_sync_replicas or broker_id in state.eligible_leader_replicas:
+                followed.append(index)
+        for index in followed:
+            yield topic.topic_id, index
+
+
+def leader_and_isr_updates(
+    image: Image,
+    partitions: Iterable[PartitionKey],
+    defaults: ElectionRules,
+    *,
+    removed: int = NO_LEADER,
+    added: int = NO_LEADER,
+    unclean: int = NO_LEADER,
+) -> Iterator[PartitionChangeRecord]:
+    """What a broker's going or coming means for partitions.
+
+    A `removed` broker leaves the ISR (and may stay eligible), an `unclean` one has perhaps lost records and leaves ISR
+    and ELR, an `added` one may lead although the image still shows it as fenced. Partitions that are gone, or that
+    nothing changes for, yield nothing.
+    """
+    can_lead = leader_check(image, without=removed if unclean == NO_LEADER else unclean, with_broker=added)
+    # Equal states are one object, and what becomes of them is the same: a million partitions are few kinds.
+    memo: dict[tuple[int, ElectionRules], PartitionChangeRecord | None] = {}
+    topic_id, topic, rules = b"", None, defaults
+    for key in partitions:
+        if key[0] != topic_id:
+            topic_id = key[0]
+            topic = image.topics_by_id.get(topic_id)
+            rules = rules_for(image, topic.name, defaults) if topic is not None else defaults
+        if topic is None or key[1] >= len(topic.partitions):
+            continue
+        state = topic.partitions[key[1]]
+        kind = (id(state), rules)
+        if kind in memo:
+            pattern = memo[kind]
+        else:
+            change = PartitionChange(image, state, can_lead, rules)
+            change.unclean_shutdown = unclean
+            change.in_sync_replicas = tuple(
+                replica for replica in state.in_sync_replicas if replica not in (removed, unclean)
+            )
+            pattern = memo[kind] = change.build(topic_id, key[1])
+        if pattern is not None:
+            yield PartitionChangeRecord(key[1], topic_id, *pattern[2:])
+
+
+def elect_leaders(
+    image: Image,
+    kind: ElectionType,
+    wanted: Sequence[TopicPartitions] | None,
+    defaults: ElectionRules,
+    records_max: int,
+) -> Result[list[ReplicaElectionResult]]:
+    """Decide on an ElectLeaders request; None for `wanted` asks for every partition that has something to gain.
+
+    At most `records_max` elections are held; the answer shows no others.
+    """
+    records: list[PartitionChangeRecord] = []
+    results = []
+    everything = wanted is None
+    if wanted is None:
+        wanted = [TopicPartitions(topic.name, range(len(topic.partitions))) for topic in image.topics.values()]
+    for row in wanted:
+        outcomes = []
+        for index in row.partitions:
+            if len(records) >= records_max:
+                break
+            error, message = _elect(image, row.topic, index, kind, defaults, records)
+            if not (everything and error is ErrorCode.ELECTION_NOT_NEEDED):
+                outcomes.append(PartitionResult(index, error, message))
+        if outcomes or not everything:
+            results.append(ReplicaElectionResult(row.topic, outcomes))
+    return Result(records, results)
+
+
+def _elect(
+    image: Image,
+    topic: str,
+    index: int,
+    kind: ElectionType,
+    defaults: ElectionRules,
+    records: list[PartitionChangeRecord],
+) -> tuple[ErrorCode, str | None]:
+    state = image.partition(topic, index)
+    if state is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}"
+    if kind is ElectionType.PREFERRED and state.leader == state.replicas[0]:
+        return ErrorCode.ELECTION_NOT_NEEDED, "the preferred replica leads already"
+    if kind is ElectionType.UNCLEAN and state.leader != NO_LEADER:
+        return ErrorCode.ELECTION_NOT_NEEDED, f"broker {state.leader} leads already"
+    record = _election(image, image.topics[topic], index, state, kind, defaults)
+    if record is not None:
+        records.append(record)
+        return ErrorCode.NONE, None
+    if kind is ElectionType.PREFERRED:
+        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {state.replicas[0]} is not in sync, or not up"
+    return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica is up"
+
+
+def _election(
+    image: Image, topic: Topic, index: int, state: PartitionState, kind: ElectionType, defaults: ElectionRules
+) -> PartitionChangeRecord | None:
+    change = PartitionChange(image, state, leader_check(image), rules_for(image, topic.name, defaults))
+    change.election = Election.PREFERRED if kind is ElectionType.PREFERRED else Election.UNCLEAN
+    return change.build(topic.topic_id, index)
+
+
+def balance_leaders(
+    image: Image, topics: Iterable[Topic], defaults: ElectionRules, elections_max: int = ELECTIONS_PER_ROUND_MAX
+) -> list[PartitionChangeRecord]:
+    """Give leadership back to preferred replicas that are in sync again."""
+    records: list[PartitionChangeRecord] = []
+    for topic in topics:
+        for index, state in enumerate(topic.partitions):
+            preferred = state.replicas[0]
+            if state.leader == preferred or preferred not in state.in_sync_replicas:
+                continue
+            record = _election(image, topic, index, state, ElectionType.PREFERRED, defaults)
+            if record is not None:
+                records.append(record)
+            if len(records) >= elections_max:
+                return records
+    return records
+
+
+def elect_unclean_leaders(
+    image: Image, defaults: ElectionRules, elections_max: int = ELECTIONS_PER_ROUND_MAX
+) -> list[PartitionChangeRecord]:
+    """Leaders for partitions without one, where the topic takes availability over records."""
+    records: list[PartitionChangeRecord] = []
+    for topic_id, index in image.leaderless:
+        topic = image.topics_by_id[topic_id]
+        if not rules_for(image, topic.name, defaults).unclean_leader_election:
+            continue
+        record = _election(image, topic, index, topic.partitions[index], ElectionType.UNCLEAN, defaults)
+        if record is not None:
+            records.append(record)
+        if len(records) >= elections_max:
+            break
+    return records

@@ -1,0 +1,142 @@
+"""The levels of features that the whole cluster runs, and how they change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from penstock.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, Image, ResourceType
+from penstock.core.metadata.result import Result
+from penstock.core.metadata.rules import MIN_INSYNC_REPLICAS
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.wire.messages.metadata_records import BrokerFeature, ConfigRecord, ControllerFeature, FeatureLevelRecord
+
+# Kafka 4.1's metadata version is level 27; below level 7 there were no feature levels in the log.
+METADATA_VERSION_LEVELS = (7, 27)
+SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
+    METADATA_VERSION: METADATA_VERSION_LEVELS,
+    ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
+}
+# The metadata version from which eligible leader replicas can be switched on.
+ELIGIBLE_LEADER_REPLICAS_NEED = 23
+# Levels of the metadata version that left every record as it was; going back across others could lose what they say.
+UNCHANGED_METADATA = frozenset({9, 10, 12, 16, 18, 19, 20, 21, 22, 24, 25, 26, 27})
+# The name of the settings that hold for all brokers.
+ALL_BROKERS = ""
+
+
+class UpgradeType(IntEnum):
+    """Which way a level may go."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """The level that somebody wants for one feature; `kind` is an UpgradeType, if it is a known one."""
+
+    name: str
+    level: int
+    kind: int = UpgradeType.UPGRADE
+
+
+def first_records(image: Image, min_insync_replicas: int) -> list[Any]:
+    """The records that a cluster begins with; none where it has begun."""
+    if METADATA_VERSION in image.features:
+        return []
+    records: list[Any] = [
+        FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVELS[1]),
+        FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=1),
+    ]
+    return records + _fix_min_insync_replicas(image, min_insync_replicas)
+
+
+def _fix_min_insync_replicas(image: Image, min_insync_replicas: int) -> list[ConfigRecord]:
+    """With eligible leader replicas every node must count the same minimum, so it moves into the log."""
+    records = []
+    if MIN_INSYNC_REPLICAS not in image.overrides(ResourceType.BROKER, ALL_BROKERS):
+        records.append(ConfigRecord(ResourceType.BROKER, ALL_BROKERS, MIN_INSYNC_REPLICAS, str(min_insync_replicas)))
+    for (kind, name), settings in image.configs.items():
+        if kind == ResourceType.BROKER and name != ALL_BROKERS and MIN_INSYNC_REPLICAS in settings:
+            records.append(ConfigRecord(kind, name, MIN_INSYNC_REPLICAS, None))
+    return records
+
+
+def update_features(
+    image: Image,
+    updates: Sequence[FeatureUpdate],
+    supported: Mapping[str, tuple[int, int]],
+    min_insync_replicas: int,
+    voters: Sequence[int] = (),
+) -> Result[None]:
+    """Decide on an UpdateFeatures request, all or nothing; raises ApiError naming the feature that cannot be.
+
+    `supported` are this controller's own levels; those of brokers and other controllers are in their registrations.
+    """
+    proposed = {**image.features, **{update.name: update.level for update in updates}}
+    records: list[Any] = []
+    for update in updates:
+        _check(image, update, supported, proposed, voters)
+        if update.level == image.features.get(update.name, 0):
+            continue
+        records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
+        if update.name == ELIGIBLE_LEADER_REPLICAS_VERSION and update.level:
+            records += _fix_min_insync_replicas(image, min_insync_replicas)
+    return Result(records, None)
+
+
+def _check(
+    image: Image,
+    update: FeatureUpdate,
+    supported: Mapping[str, tuple[int, int]],
+    proposed: Mapping[str, int],
+    voters: Sequence[int],
+) -> None:
+    name, level = update.name, update.level
+    current = image.features.get(name, 0)
+    if update.kind not in list(UpgradeType):
+        problem = f"the upgrade type {update.kind} is unknown"
+    elif level < 0:
+        problem = "a level cannot be below 0"
+    elif level < current and update.kind == UpgradeType.UPGRADE:
+        problem = f"it is at {current}; going back needs a downgrade to be asked for"
+    elif level > current and update.kind != UpgradeType.UPGRADE:
+        problem = f"it is at {current}; a downgrade cannot go up"
+    elif name == METADATA_VERSION and level < current and not _loses_nothing(level, current):
+        problem = "going back might lose what the metadata log says; that is not supported"
+    elif (
+        proposed.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0)
+        and proposed.get(METADATA_VERSION, 0) < ELIGIBLE_LEADER_REPLICAS_NEED
+    ):
+        problem = f"{ELIGIBLE_LEADER_REPLICAS_VERSION} 1 needs {METADATA_VERSION} {ELIGIBLE_LEADER_REPLICAS_NEED}"
+    else:
+        problem = _not_supported(image, name, level, supported, voters)
+    if problem:
+        raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"{name} cannot be set to {level}: {problem}")
+
+
+def _loses_nothing(level: int, current: int) -> bool:
+    return all(between in UNCHANGED_METADATA for between in range(level + 1, current + 1))
+
+
+def _not_supported(
+    image: Image, name: str, level: int, supported: Mapping[str, tuple[int, int]], voters: Sequence[int]
+) -> str:
+    low, high = supported.get(name, (0, 0))
+    if not low <= level <= high:
+        return f"this controller supports {low} to {high}"
+    nodes: dict[str, Sequence[BrokerFeature | ControllerFeature]] = {
+        **{f"broker {number}": broker.registration.features for number, broker in image.brokers.items()},
+        **{f"controller {number}": found.features for number, found in image.controllers.items()},
+    }
+    for node, features in nodes.items():
+        ranges = {row.name: (row.min_supported_version, row.max_supported_version) for row in features}
+        low, high = ranges.get(name, (0, 0))
+        if not low <= level <= high:
+            return f"{node} supports {low} to {high}"
+    missing = [voter for voter in voters if voter not in image.controllers]
+    if missing:
+        return f"controller {missing[0]} has not registered, and might not support it"
+    return ""

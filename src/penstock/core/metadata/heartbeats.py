@@ -1,0 +1,108 @@
+"""Which brokers are alive, as the active controller sees it. Nothing here is in the log.
+
+A broker's session lasts from each heartbeat for the session timeout, on a clock that never jumps. A controller that
+has just become active has heard of nobody yet, so everybody starts with a fresh session. When the connection of a
+broker's heartbeats breaks, its process is most likely gone: it gets a short grace to come back instead of the rest of
+its session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Session:
+    """What is known of one registered broker."""
+
+    deadline_ms: int
+    metadata_offset: int = -1
+    # Where the log ended when its controlled shutdown began; others have to know as much before it may go.
+    controlled_shutdown_offset: int = -1
+    fenced: bool = True
+
+    @property
+    def shutting_down(self) -> bool:
+        """Whether its controlled shutdown is under way."""
+        return self.controlled_shutdown_offset >= 0
+
+
+class Heartbeats:
+    """The sessions of all registered brokers."""
+
+    def __init__(self, session_timeout_ms: int, lost_connection_grace_ms: int) -> None:
+        self._session_timeout_ms = session_timeout_ms
+        self._grace_ms = lost_connection_grace_ms
+        self._sessions: dict[int, Session] = {}
+
+    def register(self, broker_id: int, fenced: bool, now_ms: int) -> None:
+        """Start a session anew; what an earlier incarnation had begun is forgotten."""
+        self._sessions[broker_id] = Session(now_ms + self._session_timeout_ms, fenced=fenced)
+
+    def forget(self, broker_id: int) -> None:
+        """The broker is no longer registered."""
+        self._sessions.pop(broker_id, None)
+
+    def touch(self, broker_id: int, now_ms: int) -> None:
+        """The broker was heard of."""
+        session = self._sessions.get(broker_id)
+        if session is not None:
+            session.deadline_ms = now_ms + self._session_timeout_ms
+
+    def note(self, broker_id: int, fenced: bool, metadata_offset: int) -> None:
+        """What a broker is now, and how far it has read the metadata log. A fenced one is no longer shutting down."""
+        session = self._sessions[broker_id]
+        session.fenced = fenced
+        session.metadata_offset = max(metadata_offset, session.metadata_offset)
+        if fenced:
+            session.controlled_shutdown_offset = -1
+
+    def begin_controlled_shutdown(self, broker_id: int, offset: int) -> None:
+        """A broker wants to go, and hands over what the log says up to `offset`."""
+        session = self._sessions[broker_id]
+        if not session.shutting_down:
+            session.controlled_shutdown_offset = offset
+
+    def shutting_down(self, broker_id: int) -> bool:
+        """Whether a broker's controlled shutdown is under way."""
+        session = self._sessions.get(broker_id)
+        return session is not None and session.shutting_down
+
+    def may_go(self, broker_id: int) -> bool:
+        """Whether every active broker knows of the hand-over that a controlled shutdown made."""
+        offset = self._sessions[broker_id].controlled_shutdown_offset
+        return all(
+            session.metadata_offset >= offset
+            for session in self._sessions.values()
+            if not session.fenced and not session.shutting_down
+        )
+
+    def connection_lost(self, broker_id: int, now_ms: int) -> None:
+        """The connection of a broker's heartbeats broke."""
+        session = self._sessions.get(broker_id)
+        if session is not None:
+            session.deadline_ms = min(session.deadline_ms, now_ms + self._grace_ms)
+
+    def extend(self, lost_ms: int) -> None:
+        """Nobody was listened to for a while, which is no broker's fault."""
+        for session in self._sessions.values():
+            session.deadline_ms += lost_ms
+
+    def has_valid_session(self, broker_id: int, now_ms: int) -> bool:
+        """Whether a broker that is not fenced was heard of in time."""
+        session = self._sessions.get(broker_id)
+        return session is not None and not session.fenced and session.deadline_ms >= now_ms
+
+    def stale_brokers(self, now_ms: int) -> list[int]:
+        """Unfenced brokers whose session ended, the one that has been silent longest first."""
+        stale = [
+            (session.deadline_ms, broker_id)
+            for broker_id, session in self._sessions.items()
+            if not session.fenced and session.deadline_ms < now_ms
+        ]
+        return [broker_id for _, broker_id in sorted(stale)]
+
+    def next_check_ms(self) -> int | None:
+        """When the next session ends if nobody is heard of; None when every broker is fenced."""
+        deadlines = [session.deadline_ms for session in self._sessions.values() if not session.fenced]
+        return min(deadlines) + 1 if deadlines else None

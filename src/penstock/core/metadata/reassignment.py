@@ -1,0 +1,148 @@
+"""Replicas move to other brokers.
+
+A reassignment adds the replicas of its target, keeps those that are to go as `removing_replicas`, and ends by itself
+once every replica of the target is in sync. Cancelling takes the added ones away again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.metadata.changes import PartitionChange
+from penstock.core.metadata.image import Image, PartitionState, Topic
+from penstock.core.metadata.result import Result
+from penstock.core.metadata.rules import ElectionRules, leader_check, rules_for
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import Uuid
+from penstock.wire.messages.alter_partition_reassignments import (
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopic,
+    ReassignableTopicResponse,
+)
+from penstock.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsTopics,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+from penstock.wire.messages.metadata_records import PartitionChangeRecord
+
+
+def alter_reassignments(
+    image: Image,
+    wanted: Sequence[ReassignableTopic],
+    defaults: ElectionRules,
+    records_max: int,
+    *,
+    allow_replication_factor_change: bool = True,
+) -> Result[list[ReassignableTopicResponse]]:
+    """Decide on an AlterPartitionReassignments request, partition by partition."""
+    records: list[PartitionChangeRecord] = []
+    responses = []
+    seen: set[tuple[str, int]] = set()
+    for topic in wanted:
+        rows = []
+        for row in topic.partitions:
+            code, message = ErrorCode.NONE, None
+            try:
+                if (topic.name, row.partition_index) in seen:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "the request names it twice")
+                if len(records) >= records_max:
+                    raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may change {records_max} partitions")
+                record = _reassign(image, topic.name, row, defaults, allow_replication_factor_change)
+            except ApiError as error:
+                code, message, record = error.code, error.message, None
+            seen.add((topic.name, row.partition_index))
+            if record is not None:
+                records.append(record)
+            rows.append(ReassignablePartitionResponse(row.partition_index, code, message))
+        responses.append(ReassignableTopicResponse(topic.name, rows))
+    return Result(records, responses)
+
+
+def _reassign(
+    image: Image, name: str, row: ReassignablePartition, defaults: ElectionRules, allow_factor_change: bool
+) -> PartitionChangeRecord | None:
+    state = image.partition(name, row.partition_index)
+    if state is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{row.partition_index}")
+    topic = image.topics[name]
+    rules = rules_for(image, name, defaults)
+    change = PartitionChange(image, state, leader_check(image), rules)
+    if row.replicas is None:
+        _cancel(topic, row.partition_index, state, rules, change)
+    else:
+        target = tuple(row.replicas)
+        check_target(image, target)
+        if not allow_factor_change and len(target) != len(original_replicas(state)):
+            raise ApiError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"{name}-{row.partition_index} has {len(original_replicas(state))} replicas, the target {len(target)}",
+            )
+        change.removing_replicas = tuple(sorted(set(state.replicas) - set(target)))
+        change.adding_replicas = tuple(sorted(set(target) - set(original_replicas(state))))
+        change.replicas = target + change.removing_replicas
+    return change.build(topic.topic_id, row.partition_index)
+
+
+def original_replicas(state: PartitionState) -> tuple[int, ...]:
+    """The replicas as they were before a reassignment that is under way."""
+    return tuple(replica for replica in state.replicas if replica not in state.adding_replicas)
+
+
+def _cancel(topic: Topic, partition: int, state: PartitionState, rules: ElectionRules, change: PartitionChange) -> None:
+    if not state.is_reassigning:
+        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{topic.name}-{partition} is not being reassigned")
+    change.replicas = original_replicas(state)
+    change.in_sync_replicas = tuple(
+        replica for replica in state.in_sync_replicas if replica not in state.adding_replicas
+    )
+    change.adding_replicas = change.removing_replicas = ()
+    if not change.replicas:
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replica would be left")
+    safe = state.in_sync_replicas or state.eligible_leader_replicas
+    if safe and set(safe) <= set(state.adding_replicas):
+        # Only added replicas have every record, so taking them away would take records away.
+        if not rules.unclean_leader_election:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"no replica that {topic.name}-{partition} had before is in sync; going back would lose records",
+            )
+        change.in_sync_replicas = change.replicas[:1]
+
+
+def check_target(image: Image, target: Sequence[int]) -> None:
+    """Raises INVALID_REPLICA_ASSIGNMENT for replicas that cannot be."""
+    unknown = sorted(set(target) - set(image.brokers))
+    problem = ""
+    if not target:
+        problem = "no replica was given"
+    elif unknown:
+        problem = f"broker {unknown[0]} is not registered"
+    elif len(set(target)) != len(target):
+        problem = "a broker is named twice"
+    if problem:
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def list_reassignments(
+    image: Image, wanted: Sequence[ListPartitionReassignmentsTopics] | None
+) -> list[OngoingTopicReassignment]:
+    """The reassignments under way, all of them or those of the partitions asked for."""
+    keys: list[tuple[Uuid, int]] = list(image.reassigning)
+    if wanted is not None:
+        asked = {
+            (image.topics[row.name].topic_id, index): None
+            for row in wanted
+            if row.name in image.topics
+            for index in row.partition_indexes
+        }
+        keys = [key for key in asked if key in image.reassigning]
+    topics: dict[str, list[OngoingPartitionReassignment]] = {}
+    for topic_id, index in sorted(keys, key=lambda key: (image.topics_by_id[key[0]].name, key[1])):
+        topic = image.topics_by_id[topic_id]
+        state = topic.partitions[index]
+        topics.setdefault(topic.name, []).append(
+            OngoingPartitionReassignment(index, state.replicas, state.adding_replicas, state.removing_replicas)
+        )
+    return [OngoingTopicReassignment(name, rows) for name, rows in topics.items()]
