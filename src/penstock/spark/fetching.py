@@ -1,0 +1,263 @@
+"""A range of one partition as Arrow batches: raw fetches, one ahead of the one that is being laid out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.spark.cluster import PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX, RETRIABLE, ClusterClient, TryAgain
+from penstock.spark.connection import Connection, name_of
+from penstock.wire.columns import read_columns
+from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from penstock.wire.primitives import Buffer, MalformedMessage
+from penstock.wire.record_types import Columns
+from penstock.wire.records import HEADER_SIZE, ControlType, TimestampType, control_type, read_header, read_records
+
+FETCH_BYTES = 4 * 1024 * 1024
+FETCH_WAIT_MS = 500
+# What one batch may decompress to; a column's bytes are counted in 31 bits.
+BATCH_BYTES_MAX = 1024 * 1024 * 1024
+# Batches are laid out together up to this many bytes on the wire, so that what they unfold to stays countable.
+RUN_BYTES_MAX = 8 * 1024 * 1024
+
+
+class DataLost(Exception):
+    """Records of the range are gone: expired, deleted, or the topic was made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The records with start <= offset < end of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class Fetched(NamedTuple):
+    """One answer: whole batches, the offset to go on from, and the transactions in it that were aborted."""
+
+    records: Buffer
+    next_offset: int
+    aborted: Sequence[Any]
+
+
+class Run(NamedTuple):
+    """Batches that lie one after another and have the same kind of timestamp."""
+
+    start: int
+    end: int
+    timestamp_type: TimestampType
+
+
+class RangeFetcher:
+    """Fetches one range from wherever the partition's leader is.
+
+    Without `fail_on_data_loss` records that are gone are skipped; with it they raise `DataLost`. Nothing arriving for
+    `patience_seconds` raises TimeoutError.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        wanted: OffsetRange,
+        *,
+        read_committed: bool,
+        headers: bool,
+        fail_on_data_loss: bool,
+        patience_seconds: float,
+        fetch_bytes: int = FETCH_BYTES,
+    ) -> None:
+        self._client = client
+        self._range = wanted
+        self._read_committed = read_committed
+        self._headers = headers
+        self._fail_on_data_loss = fail_on_data_loss
+        self._patience_seconds = patience_seconds
+        self._fetch_bytes = fetch_bytes
+        self._in_flight: tuple[Connection, FetchRequest] | None = None
+
+    def columns(self) -> Iterator[tuple[Columns, TimestampType]]:
+        """The range's records in order, in pieces of about a fetch; pieces without records are left out."""
+        position = self._range.start
+        end = self._range.end
+        try:
+            while position < end:
+                fetched = self._fetch(position)
+                following = min(fetched.next_offset, end)
+                if following < end:
+                    self._send(following)
+                skipped = aborted_batches(fetched.records, fetched.aborted) if fetched.aborted else frozenset()
+                for run in runs(fetched.records):
+                    columns, _ = read_columns(
+                        memoryview(fetched.records)[run.start : run.end],
+                        position,
+                        end,
+                        size_max=BATCH_BYTES_MAX,
+                        headers=self._headers,
+                        skip=lambda header, skipped=skipped: header.base_offset in skipped,  # type: ignore[misc]
+                    )
+                    if columns.records_count:
+                        yield columns, run.timestamp_type
+                position = following
+        finally:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """An answer that nobody will read must not be taken for the next one's."""
+        if self._in_flight is not None:
+            self._in_flight = None
+            self._client.forget(self._range.topic_partition)
+
+    def _send(self, offset: int) -> None:
+        """Ask ahead. Whatever goes wrong here shows when the answer is needed."""
+        try:
+            connection = self._client.leader(self._range.topic_partition)
+            request = self._request(offset)
+            connection.send(request)
+        except (TryAgain, OSError, MalformedMessage):
+            self._client.forget(self._range.topic_partition)
+        else:
+            self._in_flight = (connection, request)
+
+    def _fetch(self, offset: int) -> Fetched:
+        """The next records from `offset` on: at least one batch, unless the rest of the range is empty."""
+        deadline = time.monotonic() + self._patience_seconds
+        pause = PAUSE_SECONDS_FIRST
+        while True:
+            try:
+                fetched = self._answer(offset)
+                if fetched.next_offset > offset:
+                    return fetched
+                problem: Exception = TimeoutError("the broker has no records there yet")
+            except (TryAgain, OSError, MalformedMessage) as error:
+                self._in_flight = None
+                self._client.forget(self._range.topic_partition)
+                problem = error
+                time.sleep(pause)
+                pause = min(pause * 2, PAUSE_SECONDS_MAX)
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"{self._range.topic_partition} gave nothing from offset {offset} on for "
+                    f"{self._patience_seconds:.0f} s: {problem}"
+                ) from problem
+
+    def _answer(self, offset: int) -> Fetched:
+        if self._in_flight is None:
+            self._send_now(offset)
+        assert self._in_flight is not None
+        connection, request = self._in_flight
+        response = connection.receive(request)
+        self._in_flight = None
+        if response.error_code:
+            raise TryAgain(name_of(response.error_code))
+        (topic,) = response.responses
+        (partition,) = topic.partitions
+        if partition.error_code:
+            return self._explain(partition, offset)
+        records = partition.records if partition.records is not None else b""
+        aborted = partition.aborted_transactions or ()
+        return Fetched(records, next_offset(records, offset, self._range.end), aborted)
+
+    def _send_now(self, offset: int) -> None:
+        connection = self._client.leader(self._range.topic_partition)
+        request = self._request(offset)
+        connection.send(request)
+        self._in_flight = (connection, request)
+
+    def _explain(self, partition: Any, offset: int) -> Fetched:
+        """What an error means: try again, skip, or give up with a reason."""
+        code = partition.error_code
+        where = self._range.topic_partition
+        if code in RETRIABLE:
+            raise TryAgain(f"{where}: {name_of(code)}")
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            first = partition.log_start_offset
+            if first < 0:
+                first = self._client.offsets({where: -2})[where]
+            if self._fail_on_data_loss:
+                raise DataLost(
+                    f"{where}: offset {offset} is gone, the log now starts at {first}. Records expired, were deleted, "
+                    "or the topic was made anew before they were read. Set failOnDataLoss to false to go on with what "
+                    "there is, and raise retention.ms so that it does not happen again"
+                )
+            return Fetched(b"", first if offset < first else self._range.end, ())
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._fail_on_data_loss:
+            return Fetched(b"", self._range.end, ())
+        raise ApiError(ErrorCode(code), f"{where}: {name_of(code)} at offset {offset}")
+
+    def _request(self, offset: int) -> FetchRequest:
+        partition = FetchPartition(self._range.partition, fetch_offset=offset, partition_max_bytes=self._fetch_bytes)
+        return FetchRequest(
+            max_wait_ms=FETCH_WAIT_MS,
+            min_bytes=1,
+            max_bytes=self._fetch_bytes,
+            isolation_level=int(self._read_committed),
+            topics=[FetchTopic(topic=self._range.topic, partitions=[partition])],
+        )
+
+
+def next_offset(records: Buffer, offset: int, end: int) -> int:
+    """Where reading goes on after these batches; `end` once they reach past it, `offset` if there is no whole one."""
+    position = 0
+    while len(records) - position >= HEADER_SIZE:
+        header = read_header(records, position)
+        if header.base_offset >= end:
+            return end
+        if header.size_bytes > len(records) - position:
+            break
+        offset = max(offset, header.next_offset)
+        position += header.size_bytes
+    return offset
+
+
+def runs(records: Buffer) -> Iterator[Run]:
+    """The stretches of batches that can be laid out in one go."""
+    start = position = 0
+    current: TimestampType | None = None
+    while len(records) - position >= HEADER_SIZE:
+        header = read_header(records, position)
+        if header.size_bytes > len(records) - position:
+            break
+        changes = current is not None and header.timestamp_type is not current
+        if current is not None and (changes or position - start > RUN_BYTES_MAX):
+            yield Run(start, position, current)
+            start = position
+        current = header.timestamp_type
+        position += header.size_bytes
+    if current is not None:
+        yield Run(start, position, current)
+
+
+def aborted_batches(records: Buffer, aborted: Sequence[Any]) -> frozenset[int]:
+    """The base offsets of the batches that belong to aborted transactions.
+
+    `aborted` names producers and where their transactions start; each ends with that producer's abort marker.
+    """
+    waiting = sorted(((each.first_offset, each.producer_id) for each in aborted), reverse=True)
+    active: set[int] = set()
+    skipped = set()
+    position = 0
+    while len(records) - position >= HEADER_SIZE:
+        header = read_header(records, position)
+        if header.size_bytes > len(records) - position:
+            break
+        while waiting and waiting[-1][0] <= header.last_offset:
+            active.add(waiting.pop()[1])
+        if header.is_control:
+            first = read_records(records, BATCH_BYTES_MAX, position)[:1]
+            if header.producer_id in active and first and control_type(first[0].key) is ControlType.ABORT:
+                active.discard(header.producer_id)
+        elif header.is_transactional and header.producer_id in active:
+            skipped.add(header.base_offset)
+        position += header.size_bytes
+    return frozenset(skipped)

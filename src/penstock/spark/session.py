@@ -1,0 +1,97 @@
+"""The way to a Spark session: settings that make the format fast, Java found, the format registered."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from penstock.spark.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+# Writers get Arrow batches of so many rows; sizing every row, which Spark does by default, makes them ten times slower.
+ROWS_PER_BATCH = 20_000
+BYTES_PER_BATCH_MAX = 2_147_483_647
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+SETTINGS: Mapping[str, str] = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_BATCH),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(BYTES_PER_BATCH_MAX),
+    "spark.sql.streaming.metricsEnabled": "true",
+    "spark.ui.prometheus.enabled": "true",
+    "spark.metrics.conf.*.sink.prometheusServlet.class": "org.apache.spark.metrics.sink.PrometheusServlet",
+    "spark.metrics.conf.*.sink.prometheusServlet.path": "/metrics/prometheus",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+# On one machine: no name look-ups, nothing reachable from outside, and a checkpoint that renames plain files.
+LOCAL_SETTINGS: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+
+
+class SparkMissing(RuntimeError):
+    """PySpark is not installed; the message says how to get it."""
+
+
+def session(
+    name: str = "penstock",
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    large_state: bool = False,
+) -> SparkSession:
+    """A Spark session with the format `penstock`, here unless `master` or `remote` names a cluster.
+
+    `settings` are Spark's own and win over those chosen here. `large_state` keeps the state of joins and windows in
+    RocksDB, which is slower and not bound by the heap. Raises SparkMissing or JavaMissing with what to install. The
+    session that is active is used if there is one, as Spark does.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SparkMissing(
+            f"PySpark cannot be imported ({error}): install it with pip install 'penstock[spark]' (about 500 MB)"
+        ) from error
+    from penstock.spark.source import PenstockDataSource
+
+    builder = SparkSession.builder.appName(name)
+    chosen = dict(SETTINGS)
+    if large_state:
+        chosen["spark.sql.streaming.stateStore.providerClass"] = ROCKSDB
+    if remote is not None:
+        builder = builder.remote(remote)
+        chosen = {}
+    else:
+        _prepare_environment()
+        where = master or os.environ.get("SPARK_MASTER") or LOCAL
+        builder = builder.master(where)
+        if where.startswith("local"):
+            chosen.update(LOCAL_SETTINGS)
+            chosen["spark.sql.shuffle.partitions"] = str(_cores(where))
+    for key, value in {**chosen, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.dataSource.register(PenstockDataSource)
+    return spark
+
+
+def _prepare_environment() -> None:
+    """Spark starts Java and Python by these; executors must be the same Python as this one."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _cores(master: str) -> int:
+    inside = master.partition("[")[2].rstrip("]").partition(",")[0]
+    return int(inside) if inside.isdigit() else len(os.sched_getaffinity(0))
