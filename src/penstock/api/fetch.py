@@ -1,53 +1,55 @@
-"""Versions 4-18. KIP-74 response size, KIP-98 isolation levels, KIP-227 sessions, KIP-320 epochs, KIP-516 topic ids.
+"""Versions 4-18. KIP-74 sizes, KIP-98 isolation, KIP-227 sessions, KIP-320 epochs, KIP-392 racks, KIP-516, KIP-951.
 
 A fetch that finds less than `min_bytes` waits up to `max_wait_ms` for more. The first partition with data yields at
-least one whole batch, however large, so that a consumer can always get on.
-Not yet: fetches by followers, and reading from the closest replica (KIP-392).
+least one whole batch, however large, so that a consumer can always get on. A consumer that says in which rack it is
+may be sent to a replica there; followers serve consumers what they know to be committed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
 
 from penstock.api.context import Handler, RequestContext
-from penstock.core.replica.fetch_session import FetchContext, SessionCache, Wanted
-from penstock.model.errors import ApiError, ErrorCode
-from penstock.model.ids import Uuid
+from penstock.api.fetch_rows import Found, Key, forgotten_in, respond, wanted_in
+from penstock.api.follower_fetch import Privilege, allow_all, make_follower_fetch
+from penstock.core.replica.fetch_session import SessionCache, Wanted
+from penstock.core.replica.selector import choose_replica
+from penstock.core.replica.throttle import Throttle
+from penstock.model.errors import ApiError
 from penstock.runtime.env import Env
 from penstock.runtime.parked import LongPoll
 from penstock.runtime.partition import Partition
 from penstock.runtime.partitions import Partitions
-from penstock.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from penstock.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 
 TOPIC_IDS_SINCE = 13
+RACKS_SINCE = 11
 READ_COMMITTED = 1
 
 
-class Key(NamedTuple):
-    """A partition as a fetch names it: by topic name before version 13, by topic id since."""
+def make_fetch(
+    env: Env,
+    partitions: Partitions,
+    sessions: SessionCache,
+    response_bytes_max: int,
+    *,
+    by_rack: bool = False,
+    may_replicate: Privilege = allow_all,
+    propose: Callable[[Partition], None] | None = None,
+    throttle: Throttle | None = None,
+) -> Handler:
+    """The handler; `response_bytes_max` is fetch.max.bytes, `by_rack` whether replica.selector.class asks for racks.
 
-    topic: str
-    topic_id: Uuid
-    partition: int
-
-
-class Found(NamedTuple):
-    """One partition's answer."""
-
-    key: Key
-    data: PartitionData
-    size_bytes: int
-
-
-def make_fetch(env: Env, partitions: Partitions, sessions: SessionCache, response_bytes_max: int) -> Handler:
-    """The handler; `response_bytes_max` is fetch.max.bytes."""
+    `may_replicate` decides whose fetches count as a follower's, `propose` is told of followers that may be in sync.
+    """
+    replicate = make_follower_fetch(env, partitions, sessions, response_bytes_max, may_replicate, propose, throttle)
 
     def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | asyncio.Future[FetchResponse]:
-        by_id = context.api_version >= TOPIC_IDS_SINCE
+        if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
+            return replicate(request, context)
         session = sessions.open(
-            request.session_id, request.session_epoch, _wanted(request), _forgotten(request), env.now_ms()
+            request.session_id, request.session_epoch, wanted_in(request), forgotten_in(request), env.now_ms()
         )
         if session.error:
             return FetchResponse(error_code=session.error)
@@ -55,36 +57,31 @@ def make_fetch(env: Env, partitions: Partitions, sessions: SessionCache, respons
         if session.session is not None:
             asked = [(key, cached.wanted) for key, cached in session.session.partitions.items()]  # type: ignore[misc]
         else:
-            asked = list(_wanted(request))
-        found = collect(asked, request, by_id)
+            asked = list(wanted_in(request))
+        found = collect(asked, request, context)
         size = sum(row.size_bytes for row in found)
-        if (
-            size >= request.min_bytes
-            or request.max_wait_ms <= 0
-            or any(row.data.error_code for row in found)
-            or not asked
-        ):
-            return _respond(session, found)
+        if size >= request.min_bytes or request.max_wait_ms <= 0 or not asked or any(map(_ends_the_wait, found)):
+            return respond(session, found, partitions, context)
         poll = LongPoll(
-            watched(asked, by_id),
+            watched(asked, context),
             request.min_bytes - size,
             request.max_wait_ms,
-            lambda: _respond(session, collect(asked, request, by_id)),
+            lambda: respond(session, collect(asked, request, context), partitions, context),
         )
         return poll.reply
 
-    def collect(asked: Iterable[tuple[Key, Wanted]], request: FetchRequest, by_id: bool) -> list[Found]:
+    def collect(asked: Iterable[tuple[Key, Wanted]], request: FetchRequest, context: RequestContext) -> list[Found]:
         room = min(request.max_bytes, response_bytes_max)
         committed_only = request.isolation_level == READ_COMMITTED
-        is_follower = max(request.replica_id, request.replica_state.replica_id) >= 0
+        rack = request.rack_id if by_rack else ""
         found = []
         first = True
         for key, wanted in asked:
             try:
-                if is_follower:
-                    raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "no other broker holds a replica here")
-                partition = partitions.lookup(key.topic, key.topic_id, key.partition, by_id=by_id)
-                row = read(partition, key, wanted, room, committed_only, first)
+                partition = find(key, context)
+                row = nearer(partition, key, wanted, rack) if rack else None
+                if row is None:
+                    row = read(partition, key, wanted, room, committed_only, first)
             except ApiError as error:
                 found.append(Found(key, PartitionData(key.partition, error.code, -1, records=b""), 0))
                 continue
@@ -93,6 +90,33 @@ def make_fetch(env: Env, partitions: Partitions, sessions: SessionCache, respons
                 first = False
             found.append(row)
         return found
+
+    def find(key: Key, context: RequestContext) -> Partition:
+        by_id = context.api_version >= TOPIC_IDS_SINCE
+        if context.api_version >= RACKS_SINCE:
+            return partitions.replica(key.topic, key.topic_id, key.partition, by_id=by_id)
+        return partitions.lookup(key.topic, key.topic_id, key.partition, by_id=by_id)
+
+    def nearer(partition: Partition, key: Key, wanted: Wanted, rack: str) -> Found | None:
+        """The answer that sends a consumer to a replica in its rack; None when it is served here."""
+        leading = partition.leading
+        if leading is None or not leading.has_followers:
+            return None
+        brokers = partitions.image.brokers
+        racks = {replica: brokers[replica].registration.rack for replica in partition.replicas if replica in brokers}
+        chosen = choose_replica(leading, racks, rack, wanted.offset)
+        if chosen is None or brokers[chosen].fenced:
+            return None
+        data = PartitionData(
+            key.partition,
+            0,
+            leading.high_watermark,
+            partition.last_stable_offset,
+            partition.log.start_offset,
+            preferred_read_replica=chosen,
+            records=b"",
+        )
+        return Found(key, data, 0)
 
     def read(partition: Partition, key: Key, wanted: Wanted, room: int, committed_only: bool, first: bool) -> Found:
         partition.check_leader_epoch(wanted.leader_epoch)
@@ -125,54 +149,15 @@ def make_fetch(env: Env, partitions: Partitions, sessions: SessionCache, respons
             len(data),
         )
 
-    def watched(asked: Iterable[tuple[Key, Wanted]], by_id: bool) -> Iterator[Partition]:
+    def watched(asked: Iterable[tuple[Key, Wanted]], context: RequestContext) -> Iterator[Partition]:
         for key, _ in asked:
             try:
-                yield partitions.lookup(key.topic, key.topic_id, key.partition, by_id=by_id)
+                yield find(key, context)
             except ApiError:
                 continue
 
     return fetch
 
 
-def _wanted(request: FetchRequest) -> Iterator[tuple[Key, Wanted]]:
-    for topic in request.topics:
-        for row in topic.partitions:
-            yield (
-                Key(topic.topic, topic.topic_id, row.partition),
-                Wanted(
-                    row.fetch_offset,
-                    row.partition_max_bytes,
-                    row.current_leader_epoch,
-                    row.log_start_offset,
-                    row.last_fetched_epoch,
-                ),
-            )
-
-
-def _forgotten(request: FetchRequest) -> Iterator[Key]:
-    for topic in request.forgotten_topics_data:
-        for partition in topic.partitions:
-            yield Key(topic.topic, topic.topic_id, partition)
-
-
-def _respond(context: FetchContext, found: Sequence[Found]) -> FetchResponse:
-    session = context.session
-    if session is not None:
-        told = [
-            row
-            for row in found
-            if session.worth_telling(
-                row.key, row.data.high_watermark, row.data.log_start_offset, row.size_bytes, row.data.error_code
-            )
-            or not context.incremental
-        ]
-    else:
-        told = list(found)
-    topics: dict[tuple[str, Uuid], list[PartitionData]] = {}
-    for row in told:
-        topics.setdefault((row.key.topic, row.key.topic_id), []).append(row.data)
-    return FetchResponse(
-        session_id=context.session_id,
-        responses=[FetchableTopicResponse(topic, topic_id, rows) for (topic, topic_id), rows in topics.items()],
-    )
+def _ends_the_wait(row: Found) -> bool:
+    return bool(row.data.error_code) or row.data.preferred_read_replica >= 0

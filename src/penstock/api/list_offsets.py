@@ -1,4 +1,8 @@
-"""Versions 1-10. Earliest, latest, by time, KIP-734 max timestamp, KIP-405 earliest local, KIP-1005 latest tiered."""
+"""Versions 1-10. Earliest, latest, by time, KIP-734 max timestamp, KIP-405 earliest local, KIP-1005 latest tiered.
+
+A new leader that does not know yet how far its predecessor had committed says so (KIP-207), rather than name an offset
+that lies before one it named earlier. A follower that asks for the latest offset gets the log's end.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,8 @@ from penstock.wire.messages.list_offsets import (
 
 READ_COMMITTED = 1
 LEADER_EPOCHS_SINCE = 4
+NOT_AVAILABLE_SINCE = 5
+EARLIEST, EARLIEST_LOCAL = -2, -4
 
 
 def make_list_offsets(partitions: Partitions) -> Handler:
@@ -30,7 +36,12 @@ def make_list_offsets(partitions: Partitions) -> Handler:
                 try:
                     partition = partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
                     partition.check_leader_epoch(wanted.current_leader_epoch)
-                    found = _find(partition, wanted, committed_only)
+                    if _is_follower(partition, request.replica_id):
+                        end = partition.log.end_offset
+                    else:
+                        _check_known(partition, wanted.timestamp, context.api_version)
+                        end = partition.last_stable_offset if committed_only else partition.high_watermark
+                    found = _find(partition, wanted, end)
                     rows.append(
                         found if context.api_version >= LEADER_EPOCHS_SINCE else found._replace(leader_epoch=-1)
                     )
@@ -42,10 +53,24 @@ def make_list_offsets(partitions: Partitions) -> Handler:
     return list_offsets
 
 
-def _find(partition: Partition, wanted: ListOffsetsPartition, committed_only: bool) -> ListOffsetsPartitionResponse:
+def _is_follower(partition: Partition, replica_id: int) -> bool:
+    return partition.leading is not None and partition.leading.follower(replica_id) is not None
+
+
+def _check_known(partition: Partition, timestamp: int, version: int) -> None:
+    leading = partition.leading
+    if timestamp in (EARLIEST, EARLIEST_LOCAL) or leading is None:
+        return
+    if leading.high_watermark < leading.epoch_start_offset:
+        raise ApiError(
+            ErrorCode.OFFSET_NOT_AVAILABLE if version >= NOT_AVAILABLE_SINCE else ErrorCode.LEADER_NOT_AVAILABLE,
+            f"{partition.name} has a new leader, which waits for its followers",
+        )
+
+
+def _find(partition: Partition, wanted: ListOffsetsPartition, end: int) -> ListOffsetsPartitionResponse:
     log = partition.log
     index = wanted.partition_index
-    end = partition.last_stable_offset if committed_only else partition.high_watermark
     match wanted.timestamp:
         case -1:
             return ListOffsetsPartitionResponse(index, 0, -1, end, partition.state.leader_epoch)

@@ -29,12 +29,8 @@ def make_offset_for_leader_epoch(partitions: Partitions) -> Handler:
                 except ApiError as error:
                     rows.append(EpochEndOffset(error.code, wanted.partition))
                     continue
-                log = partition.log
-                if wanted.leader_epoch == partition.state.leader_epoch:
-                    rows.append(EpochEndOffset(0, wanted.partition, wanted.leader_epoch, log.end_offset))
-                else:
-                    end = log.epochs.end_offset_for(wanted.leader_epoch, log.end_offset)
-                    rows.append(EpochEndOffset(0, wanted.partition, end.epoch, end.end_offset))
+                end = partition.end_of_epoch(wanted.leader_epoch)
+                rows.append(EpochEndOffset(0, wanted.partition, end.epoch, end.end_offset))
             topics.append(OffsetForLeaderTopicResult(topic.topic, rows))
         return OffsetForLeaderEpochResponse(topics=topics)
 

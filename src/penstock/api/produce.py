@@ -1,22 +1,25 @@
-"""Versions 3-13. KIP-98 idempotence, KIP-467 error messages, KIP-516 topic ids.
+"""Versions 3-13. KIP-98 idempotence, KIP-467 error messages, KIP-516 topic ids, KIP-951 leader hints.
 
 `acks=1` is answered when the batch is in the log, `acks=all` when every in-sync replica has it; where this broker is
 the only one of them, when it is on disk. `acks=0` gets no answer: an error there closes the connection, as in Kafka.
-Not yet: transactional batches, whose coordinator is missing; KIP-951 leader hints.
+Not yet: transactional batches, whose coordinator is missing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.leader_hints import HINTED, LeaderHints
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
 from penstock.runtime.env import Env
 from penstock.runtime.partition import Appended, Partition
 from penstock.runtime.partitions import Partitions
 from penstock.wire.compression import Compression
 from penstock.wire.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -29,6 +32,7 @@ ALL = -1
 LEADER = 1
 NONE = 0
 TOPIC_IDS_SINCE = 13
+HINTS_SINCE = 10
 ZSTD_SINCE = 7
 # The lower byte of a batch's attributes.
 ATTRIBUTES_AT = 22
@@ -50,6 +54,7 @@ def make_produce(env: Env, partitions: Partitions, sync_on_ack: bool) -> Handler
         waiting: list[Waiting] = []
         now_ms = env.now_ms()
         by_id = context.api_version >= TOPIC_IDS_SINCE
+        refused = False
         for topic in request.topic_data:
             rows: list[PartitionProduceResponse] = []
             answers.append((topic, rows))
@@ -61,8 +66,13 @@ def make_produce(env: Env, partitions: Partitions, sync_on_ack: bool) -> Handler
                     appended = append(partition, data, acks, context.api_version, now_ms)
                 except ApiError as error:
                     rows.append(_refused(data.index, error))
+                    refused = True
                     continue
-                if (acks == ALL and sync_on_ack and partition.state.is_sole_replica) or partition.log.flush_due(now_ms):
+                if acks == ALL:
+                    committed = partition.committed(appended.next_offset, sync=sync_on_ack)
+                    if not committed.done() or committed.exception() is not None:
+                        waiting.append((committed, len(answers) - 1, len(rows)))
+                if partition.log.flush_due(now_ms):
                     durable = partition.durable(appended.next_offset)
                     if not durable.done():
                         waiting.append((durable, len(answers) - 1, len(rows)))
@@ -79,8 +89,8 @@ def make_produce(env: Env, partitions: Partitions, sync_on_ack: bool) -> Handler
             _close_if_refused(answers)
             return None
         if waiting:
-            return _park(answers, waiting, request.timeout_ms)
-        return _respond(answers)
+            return _park(answers, waiting, request.timeout_ms, lambda: respond(answers, context, True))
+        return respond(answers, context, refused)
 
     def append(partition: Partition, data: PartitionProduceData, acks: int, version: int, now_ms: int) -> Appended:
         records = data.records
@@ -98,15 +108,32 @@ def make_produce(env: Env, partitions: Partitions, sync_on_ack: bool) -> Handler
         assert isinstance(records, memoryview)
         return partition.append(records, now_ms)
 
+    def respond(answers: Answers, context: RequestContext, may_hint: bool) -> ProduceResponse:
+        response = ProduceResponse([TopicProduceResponse(topic.name, topic.topic_id, rows) for topic, rows in answers])
+        if not may_hint or context.api_version < HINTS_SINCE:
+            return response
+        if any(row.error_code in HINTED for _, rows in answers for row in rows):
+            return _with_hints(response, LeaderHints(partitions), context)
+        return response
+
     return produce
+
+
+def _with_hints(response: ProduceResponse, hints: LeaderHints, context: RequestContext) -> ProduceResponse:
+    by_id = context.api_version >= TOPIC_IDS_SINCE
+    topics = []
+    for topic in response.responses:
+        rows = []
+        for row in topic.partition_responses:
+            leader = hints.leader(row.error_code, topic.name, topic.topic_id, row.index, by_id=by_id)
+            rows.append(row._replace(current_leader=LeaderIdAndEpoch(*leader)))
+        topics.append(topic._replace(partition_responses=rows))
+    endpoints = hints.endpoints(context.client.listener_name, NodeEndpoint)
+    return response._replace(responses=topics, node_endpoints=endpoints)
 
 
 def _refused(index: int, error: ApiError) -> PartitionProduceResponse:
     return PartitionProduceResponse(index, error.code, -1, -1, -1, (), error.message)
-
-
-def _respond(answers: Answers) -> ProduceResponse:
-    return ProduceResponse([TopicProduceResponse(topic.name, topic.topic_id, rows) for topic, rows in answers])
 
 
 def _close_if_refused(answers: Answers) -> None:
@@ -118,8 +145,10 @@ def _close_if_refused(answers: Answers) -> None:
                 )
 
 
-def _park(answers: Answers, waiting: Sequence[Waiting], timeout_ms: int) -> asyncio.Future[ProduceResponse]:
-    """Answer when every sync is done, or when the client's patience ends."""
+def _park(
+    answers: Answers, waiting: Sequence[Waiting], timeout_ms: int, respond: Callable[[], ProduceResponse]
+) -> asyncio.Future[ProduceResponse]:
+    """Answer when everything is committed and synced, or when the client's patience ends."""
     loop = asyncio.get_running_loop()
     reply: asyncio.Future[ProduceResponse] = loop.create_future()
     left = len(waiting)
@@ -131,13 +160,15 @@ def _park(answers: Answers, waiting: Sequence[Waiting], timeout_ms: int) -> asyn
         for durable, topic, row in waiting:
             rows = answers[topic][1]
             if not durable.done():
-                error = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the disk did not confirm within {timeout_ms} ms")
+                error = ApiError(
+                    ErrorCode.REQUEST_TIMED_OUT, f"not every in-sync replica confirmed within {timeout_ms} ms"
+                )
                 rows[row] = _refused(rows[row].index, error)
             elif durable.exception() is not None:
                 failure = durable.exception()
                 code = failure.code if isinstance(failure, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
                 rows[row] = _refused(rows[row].index, ApiError(code, str(failure)))
-        reply.set_result(_respond(answers))
+        reply.set_result(respond())
 
     def one_done(_: asyncio.Future[None]) -> None:
         nonlocal left

@@ -76,6 +76,10 @@ class LogSync:
         if self._owed is not None and self._log.end_offset > self._log.start_offset:
             await self._env.run_blocking(self._owed)
 
+    def refuse(self, error: ApiError) -> None:
+        """Fail everybody who waits now: what they wait for may be cut off."""
+        self._fail_waiters(error)
+
     def abandon(self) -> None:
         """The log is deleted: nothing in it will be durable, and no sync of it means anything any more."""
         self._stopped = self._abandoned = True

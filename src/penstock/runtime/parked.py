@@ -14,13 +14,20 @@ Response = TypeVar("Response")
 class LongPoll(Generic[Response]):
     """Completes `reply` with `respond()` once `bytes_wanted` became readable in the partitions, or after `wait_ms`.
 
-    Whoever cancels `reply` ends the wait.
+    With `to_end` every appended byte counts, as for followers, not only committed ones. Whoever cancels `reply` ends
+    the wait.
     """
 
     __slots__ = ("_bytes_wanted", "_loop", "_partitions", "_respond", "_timer", "_woken", "reply")
 
     def __init__(
-        self, partitions: Iterable[Partition], bytes_wanted: int, wait_ms: int, respond: Callable[[], Response]
+        self,
+        partitions: Iterable[Partition],
+        bytes_wanted: int,
+        wait_ms: int,
+        respond: Callable[[], Response],
+        *,
+        to_end: bool = False,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._partitions = tuple(partitions)
@@ -31,7 +38,11 @@ class LongPoll(Generic[Response]):
         self.reply.add_done_callback(self._forget)
         self._timer = self._loop.call_later(wait_ms / 1000, self._complete)
         for partition in self._partitions:
-            partition.listen(self._grown)
+            partition.listen(self._grown, to_end=to_end)
+
+    def wake(self) -> None:
+        """Answer with what there is."""
+        self._grown(self._bytes_wanted)
 
     def _grown(self, size_bytes: int) -> None:
         self._bytes_wanted -= size_bytes

@@ -1,33 +1,40 @@
-"""One partition that this broker leads: checks what producers send, appends it, serves what consumers may see.
+"""One partition of which this broker holds a replica: it leads it, or follows its leader.
 
-`append` either takes the whole batch or raises `ApiError` and changes nothing. Every check on a batch's content is
-made before an offset is given out. Readers see what is below the high watermark, or below the first undecided
-transaction when they read committed records only.
+As leader it checks what producers send, appends it, and serves what consumers and followers may see. `append` either
+takes the whole batch or raises `ApiError` and changes nothing. Every check on a batch's content is made before an
+offset is given out. Readers see what is below the high watermark, or below the first undecided transaction when they
+read committed records only; followers see all.
+
+As follower it takes what the leader sent as it is, and cuts off what the leader does not have.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.config.topic import TopicSettings
 from penstock.core.lifecycle.compaction import max_segment_ms
-from penstock.core.replica.leader import LeaderState
+from penstock.core.metadata.image import PartitionState
+from penstock.core.replica.follower import FollowerState, truncation_offset, whole_batches
+from penstock.core.replica.leader import LAG_MS_MAX, LeaderState
 from penstock.core.replica.producer_state import Duplicate, Refused
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.model.ids import TopicPartition, Uuid
+from penstock.model.ids import NO_LEADER, TopicPartition, Uuid
+from penstock.runtime.commit_waiters import CommitWaiters, follow
 from penstock.runtime.env import Env
 from penstock.runtime.log_sync import LogSync
+from penstock.runtime.topic_rules import CODECS, check_create_time, compression_level
 from penstock.storage.files import StorageError
+from penstock.storage.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EndOffset
 from penstock.storage.log import Log, LogSettings, LogSlice
-from penstock.wire.compression import Compression
 from penstock.wire.kernel import validate_records
 from penstock.wire.record_types import BatchTooLarge, InvalidRecords
 from penstock.wire.records import (
     LENGTH_OVERHEAD,
     BatchHeader,
-    TimestampType,
     check_crc,
     check_produced,
     patch,
@@ -39,17 +46,13 @@ from penstock.wire.records import (
 )
 
 NO_TIMESTAMP = -1
+# More bytes than anybody waits for: whoever does is to look again.
+EVERYTHING = 2**62
 # How far back a producer that repeats itself after our restart is looked for.
 RECALLED_OFFSETS_MAX = 20_000
 RECALLED_BYTES = 1024 * 1024
 
-_CODECS = {
-    "uncompressed": Compression.NONE,
-    "gzip": Compression.GZIP,
-    "snappy": Compression.SNAPPY,
-    "lz4": Compression.LZ4,
-    "zstd": Compression.ZSTD,
-}
+logger = logging.getLogger("penstock.runtime")
 
 
 class Appended(NamedTuple):
@@ -61,19 +64,25 @@ class Appended(NamedTuple):
 
 
 class Partition:
-    """The leader of one partition."""
+    """One replica. `leading` is its progress as leader, None while another broker leads; `state` is either role's."""
 
     __slots__ = (
+        "_announced_bytes",
         "_append_listeners",
         "_codec",
+        "_end_listeners",
         "_env",
+        "_lag_ms_max",
         "_on_failure",
         "_recalled",
+        "_waiters",
         "appended_bytes",
         "decompressed_bytes_max",
+        "leading",
         "log",
         "name",
-        "replication_factor",
+        "partition_epoch",
+        "replicas",
         "settings",
         "state",
         "sync",
@@ -86,33 +95,147 @@ class Partition:
         name: TopicPartition,
         topic_id: Uuid,
         log: Log,
-        state: LeaderState,
+        state: LeaderState | FollowerState,
         replication_factor: int,
         settings: TopicSettings,
         decompressed_bytes_max: int,
         on_failure: Callable[[StorageError], None],
+        *,
+        lag_ms_max: int = LAG_MS_MAX,
     ) -> None:
         self._env = env
         self.name = name
         self.topic_id = topic_id
         self.log = log
         self.state = state
-        self.replication_factor = replication_factor
+        self.leading = state if isinstance(state, LeaderState) else None
+        self.partition_epoch = -1
+        self.replicas: tuple[int, ...] = tuple(range(replication_factor))
         self.decompressed_bytes_max = decompressed_bytes_max
+        self._lag_ms_max = lag_ms_max
         self._on_failure = on_failure
         self.sync = LogSync(env, log, on_failure)
-        # All bytes ever appended since this broker opened the partition.
+        # All bytes ever appended since this broker opened the partition, and how many of them readers were told of.
         self.appended_bytes = 0
+        self._announced_bytes = 0
         self._recalled: set[int] = set()
-        # Parked fetches that want to hear of new records; called with the bytes that became visible.
-        self._append_listeners: set[Callable[[int], None]] = set()
+        self._waiters = CommitWaiters()
+        # Parked fetches that want to hear of new records; called with the bytes that became visible. Consumers hear of
+        # committed ones, followers of every one.
+        self._append_listeners: dict[Callable[[int], None], None] = {}
+        self._end_listeners: dict[Callable[[int], None], None] = {}
         self.configure(settings)
 
     def configure(self, settings: TopicSettings) -> None:
         """Take new topic settings; they hold from the next batch on."""
         self.settings = settings
-        self._codec = _CODECS.get(settings.compression_type)
+        self._codec = CODECS.get(settings.compression_type)
         self.log.settings = log_settings(settings)
+        if self.leading is not None and self.leading.require(settings.min_insync_replicas):
+            self._committed_more()
+
+    # Roles.
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads the partition."""
+        return self.leading is not None
+
+    @property
+    def leader_id(self) -> int:
+        """The broker that leads the partition, or -1."""
+        return self.state.leader_id
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader's term."""
+        return self.state.leader_epoch
+
+    def make_leader(self, node_id: int, known: PartitionState, now_ms: int) -> bool:
+        """Lead as the metadata says; returns whether that began a leader epoch.
+
+        Within an epoch only the replicas and who of them is in sync change. Old news is passed over.
+        """
+        leading = self.leading
+        if leading is not None and leading.leader_epoch >= known.leader_epoch:
+            self.settle(known, now_ms)
+            return False
+        self.replicas = known.replicas
+        self.partition_epoch = known.partition_epoch
+        log = self.log
+        self.state = self.leading = LeaderState(
+            node_id,
+            known.leader_epoch,
+            known.replicas,
+            known.in_sync_replicas,
+            log.end_offset,
+            min(self.state.high_watermark, log.end_offset),
+            now_ms,
+            lag_ms_max=self._lag_ms_max,
+            min_in_sync=self.settings.min_insync_replicas,
+        )
+        # Batches of this producer may have come by replication since.
+        self._recalled.clear()
+        self.announce(EVERYTHING)
+        if self.leading.is_sole_replica and self.leading.has_followers:
+            self.sync.request()
+        return True
+
+    def make_follower(self, known: PartitionState) -> bool:
+        """Follow the leader that the metadata names, or nobody for now; returns whether that began a leader epoch."""
+        if known.leader_epoch < self.state.leader_epoch:
+            return False
+        self.replicas = known.replicas
+        self.partition_epoch = known.partition_epoch
+        if known.leader_epoch == self.state.leader_epoch:
+            assert self.leading is None, "an epoch has one leader"
+            return False
+        high_watermark = min(self.state.high_watermark, self.log.end_offset)
+        self.state = FollowerState(known.leader, known.leader_epoch, high_watermark)
+        self.leading = None
+        gone = self._not_leader()
+        self._waiters.fail(gone)
+        self.sync.refuse(gone)
+        self.announce(EVERYTHING)
+        return True
+
+    def settle(self, known: PartitionState, now_ms: int) -> None:
+        """Take the controller's word on replicas and in-sync replicas in this leader epoch, unless it is old news."""
+        leading = self.leading
+        if leading is None or known.leader_epoch != leading.leader_epoch:
+            return
+        if known.partition_epoch < self.partition_epoch:
+            return
+        self.replicas = known.replicas
+        if known.partition_epoch == self.partition_epoch:
+            # The answer to a proposal told of this change before, except for replicas; another may be under way.
+            if leading.assigned(known.replicas, now_ms):
+                self._committed_more()
+            return
+        self.partition_epoch = known.partition_epoch
+        was_sole = leading.is_sole_replica
+        if leading.settled(known.in_sync_replicas, known.replicas, now_ms):
+            self._committed_more()
+        if leading.is_sole_replica and not was_sole:
+            # Nobody else holds what was acknowledged from here on.
+            self.sync.request()
+        if self._waiters and not leading.has_enough_in_sync:
+            self._waiters.fail(
+                ApiError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                    f"{self.name}: the records are in the log, but only {len(leading.in_sync_replicas)} replicas are "
+                    f"still in sync, and min.insync.replicas asks for {leading.min_in_sync}",
+                )
+            )
+
+    def _not_leader(self) -> ApiError:
+        leader = "no broker" if self.leader_id == NO_LEADER else f"broker {self.leader_id}"
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{leader} leads {self.name} in epoch {self.leader_epoch}")
+
+    def fence(self) -> None:
+        """Nothing here is served any more: whoever waits is told, and looks again."""
+        self._waiters.fail(self._not_leader())
+        self.announce(EVERYTHING)
 
     @property
     def high_watermark(self) -> int:
@@ -139,11 +262,12 @@ class Partition:
 
     def check_enough_replicas(self) -> None:
         """Refuse an acks=all produce that too few replicas would hold."""
-        if len(self.state.in_sync_replicas) < min(self.settings.min_insync_replicas, self.replication_factor):
+        leading = self.leading
+        if leading is not None and not leading.has_enough_in_sync:
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(self.state.in_sync_replicas)} replicas are in sync, and min.insync.replicas asks for "
-                f"{self.settings.min_insync_replicas}",
+                f"{len(leading.in_sync_replicas)} replicas are in sync, and min.insync.replicas asks for "
+                f"{leading.min_in_sync}",
             )
 
     # Writing.
@@ -166,7 +290,8 @@ class Partition:
             if isinstance(verdict, Refused):
                 raise ApiError(verdict.code, verdict.message)
         if self._codec is not None and self._codec != header.compression:
-            data = bytearray(recompress(data, header, self._codec, self._level(), self.decompressed_bytes_max))
+            level = compression_level(self.settings)
+            data = bytearray(recompress(data, header, self._codec, level, self.decompressed_bytes_max))
             header = read_header(data)
             self._check_size(header, len(data))
         append_time = NO_TIMESTAMP
@@ -174,7 +299,8 @@ class Partition:
             append_time = now_ms
             header = patch_timestamps(data, 0, header, now_ms)
         else:
-            header = self._check_create_time(data, header, facts.max_timestamp_delta, facts.min_timestamp_delta, now_ms)
+            deltas = facts.max_timestamp_delta, facts.min_timestamp_delta
+            header = check_create_time(self.settings, data, header, *deltas, now_ms)
         return self._write(data, header, append_time, now_ms)
 
     def _recall(self, producer_id: int) -> bool:
@@ -196,9 +322,12 @@ class Partition:
         return True
 
     def _write(self, data: memoryview | bytearray, header: BatchHeader, append_time: int, now_ms: int) -> Appended:
+        leading = self.leading
+        if leading is None:
+            raise self._not_leader()
         log = self.log
         base_offset = log.end_offset
-        leader_epoch = self.state.leader_epoch
+        leader_epoch = leading.leader_epoch
         patch(data, 0, base_offset, leader_epoch)
         header = tuple.__new__(BatchHeader, (base_offset, header[1], leader_epoch, *header[3:]))
         try:
@@ -209,8 +338,11 @@ class Partition:
             raise
         self.appended_bytes += len(data)
         next_offset = log.end_offset
-        if self.state.appended(next_offset):
-            self.announce(len(data))
+        if leading.appended(next_offset):
+            self._committed_more()
+        if self._end_listeners:
+            for listener in tuple(self._end_listeners):
+                listener(len(data))
         return Appended(base_offset, next_offset, append_time)
 
     def _check_size(self, header: BatchHeader, size: int) -> None:
@@ -222,44 +354,46 @@ class Partition:
         if header.base_offset:
             raise InvalidRecords(f"a produced batch's base offset must be 0, not {header.base_offset}")
 
-    def _check_create_time(
-        self, data: memoryview | bytearray, header: BatchHeader, max_delta: int, min_delta: int, now_ms: int
-    ) -> BatchHeader:
-        """Refuse timestamps outside the topic's window, and correct a header that misstates its largest one."""
-        settings = self.settings
-        if header.base_timestamp == NO_TIMESTAMP:
-            newest = NO_TIMESTAMP
-        else:
-            newest = header.base_timestamp + max_delta
-            oldest = header.base_timestamp + min_delta
-            if newest - now_ms > settings.message_timestamp_after_max_ms:
-                raise ApiError(
-                    ErrorCode.INVALID_TIMESTAMP,
-                    f"a record's timestamp {newest} lies more than message.timestamp.after.max.ms "
-                    f"({settings.message_timestamp_after_max_ms}) ahead of the broker's clock {now_ms}",
-                )
-            if now_ms - oldest > settings.message_timestamp_before_max_ms:
-                raise ApiError(
-                    ErrorCode.INVALID_TIMESTAMP,
-                    f"a record's timestamp {oldest} lies more than message.timestamp.before.max.ms "
-                    f"({settings.message_timestamp_before_max_ms}) behind the broker's clock {now_ms}",
-                )
-        if newest != header.max_timestamp or header.attributes & 0x08:
-            header = patch_timestamps(data, 0, header, newest, TimestampType.CREATE)
-        return header
-
-    def _level(self) -> int | None:
-        settings = self.settings
-        levels = {
-            Compression.GZIP: settings.compression_gzip_level,
-            Compression.LZ4: settings.compression_lz4_level,
-            Compression.ZSTD: settings.compression_zstd_level,
-        }
-        return levels.get(self._codec) if self._codec is not None else None
+    # Committing.
 
     def durable(self, next_offset: int) -> asyncio.Future[None]:
         """Done when everything before `next_offset` is on this broker's disk."""
         return self.sync.durable(next_offset)
+
+    def committed(self, next_offset: int, *, sync: bool = True) -> asyncio.Future[None]:
+        """Done when every in-sync replica has everything before `next_offset`.
+
+        Where this broker is the only one of them, and with `sync`, when it is on disk as well. Fails when leadership
+        or too many replicas are lost before; the records may then be committed or not.
+        """
+        leading = self.leading
+        if leading is not None and leading.high_watermark < next_offset:
+            return self._waiters.wait(next_offset, sync)
+        if leading is not None and sync and leading.is_sole_replica:
+            return self.sync.durable(next_offset)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if leading is None:
+            future.set_exception(self._not_leader())
+            future.exception()
+        else:
+            future.set_result(None)
+        return future
+
+    def _committed_more(self) -> None:
+        """The high watermark moved: wake whom it passed, and readers."""
+        state = self.state
+        if self._waiters:
+            for offset, sync, future in self._waiters.take(state.high_watermark):
+                if sync and state.is_sole_replica:
+                    follow(self.sync.durable(offset), future)
+                elif not future.done():
+                    future.set_result(None)
+        if self._append_listeners:
+            # Only at the log's end is it known how many bytes were committed.
+            size = self.appended_bytes - self._announced_bytes if state.high_watermark == self.log.end_offset else 1
+            self.announce(size)
+        if state.high_watermark == self.log.end_offset:
+            self._announced_bytes = self.appended_bytes
 
     # Reading.
 
@@ -274,18 +408,21 @@ class Partition:
             offset = min(offset, limit)
         return self.log.read(offset, size_max, offset_max=limit, minimum_one_batch=minimum_one_batch)
 
-    def listen(self, listener: Callable[[int], None]) -> None:
-        """Have `listener` called with the number of bytes whenever more can be read."""
-        self._append_listeners.add(listener)
+    def listen(self, listener: Callable[[int], None], *, to_end: bool = False) -> None:
+        """Have `listener` called with the number of bytes whenever more can be read, or `to_end`, was appended."""
+        (self._end_listeners if to_end else self._append_listeners)[listener] = None
 
     def unlisten(self, listener: Callable[[int], None]) -> None:
         """Stop calling `listener`."""
-        self._append_listeners.discard(listener)
+        self._append_listeners.pop(listener, None)
+        self._end_listeners.pop(listener, None)
 
     def announce(self, size_bytes: int) -> None:
         """Tell those who wait for records that so many more bytes can be read."""
-        if self._append_listeners:
-            for listener in tuple(self._append_listeners):
+        for listener in tuple(self._append_listeners):
+            listener(size_bytes)
+        if size_bytes == EVERYTHING:
+            for listener in tuple(self._end_listeners):
                 listener(size_bytes)
 
     def delete_records(self, offset: int) -> int:
@@ -298,6 +435,133 @@ class Partition:
             )
         self.log.advance_start_offset(wanted)
         return self.log.start_offset
+
+    # Followers' fetches, as leader.
+
+    def end_of_epoch(self, epoch: int) -> EndOffset:
+        """Where a leader epoch ends in this log: the largest known one up to it, and its end. Both -1 if unknown.
+
+        The current epoch has no entry of its own before its first batch.
+        """
+        log = self.log
+        latest = log.epochs.latest
+        if epoch == self.state.leader_epoch:
+            return EndOffset(epoch, log.end_offset)
+        if epoch > self.state.leader_epoch or epoch < 0:
+            return EndOffset(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+        if epoch > latest:
+            return EndOffset(latest, log.end_offset) if latest >= 0 else EndOffset(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+        return log.epochs.end_offset_for(epoch, log.end_offset)
+
+    def divergence(self, offset: int, last_epoch: int) -> EndOffset | None:
+        """Where a reader that has everything before `offset`, the last of it from `last_epoch`, must cut its log.
+
+        None when its history is ours. Raises OFFSET_OUT_OF_RANGE when nothing is known of such a history.
+        """
+        if last_epoch < 0:
+            return None
+        end = self.end_of_epoch(last_epoch)
+        if end.epoch == UNDEFINED_EPOCH:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} knows nothing of epoch {last_epoch}")
+        return end if end.epoch < last_epoch or end.end_offset < offset else None
+
+    def read_to_end(self, offset: int, size_max: int, *, minimum_one_batch: bool) -> LogSlice:
+        """What a follower may see from `offset` on: all there is."""
+        return self.log.read(offset, size_max, minimum_one_batch=minimum_one_batch)
+
+    def fetched_by(
+        self, replica: int, offset: int, start_offset: int, broker_epoch: int, *, is_eligible: bool, now_ms: int
+    ) -> bool:
+        """A follower has everything before `offset`; returns whether it is worth proposing as in sync."""
+        leading = self.leading
+        assert leading is not None
+        if leading.fetched(
+            replica,
+            offset,
+            now_ms,
+            broker_epoch=broker_epoch,
+            start_offset=start_offset,
+            is_eligible=is_eligible,
+        ):
+            self._committed_more()
+        return leading.may_join(replica)
+
+    def exclude(self, replica: int) -> None:
+        """The controller would not let this follower join now."""
+        if self.leading is not None and self.leading.excluded(replica):
+            self._committed_more()
+
+    def keep_pace(self, now_ms: int) -> frozenset[int] | None:
+        """Who should be in sync instead of those who are; None when that is right."""
+        leading = self.leading
+        if leading is None or not leading.has_followers:
+            return None
+        if leading.expire_joining(now_ms):
+            self._committed_more()
+        return leading.proposal(now_ms)
+
+    # Following.
+
+    def replicate(self, data: memoryview, now_ms: int) -> None:
+        """Append what the leader sent, batches as they are; a batch cut short at the end is left for the next time.
+
+        Raises CorruptBatch, and appends nothing, when a batch is damaged or does not go on where this log ends.
+        """
+        assert self.leading is None
+        log = self.log
+        headers, first, last = whole_batches(data, log.end_offset)
+        if not headers:
+            return
+        try:
+            log.append(headers, data[first:last], now_ms)
+        except StorageError as error:
+            if not error.is_disk_full:
+                self._on_failure(error)
+            raise
+        self.appended_bytes += last - first
+
+    def told(self, high_watermark: int, log_start_offset: int) -> None:
+        """What the leader's answer says of committed and of deleted records."""
+        state = self.state
+        assert isinstance(state, FollowerState)
+        if state.told(high_watermark, self.log.end_offset):
+            self._committed_more()
+        if log_start_offset > self.log.start_offset:
+            self.log.advance_start_offset(min(log_start_offset, state.high_watermark))
+
+    def cut(self, leader_end: EndOffset, now_ms: int) -> None:
+        """Cut off what the leader does not have; it said where its history parts from ours."""
+        log = self.log
+        local = log.epochs.end_offset_for(leader_end.epoch, log.end_offset)
+        self.truncate_to(truncation_offset(*leader_end, *local, log.end_offset), now_ms)
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Cut the log here, following a leader that has less."""
+        state, log = self.state, self.log
+        assert isinstance(state, FollowerState)
+        if offset < state.high_watermark:
+            logger.error(
+                "%s: leader %d of epoch %d, elected uncleanly, lacks committed records; cutting from %d back to %d",
+                self.name,
+                state.leader_id,
+                state.leader_epoch,
+                state.high_watermark,
+                offset,
+            )
+        log.truncate_to(offset, now_ms)
+        self._lower_high_watermark(state)
+
+    def start_again_at(self, offset: int, now_ms: int) -> None:
+        """Drop everything: the leader's log begins after our end."""
+        state = self.state
+        assert isinstance(state, FollowerState)
+        self.log.truncate_fully_and_start_at(offset, now_ms)
+        state.high_watermark = offset
+        self._recalled.clear()
+
+    def _lower_high_watermark(self, state: FollowerState) -> None:
+        state.high_watermark = min(state.high_watermark, self.log.end_offset)
+        self._recalled.clear()
 
 
 def log_settings(settings: TopicSettings) -> LogSettings:

@@ -1,39 +1,52 @@
-"""The partitions on this broker, kept in step with the committed metadata.
+"""The replicas on this broker, kept in step with the committed metadata.
 
-`follow` is called with every committed batch of metadata records and opens, reconfigures or removes partitions. A
-topic's removal renames its directories at once and deletes them later, so that a crash in between leaves no half of
-it. A directory whose topic the metadata does not know is set aside under another name, never deleted.
+`follow` is called with every committed batch of metadata records and opens, reconfigures, promotes, demotes or removes
+replicas. It does the first of a large batch at once and the rest between turns of the loop. What it does follows from
+the image alone, so a record may come twice. A replica that goes away has its directory renamed at once and deleted
+later, so that a crash in between leaves no half of it. A directory that the metadata does not know is set aside under
+another name, never deleted.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from penstock.config.topic import BrokerDefaults, TopicSettings, topic_settings
 from penstock.core.metadata.image import Image, PartitionState, ResourceType, Topic
-from penstock.core.replica.leader import LeaderState
+from penstock.core.replica.follower import FollowerState
+from penstock.core.replica.leader import LAG_MS_MAX
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.model.ids import TopicPartition, Uuid, format_uuid
+from penstock.model.ids import NO_LEADER, TopicPartition, Uuid, format_uuid
 from penstock.runtime.env import Env
-from penstock.runtime.log_directories import LogDirectory, begin_use, forget_partition
-from penstock.runtime.partition import Partition, log_settings
-from penstock.storage.files import File, Filesystem, StorageError
-from penstock.storage.log import Log
-from penstock.storage.metadata_files import read_partition_metadata, write_partition_metadata
-from penstock.storage.names import deletion_directory_name
-from penstock.wire.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from penstock.runtime.log_directories import LogDirectory
+from penstock.runtime.partition import EVERYTHING, Partition, log_settings
+from penstock.runtime.replica_store import ReplicaStore
+from penstock.storage.files import StorageError
+from penstock.wire.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FenceBrokerRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 
-STRAY_SUFFIX = "-stray"
-EVERYTHING = 2**62
+# How many replicas are opened, or change their role, before the loop gets its turn.
+OPENED_PER_TURN = 64
+CHANGED_PER_TURN = 512
 
 logger = logging.getLogger("penstock.runtime")
 
+Listener = Callable[[Partition], object]
+
 
 class Partitions:
-    """Every partition this broker leads, by name and by topic id."""
+    """Every partition that this broker holds a replica of, by name and by topic id."""
 
     def __init__(
         self,
@@ -43,20 +56,30 @@ class Partitions:
         defaults: Callable[[], BrokerDefaults],
         directories: Sequence[LogDirectory],
         decompressed_bytes_max: int,
+        *,
+        lag_ms_max: int = LAG_MS_MAX,
     ) -> None:
         self._env = env
-        self._node_id = node_id
-        self._image = image
+        self.node_id = node_id
+        self.image = image
         self._defaults = defaults
         self.directories = directories
         self._decompressed_bytes_max = decompressed_bytes_max
+        self._lag_ms_max = lag_ms_max
+        self._store = ReplicaStore(env, directories)
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[Uuid, int], Partition] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         # Partitions that should be here and could not be opened, and why.
         self._unopened: dict[TopicPartition, tuple[Uuid, StorageError]] = {}
-        self._on_change: list[Callable[[Partition], None]] = []
-        self._on_removed: list[Callable[[Partition], object]] = []
+        # Partitions that the metadata changed, waiting for their turn.
+        self._changed: dict[tuple[Uuid, int], None] = {}
+        self._working: asyncio.Task[None] | None = None
+        self._on_change: list[Listener] = []
+        self._on_removed: list[Listener] = []
+        self._on_leader: list[Listener] = []
+        self._on_resigned: list[Listener] = []
+        self._on_follower: list[Listener] = []
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._by_name.values())
@@ -65,29 +88,43 @@ class Partitions:
         return len(self._by_name)
 
     def get(self, topic: str, partition: int) -> Partition | None:
-        """The partition by name, if this broker has it."""
+        """The partition by name, if this broker has a replica of it."""
         return self._by_name.get((topic, partition))
 
     def lookup(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool) -> Partition:
-        """The partition a request means; raises the error that Kafka has for its absence."""
+        """The partition a request means, which this broker leads; raises the error that Kafka has otherwise."""
         found = self._by_id.get((topic_id, partition)) if by_id else self._by_name.get((topic, partition))
-        if found is not None:
+        if found is not None and found.leading is not None:
             return found
-        if by_id and topic_id not in self._image.topics_by_id:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {format_uuid(topic_id)}")
-        if not by_id:
-            known = self._image.partition(topic, partition)
-            if known is None:
-                raise ApiError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition} of a topic {topic!r}"
-                )
-        elif partition >= len(self._image.topics_by_id[topic_id].partitions) or partition < 0:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic has no partition {partition}")
-        name = topic if not by_id else self._image.topics_by_id[topic_id].name
-        unopened = self._unopened.get(TopicPartition(name, partition))
+        raise self._absence(topic, topic_id, partition, by_id)
+
+    def replica(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool) -> Partition:
+        """The same, whether this broker leads the partition or follows its leader."""
+        found = self._by_id.get((topic_id, partition)) if by_id else self._by_name.get((topic, partition))
+        if found is not None and found.leader_id != NO_LEADER:
+            return found
+        raise self._absence(topic, topic_id, partition, by_id)
+
+    def _absence(self, topic: str, topic_id: Uuid, partition: int, by_id: bool) -> ApiError:
+        known = self.image.topics_by_id.get(topic_id) if by_id else self.image.topics.get(topic)
+        if known is None and by_id:
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {format_uuid(topic_id)}")
+        if known is None or not 0 <= partition < len(known.partitions):
+            name = known.name if known is not None else topic
+            return ApiError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition} of a topic {name!r}"
+            )
+        unopened = self._unopened.get(TopicPartition(known.name, partition))
         if unopened is not None:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}-{partition} could not be opened: {unopened[1]}")
-        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead that partition")
+            return ApiError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{known.name}-{partition} could not be opened: {unopened[1]}"
+            )
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {known.name}-{partition}")
+
+    def state_of(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool) -> PartitionState | None:
+        """What the metadata says of a partition, wherever its replicas are."""
+        known = self.image.topics_by_id.get(topic_id) if by_id else self.image.topics.get(topic)
+        return known.partitions[partition] if known is not None and 0 <= partition < len(known.partitions) else None
 
     def home(self, partition: Partition) -> LogDirectory:
         """The directory a partition lies in."""
@@ -95,29 +132,62 @@ class Partitions:
 
     def settings_of(self, topic: str) -> TopicSettings:
         """What a topic runs with now."""
-        return topic_settings(self._image.overrides(ResourceType.TOPIC, topic), self._defaults())
+        return topic_settings(self.image.overrides(ResourceType.TOPIC, topic), self._defaults())
 
-    def on_change(self, listener: Callable[[Partition], None]) -> None:
+    # Listeners.
+
+    def on_change(self, listener: Listener) -> None:
         """Have `listener` called when a partition was opened or its settings changed."""
         self._on_change.append(listener)
 
-    def on_removed(self, listener: Callable[[Partition], object]) -> None:
+    def on_removed(self, listener: Listener) -> None:
         """Have `listener` called when a partition is gone."""
         self._on_removed.append(listener)
+
+    def on_leader(self, listener: Listener) -> None:
+        """Have `listener` called when this broker begins a leader epoch of a partition."""
+        self._on_leader.append(listener)
+
+    def on_resigned(self, listener: Listener) -> None:
+        """Have `listener` called when this broker has ceased to lead a partition, or to hold it."""
+        self._on_resigned.append(listener)
+
+    def on_follower(self, listener: Listener) -> None:
+        """Have `listener` called when a partition has another leader, or none, to follow."""
+        self._on_follower.append(listener)
 
     # Start and stop.
 
     def open_all(self) -> None:
-        """Open every partition that the metadata places here, and set strays aside."""
-        for directory in self.directories:
-            begin_use(self._env, directory)
-        self._set_strays_aside()
-        for topic in self._image.topics.values():
-            self._open_topic(topic)
+        """Open every partition that the metadata places here, and set strays aside.
+
+        The metadata must be up to date: a directory that it does not know yet would be taken for a stray.
+        """
+        for key in self._all_here():
+            self._adopt(*key)
+
+    async def open_gradually(self) -> None:
+        """The same, leaving the loop its turns."""
+        for number, key in enumerate(self._all_here()):
+            self._adopt(*key)
+            if number % OPENED_PER_TURN == OPENED_PER_TURN - 1:
+                await asyncio.sleep(0)
+
+    def _all_here(self) -> list[tuple[Uuid, int]]:
+        self._store.begin_use()
+        self._store.set_strays_aside(self.image, self.node_id)
+        return [
+            (topic.topic_id, index)
+            for topic in self.image.topics.values()
+            for index, state in enumerate(topic.partitions)
+            if self.node_id in state.replicas
+        ]
 
     async def close_all(self) -> None:
         """Close every log and sync it. A directory with a log that cannot be closed has failed."""
-        for partition in self._by_name.values():
+        if self._working is not None:
+            self._working.cancel()
+        for partition in list(self._by_name.values()):
             home = self._homes[partition.name]
             if home.failure is None:
                 try:
@@ -133,9 +203,9 @@ class Partitions:
 
     def open_missing(self) -> None:
         """Try again to open the partitions that found the disk full or no free descriptor."""
-        for topic_id, error in list(self._unopened.values()):
+        for name, (topic_id, error) in list(self._unopened.items()):
             if error.is_passing:
-                self._open_topic(self._image.topics_by_id[topic_id])
+                self._adopt(topic_id, name.partition)
 
     def fail_directory(self, directory: LogDirectory, error: StorageError) -> None:
         """A disk failed: nothing in this directory is written or acknowledged any more."""
@@ -143,178 +213,163 @@ class Partitions:
             return
         directory.failure = error
         logger.critical("the data directory %s failed and goes offline: %s", directory.path, error)
-        for name in directory.partitions:
+        for name in sorted(directory.partitions):
             self._by_name[name].log.fail(error)
 
     # Following the metadata.
 
     def follow(self, records: Sequence[Any]) -> None:
         """Do what committed records say about this broker's partitions."""
-        touched: set[str] = set()
+        configured: dict[str, None] = {}
         for record in records:
-            if isinstance(record, RemoveTopicRecord):
+            if isinstance(record, PartitionChangeRecord | PartitionRecord):
+                self._changed[record.topic_id, record.partition_id] = None
+            elif isinstance(record, RemoveTopicRecord):
                 self._remove_topic(record.topic_id)
             elif isinstance(record, TopicRecord):
-                touched.add(record.name)
-            elif isinstance(record, PartitionRecord):
-                topic = self._image.topics_by_id.get(record.topic_id)
-                if topic is not None:
-                    touched.add(topic.name)
+                configured[record.name] = None
             elif isinstance(record, ConfigRecord) and record.resource_type == ResourceType.TOPIC:
-                touched.add(record.resource_name)
+                configured[record.resource_name] = None
             elif isinstance(record, ConfigRecord) and record.resource_type == ResourceType.BROKER:
-                touched.update(self._image.topics)
-        for name in touched:
-            found = self._image.topics.get(name)
+                configured.update(dict.fromkeys(self.image.topics))
+            elif isinstance(record, FenceBrokerRecord):
+                self._exclude(record.id)
+            elif isinstance(record, BrokerRegistrationChangeRecord | RegisterBrokerRecord):
+                self._exclude(record.broker_id)
+        for name in configured:
+            found = self.image.topics.get(name)
             if found is not None:
-                self._open_topic(found)
                 self._configure_topic(found)
+        if self._changed and self._working is None and self._adopt_some():
+            self._working = self._env.spawn(self._adopt_rest(), "follow metadata")
 
-    def _open_topic(self, topic: Topic) -> None:
-        settings = None
-        for index, state in enumerate(topic.partitions):
-            if self._node_id in state.replicas and (topic.name, index) not in self._by_name:
-                settings = settings or self.settings_of(topic.name)
-                name = TopicPartition(topic.name, index)
-                try:
-                    self._open(topic, index, state, settings)
-                    self._unopened.pop(name, None)
-                except (StorageError, FileNotFoundError) as error:
-                    if name not in self._unopened:
-                        logger.error("cannot open %s: %s", name, error)
-                    reason = error if isinstance(error, StorageError) else StorageError(str(error))
-                    self._unopened[name] = topic.topic_id, reason
+    def _adopt_some(self) -> bool:
+        """Bring some changed partitions in step; returns whether some are left."""
+        opened = changed = 0
+        while self._changed and opened < OPENED_PER_TURN and changed < CHANGED_PER_TURN:
+            key = next(iter(self._changed))
+            del self._changed[key]
+            changed += 1
+            opened += self._adopt(*key)
+        return bool(self._changed)
 
-    def _open(self, topic: Topic, index: int, state: PartitionState, settings: TopicSettings) -> None:
+    async def _adopt_rest(self) -> None:
+        try:
+            while self._changed:
+                await asyncio.sleep(0)
+                self._adopt_some()
+        finally:
+            self._working = None
+
+    def _adopt(self, topic_id: Uuid, index: int) -> bool:
+        """Bring one partition in step with the image; returns whether that meant to open it."""
+        topic = self.image.topics_by_id.get(topic_id)
+        if topic is None or index >= len(topic.partitions):
+            return False
+        known = topic.partitions[index]
+        partition = self._by_id.get((topic_id, index))
+        if self.node_id not in known.replicas:
+            if partition is not None:
+                logger.info("%s was moved to other brokers", partition.name)
+                self._remove(partition)
+            return False
+        opened = partition is None
+        if partition is None:
+            partition = self._try_to_open(topic, index, known)
+            if partition is None:
+                return True
+        self._assign_role(partition, known)
+        return opened
+
+    def _assign_role(self, partition: Partition, known: PartitionState) -> None:
+        if known.leader == self.node_id:
+            if partition.make_leader(self.node_id, known, self._env.monotonic_ms()):
+                _tell(self._on_leader, partition)
+            return
+        was_leader = partition.is_leader
+        if partition.make_follower(known):
+            if was_leader:
+                _tell(self._on_resigned, partition)
+            _tell(self._on_follower, partition)
+
+    def _try_to_open(self, topic: Topic, index: int, known: PartitionState) -> Partition | None:
         name = TopicPartition(topic.name, index)
-        home = next((directory for directory in self.directories if name in directory.found), None)
-        created = home is None
-        if home is None:
-            home = self._emptiest()
-        path = home.path / str(name)
-        if created:
-            self._env.filesystem.make_directory(path)
-            metadata_file = write_partition_metadata(self._env.filesystem, path, topic.topic_id)
-            forget_partition(self._env, home, name)
-        log = Log.open(
-            self._env.filesystem,
-            path,
-            log_settings(settings),
-            recovery_point=home.recovery_points.get(name, 0),
-            clean=home.clean or created,
-            now_ms=self._env.now_ms(),
-            start_offset=home.start_offsets.get(name, 0),
-        )
-        leading = LeaderState(
-            self._node_id,
-            state.leader_epoch,
-            state.replicas,
-            state.in_sync_replicas,
-            log.end_offset,
-            # The checkpoint may be ahead of a log whose end was cut.
-            min(home.high_watermarks.get(name, 0), log.end_offset),
-            self._env.now_ms(),
-        )
+        try:
+            partition = self._open(topic, name, known)
+        except (StorageError, FileNotFoundError) as error:
+            if name not in self._unopened:
+                logger.error("cannot open %s: %s", name, error)
+            reason = error if isinstance(error, StorageError) else StorageError(str(error))
+            self._unopened[name] = topic.topic_id, reason
+            return None
+        self._unopened.pop(name, None)
+        return partition
+
+    def _open(self, topic: Topic, name: TopicPartition, known: PartitionState) -> Partition:
+        settings = self.settings_of(topic.name)
+        directories = dict(zip(known.replicas, known.directories, strict=False))
+        opened = self._store.open(name, topic.topic_id, log_settings(settings), directories.get(self.node_id))
+        home = opened.home
         partition = Partition(
             self._env,
             name,
             topic.topic_id,
-            log,
-            leading,
-            len(state.replicas),
+            opened.log,
+            FollowerState(NO_LEADER, -1, opened.high_watermark),
+            len(known.replicas),
             settings,
             self._decompressed_bytes_max,
             lambda error: self.fail_directory(home, error),
+            lag_ms_max=self._lag_ms_max,
         )
-        if created:
+        if opened.owed is not None:
             # Before records in it are acknowledged, neither a power cut may take the directory nor whose it is.
-            partition.sync.owe(lambda: _make_durable(self._env.filesystem, metadata_file, path))
+            partition.sync.owe(opened.owed)
         self._by_name[name] = partition
-        self._by_id[topic.topic_id, index] = partition
+        self._by_id[topic.topic_id, name.partition] = partition
         self._homes[name] = home
         home.partitions.add(name)
-        home.found.discard(name)
-        for listener in self._on_change:
-            listener(partition)
+        _tell(self._on_change, partition)
+        return partition
 
     def _configure_topic(self, topic: Topic) -> None:
-        settings = self.settings_of(topic.name)
+        settings = None
         for index in range(len(topic.partitions)):
             partition = self._by_name.get((topic.name, index))
-            if partition is not None and partition.settings != settings:
-                partition.configure(settings)
-                for listener in self._on_change:
-                    listener(partition)
+            if partition is not None:
+                settings = settings or self.settings_of(topic.name)
+                if partition.settings != settings:
+                    partition.configure(settings)
+                    _tell(self._on_change, partition)
+
+    def _exclude(self, broker_id: int) -> None:
+        """A broker that is fenced, leaving or new cannot join: no high watermark waits for what it fetched before."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is not None and not broker.fenced and not broker.in_controlled_shutdown:
+            return
+        for partition in self._by_name.values():
+            partition.exclude(broker_id)
 
     def _remove_topic(self, topic_id: Uuid) -> None:
-        for key in [key for key in self._by_id if key[0] == topic_id]:
-            partition = self._by_id.pop(key)
-            self._by_name.pop(partition.name, None)
-            home = self._homes.pop(partition.name)
-            home.partitions.discard(partition.name)
-            partition.sync.abandon()
-            partition.announce(EVERYTHING)
-            self._remove_files(partition)
-            for listener in self._on_removed:
-                listener(partition)
+        for partition in [partition for key, partition in self._by_id.items() if key[0] == topic_id]:
+            self._remove(partition)
         for name in [name for name, (owner, _) in self._unopened.items() if owner == topic_id]:
             del self._unopened[name]
-            self._remove_unopened(name)
+            self._store.remove_unopened(name)
 
-    def _remove_unopened(self, name: TopicPartition) -> None:
-        """Take what lies on disk of a partition that never opened out of the way of a namesake."""
-        home = next((directory for directory in self.directories if name in directory.found), None)
-        if home is None:
-            return
-        home.found.discard(name)
-        target = home.path / deletion_directory_name(str(name), self._env.random.randbytes(16))
-        try:
-            self._env.filesystem.rename(home.path / str(name), target)
-        except (StorageError, FileNotFoundError) as error:
-            logger.error("cannot remove %s: %s", name, error)
-            return
-        self._env.spawn(self._unlink(target), f"remove {target.name}")
-
-    def _remove_files(self, partition: Partition) -> None:
-        try:
-            target = partition.log.delete_directory(self._env.random.randbytes(16), durable=False)
-        except (StorageError, FileNotFoundError) as error:
-            logger.error("cannot remove %s: %s", partition.name, error)
-            return
-        self._env.spawn(self._unlink(target), f"remove {target.name}")
-
-    async def _unlink(self, path: Path) -> None:
-        def remove() -> None:
-            self._env.filesystem.sync_directory(path.parent)
-            self._env.filesystem.remove_directory(path)
-
-        try:
-            await self._env.run_blocking(remove)
-        except StorageError as error:
-            logger.error("cannot remove %s, the next start tries again: %s", path, error)
-
-    def _emptiest(self) -> LogDirectory:
-        working = [directory for directory in self.directories if directory.failure is None]
-        if not working:
-            raise StorageError("every data directory of this broker has failed")
-        return min(working, key=lambda directory: len(directory.partitions))
-
-    def _set_strays_aside(self) -> None:
-        for directory in self.directories:
-            for name in sorted(directory.found):
-                path = directory.path / str(name)
-                topic_id = read_partition_metadata(self._env.filesystem, path)
-                topic = self._image.topics_by_id.get(topic_id) if topic_id is not None else None
-                if topic is not None and topic.name == name.topic:
-                    continue
-                directory.found.discard(name)
-                aside = path.with_name(f"{path.name}.{self._env.random.randbytes(16).hex()}{STRAY_SUFFIX}")
-                self._env.filesystem.rename(path, aside)
-                logger.warning("%s belongs to no topic of this cluster; it is kept as %s", path, aside.name)
+    def _remove(self, partition: Partition) -> None:
+        name = partition.name
+        self._by_name.pop(name, None)
+        self._by_id.pop((partition.topic_id, name.partition), None)
+        self._homes.pop(name).partitions.discard(name)
+        partition.sync.abandon()
+        partition.fence()
+        self._store.remove(name, partition.log)
+        if partition.is_leader:
+            _tell(self._on_resigned, partition)
+        _tell(self._on_removed, partition)
 
 
-def _make_durable(filesystem: Filesystem, metadata_file: File, directory: Path) -> None:
-    """Sync what a new partition's directory begins with, and the entries that lead there."""
-    metadata_file.sync()
-    filesystem.sync_directory(directory)
-    filesystem.sync_directory(directory.parent)
+def _tell(listeners: list[Listener], partition: Partition) -> None:
+    for listener in listeners:
+        listener(partition)

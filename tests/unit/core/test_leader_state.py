@@ -41,23 +41,23 @@ def test_it_never_moves_back() -> None:
 def test_a_replica_that_lags_is_to_go_and_one_that_caught_up_to_come_back() -> None:
     state = three_replicas()
     state.fetched(2, 100, LAG_MS + 1)
-    assert state.proposal(LAG_MS + 1, LAG_MS) == {1, 2}
+    assert state.proposal(LAG_MS + 1) == {1, 2}
     state.propose(frozenset({1, 2}))
-    assert state.proposal(LAG_MS + 1, LAG_MS) is None
+    assert state.proposal(LAG_MS + 1) is None
     assert state.high_watermark == 80, "who is to go still counts until the controller agrees"
     assert state.settled((1, 2))
     assert state.high_watermark == 100
     state.fetched(3, 99, LAG_MS + 2)
-    assert state.proposal(LAG_MS + 2, LAG_MS) is None
+    assert state.proposal(LAG_MS + 2) is None
     state.fetched(3, 100, LAG_MS + 3)
-    assert state.proposal(LAG_MS + 3, LAG_MS) == {1, 2, 3}
+    assert state.proposal(LAG_MS + 3) == {1, 2, 3}
 
 
 def test_a_replica_that_is_to_come_back_holds_the_high_watermark_already() -> None:
     state = three_replicas()
     state.settled((1, 2))
     state.fetched(2, 100, 1)
-    state.fetched(3, 100, 1)
+    state.fetched(3, 100, 1, is_eligible=False)
     state.propose(frozenset({1, 2, 3}))
     state.appended(120)
     state.fetched(2, 120, 2)
@@ -76,7 +76,7 @@ def test_a_follower_that_is_always_a_little_behind_is_in_sync() -> None:
         now_ms += LAG_MS // 2
         state.appended(200 + step * 10)
         state.fetched(2, 190 + step * 10, now_ms)
-    assert state.proposal(now_ms, LAG_MS) is None
+    assert state.proposal(now_ms) is None
 
 
 def test_a_follower_that_fetches_and_falls_behind_is_not() -> None:
@@ -87,12 +87,12 @@ def test_a_follower_that_fetches_and_falls_behind_is_not() -> None:
         now_ms += LAG_MS // 2
         state.appended(200 + step * 100)
         state.fetched(2, 100 + step, now_ms)
-    assert state.proposal(now_ms, LAG_MS) == {1}
+    assert state.proposal(now_ms) == {1}
 
 
 def test_a_replica_without_the_start_of_this_epoch_stays_out() -> None:
     state = LeaderState(1, 5, (1, 2), (1,), 100, 100, now_ms=0)
     state.fetched(2, 99, 1)
-    assert state.proposal(1, LAG_MS) is None
+    assert state.proposal(1) is None
     state.fetched(2, 100, 2)
-    assert state.proposal(2, LAG_MS) == {1, 2}
+    assert state.proposal(2) == {1, 2}

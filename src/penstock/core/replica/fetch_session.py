@@ -4,7 +4,7 @@ Theory of operation. A full fetch with epoch 0 asks for a session; the reply car
 id and the next epoch, the partitions to add or change, and those to forget; the reply holds only partitions that have
 something new. Session id 0 with epoch -1 is a plain fetch without a session. A wrong epoch or an id that was evicted
 gets an error, upon which the client begins anew. The cache is bounded: the session that has been quiet the longest
-gives way once it has been quiet for `EVICTION_AGE_MS`.
+gives way once it has been quiet for `EVICTION_AGE_MS`; to a follower it gives way at once.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ class Cached:
 class Session:
     """The partitions one client follows, in the order in which they are served."""
 
-    __slots__ = ("epoch", "last_used_ms", "partitions", "session_id")
+    __slots__ = ("epoch", "is_privileged", "last_used_ms", "partitions", "session_id")
 
-    def __init__(self, session_id: int, now_ms: int) -> None:
+    def __init__(self, session_id: int, now_ms: int, is_privileged: bool = False) -> None:
         self.session_id = session_id
+        self.is_privileged = is_privileged
         self.epoch = 1
         self.last_used_ms = now_ms
         self.partitions: OrderedDict[Key, Cached] = OrderedDict()
@@ -118,14 +119,16 @@ class SessionCache:
         wanted: Iterable[tuple[Key, Wanted]],
         forgotten: Iterable[Key],
         now_ms: int,
+        *,
+        is_privileged: bool = False,
     ) -> FetchContext:
-        """Decide how a fetch with this id and epoch is served."""
+        """Decide how a fetch with this id and epoch is served. Followers are privileged: they get a session."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             # Both begin a full fetch, and either ends the session that was named.
             self._sessions.pop(session_id, None)
             if epoch == FINAL_EPOCH:
                 return FetchContext()
-            return self._create(wanted, now_ms)
+            return self._create(wanted, now_ms, is_privileged)
         session = self._sessions.get(session_id)
         if session is None:
             return FetchContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -137,25 +140,27 @@ class SessionCache:
         self._sessions.move_to_end(session_id)
         return FetchContext(session=session, incremental=True)
 
-    def _create(self, wanted: Iterable[tuple[Key, Wanted]], now_ms: int) -> FetchContext:
+    def _create(self, wanted: Iterable[tuple[Key, Wanted]], now_ms: int, is_privileged: bool) -> FetchContext:
         partitions = list(wanted)
-        if not partitions or not self._make_room(now_ms):
+        if not partitions or not self._make_room(now_ms, is_privileged):
             return FetchContext()
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._random.randrange(1, 2**31)
-        session = Session(session_id, now_ms)
+        session = Session(session_id, now_ms, is_privileged)
         session.update(partitions, ())
         self._sessions[session_id] = session
         return FetchContext(session=session)
 
-    def _make_room(self, now_ms: int) -> bool:
+    def _make_room(self, now_ms: int, is_privileged: bool) -> bool:
         if len(self._sessions) < self._slots:
             return True
-        if not self._sessions:
+        for oldest in self._sessions.values():
+            if oldest.is_privileged and now_ms - oldest.last_used_ms < EVICTION_AGE_MS:
+                continue
+            if is_privileged or now_ms - oldest.last_used_ms >= EVICTION_AGE_MS:
+                del self._sessions[oldest.session_id]
+                return True
             return False
-        oldest = next(iter(self._sessions.values()))
-        if now_ms - oldest.last_used_ms < EVICTION_AGE_MS:
-            return False
-        del self._sessions[oldest.session_id]
-        return True
+        # Followers are few, and without a session each of their fetches names every partition.
+        return is_privileged

@@ -1,0 +1,103 @@
+"""What every kind of Fetch shares: how a partition is named, what is asked of it, how its answers become a response."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.api.context import RequestContext
+from penstock.api.leader_hints import HINTED, LeaderHints
+from penstock.core.replica.fetch_session import FetchContext, Wanted
+from penstock.model.ids import Uuid
+from penstock.runtime.partitions import Partitions
+from penstock.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+TOPIC_IDS_SINCE = 13
+HINTS_SINCE = 16
+
+
+class Key(NamedTuple):
+    """A partition as a fetch names it: by topic name before version 13, by topic id since."""
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+
+
+class Found(NamedTuple):
+    """One partition's answer."""
+
+    key: Key
+    data: PartitionData
+    size_bytes: int
+
+
+def wanted_in(request: FetchRequest) -> Iterator[tuple[Key, Wanted]]:
+    """The partitions that a request names, and what it asks of them."""
+    for topic in request.topics:
+        for row in topic.partitions:
+            yield (
+                Key(topic.topic, topic.topic_id, row.partition),
+                Wanted(
+                    row.fetch_offset,
+                    row.partition_max_bytes,
+                    row.current_leader_epoch,
+                    row.log_start_offset,
+                    row.last_fetched_epoch,
+                ),
+            )
+
+
+def forgotten_in(request: FetchRequest) -> Iterator[Key]:
+    """The partitions that a request drops from its session."""
+    for topic in request.forgotten_topics_data:
+        for partition in topic.partitions:
+            yield Key(topic.topic, topic.topic_id, partition)
+
+
+def respond(
+    fetch: FetchContext, found: Sequence[Found], partitions: Partitions, context: RequestContext
+) -> FetchResponse:
+    """The response: in a session only what is news."""
+    session = fetch.session
+    if session is not None:
+        told = [
+            row
+            for row in found
+            if session.worth_telling(
+                row.key, row.data.high_watermark, row.data.log_start_offset, row.size_bytes, row.data.error_code
+            )
+            or not fetch.incremental
+            or row.data.preferred_read_replica >= 0
+            or row.data.diverging_epoch.epoch >= 0
+        ]
+    else:
+        told = list(found)
+    endpoints: list[NodeEndpoint] = []
+    if context.api_version >= HINTS_SINCE and any(row.data.error_code in HINTED for row in told):
+        told, endpoints = _with_hints(told, LeaderHints(partitions), context)
+    topics: dict[tuple[str, Uuid], list[PartitionData]] = {}
+    for row in told:
+        topics.setdefault((row.key.topic, row.key.topic_id), []).append(row.data)
+    return FetchResponse(
+        session_id=fetch.session_id,
+        responses=[FetchableTopicResponse(topic, topic_id, rows) for (topic, topic_id), rows in topics.items()],
+        node_endpoints=endpoints,
+    )
+
+
+def _with_hints(
+    rows: Sequence[Found], hints: LeaderHints, context: RequestContext
+) -> tuple[list[Found], list[NodeEndpoint]]:
+    hinted = []
+    for row in rows:
+        leader = hints.leader(row.data.error_code, *row.key, by_id=context.api_version >= TOPIC_IDS_SINCE)
+        hinted.append(row._replace(data=row.data._replace(current_leader=LeaderIdAndEpoch(*leader))))
+    return hinted, hints.endpoints(context.client.listener_name, NodeEndpoint)

@@ -1,0 +1,267 @@
+"""Fetches by followers: what they ask for says what they have, which is how the high watermark moves.
+
+A follower reads to the log's end. Its fetch is answered at once when its history parts from ours, or when the high
+watermark has moved since it was last told; otherwise it waits like a consumer's, for every appended byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+
+from penstock.api.context import RequestContext
+from penstock.api.fetch_rows import TOPIC_IDS_SINCE, Found, Key, forgotten_in, respond, wanted_in
+from penstock.core.replica.fetch_session import FetchContext, SessionCache, Wanted
+from penstock.core.replica.leader import LeaderState
+from penstock.core.replica.throttle import Throttle, is_throttled
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.env import Env
+from penstock.runtime.parked import LongPoll
+from penstock.runtime.partition import Partition
+from penstock.runtime.partitions import Partitions
+from penstock.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
+
+REPLICA_STATE_SINCE = 15
+
+Privilege = Callable[[RequestContext], bool]
+Fetch = Callable[[FetchRequest, RequestContext], FetchResponse | asyncio.Future[FetchResponse]]
+
+
+def allow_all(context: RequestContext) -> bool:
+    """Take every fetch that says so for a follower's: nobody is told apart yet."""
+    return True
+
+
+def make_follower_fetch(
+    env: Env,
+    partitions: Partitions,
+    sessions: SessionCache,
+    response_bytes_max: int,
+    may_replicate: Privilege,
+    propose: Callable[[Partition], None] | None,
+    throttle: Throttle | None,
+) -> Fetch:
+    """Serves fetches that carry a replica id."""
+    serving = _Serving(env, partitions, response_bytes_max, propose, throttle)
+    parked: dict[int, dict[LongPoll[FetchResponse], None]] = {}
+
+    def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | asyncio.Future[FetchResponse]:
+        if not may_replicate(context):
+            refused = [_refused(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED) for key, _ in wanted_in(request)]
+            return respond(FetchContext(), refused, partitions, context)
+        now_ms = env.monotonic_ms()
+        session = sessions.open(
+            request.session_id,
+            request.session_epoch,
+            wanted_in(request),
+            forgotten_in(request),
+            env.now_ms(),
+            is_privileged=True,
+        )
+        if session.error:
+            return FetchResponse(error_code=session.error)
+        asked: list[tuple[Key, Wanted]]
+        if session.session is not None:
+            asked = [(key, cached.wanted) for key, cached in session.session.partitions.items()]  # type: ignore[misc]
+        else:
+            asked = list(wanted_in(request))
+        found = serving.collect(asked, request, context, now_ms, is_news=True)
+        size = sum(row.size_bytes for row in found)
+        if size >= request.min_bytes or request.max_wait_ms <= 0 or not asked or _is_urgent(session, found):
+            return respond(session, found, partitions, context)
+        poll = LongPoll(
+            serving.watched(asked, context),
+            request.min_bytes - size,
+            request.max_wait_ms,
+            lambda: respond(
+                session,
+                serving.collect(asked, request, context, env.monotonic_ms(), is_news=False),
+                partitions,
+                context,
+            ),
+            to_end=True,
+        )
+        waiting = parked.setdefault(_replica(request, context)[0], {})
+        waiting[poll] = None
+        poll.reply.add_done_callback(lambda _: waiting.pop(poll, None))
+        return poll.reply
+
+    def invite(partition: Partition) -> None:
+        """Have the followers of a partition that we lead now ask again: they know of it, or will in a moment."""
+        for replica in partition.replicas:
+            for poll in list(parked.get(replica, ())):
+                poll.wake()
+
+    partitions.on_leader(invite)
+    return fetch
+
+
+class _Serving:
+    """Reads for one broker's followers."""
+
+    def __init__(
+        self,
+        env: Env,
+        partitions: Partitions,
+        response_bytes_max: int,
+        propose: Callable[[Partition], None] | None,
+        throttle: Throttle | None,
+    ) -> None:
+        self._env = env
+        self._partitions = partitions
+        self._response_bytes_max = response_bytes_max
+        self._propose = propose
+        self._throttle = throttle
+
+    def collect(
+        self,
+        asked: Iterable[tuple[Key, Wanted]],
+        request: FetchRequest,
+        context: RequestContext,
+        now_ms: int,
+        *,
+        is_news: bool,
+    ) -> list[Found]:
+        """What there is for a follower. `is_news` says that its offsets have just come, and are progress."""
+        by_id = context.api_version >= TOPIC_IDS_SINCE
+        replica, broker_epoch = _replica(request, context)
+        eligible = self._check_broker(replica, broker_epoch)
+        room = min(request.max_bytes, self._response_bytes_max)
+        found = []
+        first = True
+        for key, wanted in asked:
+            try:
+                partition = self._partitions.lookup(*key, by_id=by_id)
+                leading = partition.leading
+                if eligible is None or leading is None:
+                    raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} has registered again since")
+                if leading.follower(replica) is None:
+                    # The metadata that makes it a replica has not come here yet.
+                    raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{partition.name} has no replica on {replica}")
+                partition.check_leader_epoch(wanted.leader_epoch)
+                row = self._divergence(partition, key, wanted)
+                if row is None:
+                    if is_news and self._note(partition, wanted, replica, broker_epoch, eligible, now_ms):
+                        self._proposed(partition)
+                    row = self._read(partition, leading, key, wanted, replica, room, first, now_ms)
+            except ApiError as error:
+                found.append(_refused(key, error.code))
+                continue
+            if row.size_bytes:
+                room -= row.size_bytes
+                first = False
+            found.append(row)
+        return found
+
+    def _check_broker(self, replica: int, broker_epoch: int) -> bool | None:
+        """Whether the controller would let this incarnation of a broker be in sync; None for one that is over."""
+        broker = self._partitions.image.brokers.get(replica)
+        if broker is None:
+            return False
+        registered = broker.registration.broker_epoch
+        if 0 <= broker_epoch < registered:
+            return None
+        return broker_epoch in (-1, registered) and not broker.fenced and not broker.in_controlled_shutdown
+
+    def _divergence(self, partition: Partition, key: Key, wanted: Wanted) -> Found | None:
+        try:
+            end = partition.divergence(wanted.offset, wanted.last_fetched_epoch)
+        except ApiError as error:
+            return _row(partition, key, b"", error.code)
+        if end is None:
+            return None
+        row = _row(partition, key, b"", 0)
+        return row._replace(data=row.data._replace(diverging_epoch=EpochEndOffset(*end)))
+
+    def _note(
+        self, partition: Partition, wanted: Wanted, replica: int, broker_epoch: int, eligible: bool, now_ms: int
+    ) -> bool:
+        if not partition.log.start_offset <= wanted.offset <= partition.log.end_offset:
+            return False
+        return partition.fetched_by(
+            replica, wanted.offset, wanted.log_start_offset, broker_epoch, is_eligible=eligible, now_ms=now_ms
+        )
+
+    def _proposed(self, partition: Partition) -> None:
+        if self._propose is not None:
+            self._propose(partition)
+
+    def _read(
+        self,
+        partition: Partition,
+        leading: LeaderState,
+        key: Key,
+        wanted: Wanted,
+        replica: int,
+        room: int,
+        first: bool,
+        now_ms: int,
+    ) -> Found:
+        directory = self._partitions.home(partition)
+        if directory.failure is not None:
+            directory.check_writable()
+        throttle = self._throttle_of(partition, leading, replica)
+        size_max = min(wanted.bytes_max, room)
+        try:
+            if throttle is not None and throttle.is_exceeded(now_ms):
+                data = b""
+            elif size_max > 0 or first:
+                data = partition.read_to_end(wanted.offset, max(0, size_max), minimum_one_batch=first).read()
+            else:
+                data = b""
+        except ApiError as problem:
+            # The follower needs the log's bounds to find out where to go on.
+            return _row(partition, key, b"", problem.code)
+        if throttle is not None:
+            throttle.spent(len(data))
+        return _row(partition, key, data, 0)
+
+    def _throttle_of(self, partition: Partition, leading: LeaderState, replica: int) -> Throttle | None:
+        listed = partition.settings.leader_replication_throttled_replicas
+        if not listed or self._throttle is None or replica in leading.in_sync_replicas:
+            return None
+        throttled = is_throttled(listed, partition.name.partition, self._partitions.node_id)
+        return self._throttle if throttled else None
+
+    def watched(self, asked: Iterable[tuple[Key, Wanted]], context: RequestContext) -> Iterator[Partition]:
+        """The partitions whose growth a parked fetch waits for."""
+        for key, _ in asked:
+            try:
+                yield self._partitions.lookup(*key, by_id=context.api_version >= TOPIC_IDS_SINCE)
+            except ApiError:
+                continue
+
+
+def _replica(request: FetchRequest, context: RequestContext) -> tuple[int, int]:
+    """The follower's broker id and epoch; -1 for the epoch that old versions do not tell."""
+    if context.api_version >= REPLICA_STATE_SINCE:
+        return request.replica_state
+    return request.replica_id, -1
+
+
+def _is_urgent(fetch: FetchContext, found: Iterable[Found]) -> bool:
+    cached = fetch.session.partitions if fetch.session is not None else {}
+    for key, data, _ in found:
+        if data.error_code or data.diverging_epoch.epoch >= 0:
+            return True
+        told = cached.get(key)
+        if told is not None and told.high_watermark != data.high_watermark:
+            return True
+    return False
+
+
+def _row(partition: Partition, key: Key, data: bytes, error: int) -> Found:
+    answer = PartitionData(
+        key.partition,
+        error,
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log.start_offset,
+        aborted_transactions=None,
+        records=data,
+    )
+    return Found(key, answer, len(data))
+
+
+def _refused(key: Key, code: int) -> Found:
+    return Found(key, PartitionData(key.partition, code, -1, records=b""), 0)

@@ -1,0 +1,21 @@
+"""KIP-392: which replica a consumer should read from, given the rack it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.core.replica.leader import LeaderState
+
+
+def choose_replica(leading: LeaderState, racks: Mapping[int, str | None], rack: str, offset: int) -> int | None:
+    """The in-sync follower in `rack` that has most of what follows `offset`; None when the leader is as near."""
+    if racks.get(leading.leader_id) == rack:
+        return None
+    chosen, chosen_end = None, -1
+    for replica in sorted(leading.in_sync_replicas):
+        follower = leading.follower(replica)
+        if follower is None or racks.get(replica) != rack:
+            continue
+        if follower.start_offset <= offset <= follower.end_offset and follower.end_offset > chosen_end:
+            chosen, chosen_end = replica, follower.end_offset
+    return chosen

@@ -1,0 +1,45 @@
+"""How fast replicas that catch up may be fed, so that moving them leaves room for clients.
+
+A bucket holds one second's worth of bytes. What was sent is taken out, even where that empties it below zero, and
+replicas that are throttled wait until something is in it again. Replicas in sync are never throttled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+UNLIMITED = 2**63 - 1
+ALL = "*"
+
+
+class Throttle:
+    """One direction's bucket. `rate` gives the bytes a second in force now."""
+
+    __slots__ = ("_level", "_rate", "_updated_ms")
+
+    def __init__(self, rate: Callable[[], int]) -> None:
+        self._rate = rate
+        self._level = 0.0
+        self._updated_ms: int | None = None
+
+    def is_exceeded(self, now_ms: int) -> bool:
+        """Whether throttled replicas have to wait."""
+        rate = self._rate()
+        if rate >= UNLIMITED:
+            return False
+        if self._updated_ms is None:
+            self._level = float(rate)
+        else:
+            self._level = min(float(rate), self._level + rate * (now_ms - self._updated_ms) / 1000)
+        self._updated_ms = now_ms
+        return self._level <= 0
+
+    def spent(self, size_bytes: int) -> None:
+        """So many bytes of throttled replicas went by."""
+        if self._updated_ms is not None:
+            self._level -= size_bytes
+
+
+def is_throttled(listed: Sequence[str], partition: int, broker_id: int) -> bool:
+    """Whether a topic's list of throttled replicas names this one; `*` names all."""
+    return bool(listed) and (ALL in listed or f"{partition}:{broker_id}" in listed)

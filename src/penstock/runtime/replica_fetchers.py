@@ -1,0 +1,92 @@
+"""All that this broker follows: which fetcher follows which partition, as leaders come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from zlib import crc32
+
+from penstock.config.node import NodeSettings
+from penstock.core.replica.throttle import Throttle
+from penstock.runtime.env import Env
+from penstock.runtime.partition import Partition
+from penstock.runtime.partitions import Partitions
+from penstock.runtime.peer import Peer
+from penstock.runtime.replica_fetcher import FetcherSettings, Key, ReplicaFetcher
+
+
+class ReplicaFetchers:
+    """One fetcher for each leader and slot; a partition keeps its slot whoever leads it."""
+
+    def __init__(
+        self,
+        env: Env,
+        partitions: Partitions,
+        make_peer: Callable[[int], Peer],
+        settings: FetcherSettings,
+        broker_epoch: Callable[[], int],
+        throttle: Throttle | None = None,
+    ) -> None:
+        self._env = env
+        self._partitions = partitions
+        self._make_peer = make_peer
+        self._settings = settings
+        self._broker_epoch = broker_epoch
+        self._throttle = throttle
+        self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
+        self._assigned: dict[Key, ReplicaFetcher] = {}
+
+    def start(self) -> None:
+        """Follow the leaders of every partition here that has one, from now on."""
+        self._partitions.on_follower(self._assign)
+        self._partitions.on_leader(self._release)
+        self._partitions.on_removed(self._release)
+        for partition in self._partitions:
+            self._assign(partition)
+
+    def stop(self) -> None:
+        """Follow nobody any more."""
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        self._fetchers.clear()
+        self._assigned.clear()
+
+    def _assign(self, partition: Partition) -> None:
+        self._release(partition)
+        if partition.is_leader or partition.leader_id < 0 or partition.log.is_failed:
+            return
+        fetcher = self._fetcher(partition.leader_id, crc32(str(partition.name).encode()) % self._settings.fetchers)
+        self._assigned[partition.topic_id, partition.name.partition] = fetcher
+        fetcher.add(partition)
+
+    def _release(self, partition: Partition) -> None:
+        key = partition.topic_id, partition.name.partition
+        fetcher = self._assigned.pop(key, None)
+        if fetcher is not None:
+            fetcher.remove(key)
+
+    def _fetcher(self, leader_id: int, slot: int) -> ReplicaFetcher:
+        fetcher = self._fetchers.get((leader_id, slot))
+        if fetcher is None:
+            fetcher = self._fetchers[leader_id, slot] = ReplicaFetcher(
+                self._env,
+                self._partitions,
+                leader_id,
+                self._make_peer(leader_id),
+                self._settings,
+                self._broker_epoch,
+                self._throttle,
+            )
+        return fetcher
+
+
+def fetcher_settings(settings: NodeSettings) -> FetcherSettings:
+    """What the node's properties say about following."""
+    return FetcherSettings(
+        fetchers=settings.num_replica_fetchers,
+        max_bytes=settings.replica_fetch_max_bytes,
+        response_max_bytes=settings.replica_fetch_response_max_bytes,
+        min_bytes=settings.replica_fetch_min_bytes,
+        wait_max_ms=settings.replica_fetch_wait_max_ms,
+        backoff_ms=settings.replica_fetch_backoff_ms,
+        timeout_ms=settings.replica_socket_timeout_ms,
+    )

@@ -1,0 +1,145 @@
+"""Where this broker's replicas lie on disk: finding them, making new ones, taking them away."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.core.metadata.image import Image
+from penstock.model.ids import TopicPartition, Uuid
+from penstock.runtime.env import Env
+from penstock.runtime.log_directories import LogDirectory, begin_use, forget_partition
+from penstock.storage.files import File, Filesystem, StorageError
+from penstock.storage.log import Log, LogSettings
+from penstock.storage.metadata_files import read_partition_metadata, write_partition_metadata
+from penstock.storage.names import deletion_directory_name
+
+STRAY_SUFFIX = "-stray"
+
+logger = logging.getLogger("penstock.runtime")
+
+
+class Opened(NamedTuple):
+    """A replica's log, the directory it lies in, and what its first sync must do as well."""
+
+    home: LogDirectory
+    log: Log
+    high_watermark: int
+    owed: Callable[[], None] | None
+
+
+class ReplicaStore:
+    """The replicas in this broker's data directories."""
+
+    def __init__(self, env: Env, directories: Sequence[LogDirectory]) -> None:
+        self._env = env
+        self.directories = directories
+
+    def begin_use(self) -> None:
+        """From here on a crash is one; what was on its way out at the last stop goes now."""
+        for directory in self.directories:
+            begin_use(self._env, directory)
+
+    def open(self, name: TopicPartition, topic_id: Uuid, settings: LogSettings, wanted: Uuid | None) -> Opened:
+        """Open a replica where it lies, or make it: in the directory with the id `wanted`, or in the emptiest one."""
+        home = self._home_of(name)
+        created = home is None
+        if home is None:
+            home = self._directory(wanted) or self._emptiest()
+        path = home.path / str(name)
+        owed = None
+        if created:
+            filesystem = self._env.filesystem
+            filesystem.make_directory(path)
+            metadata_file = write_partition_metadata(filesystem, path, topic_id)
+            forget_partition(self._env, home, name)
+
+            def owed() -> None:
+                _make_durable(filesystem, metadata_file, path)
+
+        log = Log.open(
+            self._env.filesystem,
+            path,
+            settings,
+            recovery_point=home.recovery_points.get(name, 0),
+            clean=home.clean or created,
+            now_ms=self._env.now_ms(),
+            start_offset=home.start_offsets.get(name, 0),
+        )
+        home.found.discard(name)
+        # The checkpoint may be ahead of a log whose end was cut.
+        return Opened(home, log, min(home.high_watermarks.get(name, 0), log.end_offset), owed)
+
+    def remove(self, name: TopicPartition, log: Log) -> None:
+        """Rename an open replica's directory at once and delete it later, so that a crash leaves no half of it."""
+        try:
+            target = log.delete_directory(self._env.random.randbytes(16), durable=False)
+        except (StorageError, FileNotFoundError) as error:
+            logger.error("cannot remove %s: %s", name, error)
+            return
+        self._env.spawn(self._unlink(target), f"remove {target.name}")
+
+    def remove_unopened(self, name: TopicPartition) -> None:
+        """Take what lies on disk of a replica that never opened out of the way of a namesake."""
+        home = self._home_of(name)
+        if home is None:
+            return
+        home.found.discard(name)
+        target = home.path / deletion_directory_name(str(name), self._env.random.randbytes(16))
+        try:
+            self._env.filesystem.rename(home.path / str(name), target)
+        except (StorageError, FileNotFoundError) as error:
+            logger.error("cannot remove %s: %s", name, error)
+            return
+        self._env.spawn(self._unlink(target), f"remove {target.name}")
+
+    def set_strays_aside(self, image: Image, node_id: int) -> None:
+        """Keep directories that the metadata does not place here under another name, out of the way."""
+        for directory in self.directories:
+            for name in sorted(directory.found):
+                path = directory.path / str(name)
+                topic_id = read_partition_metadata(self._env.filesystem, path)
+                topic = image.topics_by_id.get(topic_id) if topic_id is not None else None
+                if topic is not None and topic.name == name.topic:
+                    known = image.partition(*name)
+                    if known is None or node_id in known.replicas:
+                        continue
+                directory.found.discard(name)
+                aside = path.with_name(f"{path.name}.{self._env.random.randbytes(16).hex()}{STRAY_SUFFIX}")
+                self._env.filesystem.rename(path, aside)
+                reason = "belongs to no topic of this cluster" if topic is None else "was moved to other brokers"
+                logger.warning("%s %s; it is kept as %s", path, reason, aside.name)
+
+    def _home_of(self, name: TopicPartition) -> LogDirectory | None:
+        return next((directory for directory in self.directories if name in directory.found), None)
+
+    def _directory(self, directory_id: Uuid | None) -> LogDirectory | None:
+        for directory in self.directories:
+            if directory.directory_id == directory_id and directory.failure is None:
+                return directory
+        return None
+
+    def _emptiest(self) -> LogDirectory:
+        working = [directory for directory in self.directories if directory.failure is None]
+        if not working:
+            raise StorageError("every data directory of this broker has failed")
+        return min(working, key=lambda directory: len(directory.partitions))
+
+    async def _unlink(self, path: Path) -> None:
+        def remove() -> None:
+            self._env.filesystem.sync_directory(path.parent)
+            self._env.filesystem.remove_directory(path)
+
+        try:
+            await self._env.run_blocking(remove)
+        except StorageError as error:
+            logger.error("cannot remove %s, the next start tries again: %s", path, error)
+
+
+def _make_durable(filesystem: Filesystem, metadata_file: File, directory: Path) -> None:
+    """Sync what a new partition's directory begins with, and the entries that lead there."""
+    metadata_file.sync()
+    filesystem.sync_directory(directory)
+    filesystem.sync_directory(directory.parent)

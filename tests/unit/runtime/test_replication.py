@@ -1,0 +1,210 @@
+"""Leaders and followers over real sockets: what is acknowledged stays, whoever fails."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from replication_world import TOPIC, Broker, Cluster, in_cluster, until
+
+from penstock.model.errors import ApiError, ErrorCode
+
+
+async def three(cluster: Cluster, *, min_in_sync: int = 1) -> tuple[Broker, Broker, Broker]:
+    brokers = [await cluster.start(number) for number in (1, 2, 3)]
+    cluster.create((1, 2, 3), min_in_sync=min_in_sync)
+    return brokers[0], brokers[1], brokers[2]
+
+
+def test_records_reach_every_replica_before_they_are_acknowledged(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, three_ = await three(cluster)
+        for number in range(20):
+            row = await one.send(b"%d" % number)
+            assert row.error_code == 0
+            assert row.base_offset == number
+            assert two.partition.log.end_offset > number
+            assert three_.partition.log.end_offset > number
+        assert one.values() == two.values() == three_.values()
+        await until(lambda: two.partition.high_watermark == three_.partition.high_watermark == 20)
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_replica_in_sync_that_is_cut_off_holds_acknowledgements_back(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, _ = await three(cluster)
+        await one.send(b"first")
+        cluster.refuse_proposals = True
+        two.fetchers.stop()
+        row = await one.send(b"second", timeout_ms=200)
+        assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert one.partition.high_watermark == 1
+        waiting = asyncio.ensure_future(one.send(b"third"))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        cluster.change(isr=[1, 3])
+        assert (await waiting).error_code == 0
+        assert one.partition.high_watermark == 3
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_lagging_replica_leaves_and_comes_back_when_it_has_caught_up(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, _ = await three(cluster)
+        await one.send(b"first")
+        two.fetchers.stop()
+        assert (await one.send(b"second")).error_code == 0, "the replica that lags leaves within the limit"
+        assert cluster.state.in_sync_replicas == (1, 3)
+        await two.crash()
+        two = await cluster.start(2)
+        await until(lambda: set(cluster.state.in_sync_replicas) == {1, 2, 3})
+        assert two.values() == [b"first", b"second"]
+        asked = cluster.proposals[-1].topics[0].partitions[0].new_isr_with_epochs
+        assert (2, two.epoch) in asked, "the controller learns which incarnation caught up"
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_new_leader_goes_on_and_the_old_one_cuts_what_was_not_committed(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, three_ = await three(cluster)
+        await one.send(b"kept")
+        await until(lambda: two.partition.high_watermark == three_.partition.high_watermark == 1)
+        two.fetchers.stop()
+        three_.fetchers.stop()
+        one.hears = False
+        waiting = [asyncio.ensure_future(one.send(b"lost-%d" % number)) for number in range(3)]
+        await asyncio.sleep(0)
+        cluster.change(leader=2, isr=[2, 3])
+        three_.follow_again()
+        assert (await two.send(b"new")).error_code == 0
+        assert (await one.send(b"zombie", timeout_ms=100)).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert one.partition.high_watermark == 1
+        cluster.listen(one)
+        for answer in waiting:
+            assert (await answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await until(lambda: one.values() == [b"kept", b"new"])
+        await until(lambda: set(cluster.state.in_sync_replicas) == {1, 2, 3})
+        assert one.partition.log.epochs.entries == two.partition.log.epochs.entries
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_client_of_the_wrong_broker_is_told_who_leads(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, _ = await three(cluster)
+        row = await two.send(b"astray")
+        assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert row.current_leader == (1, 0)
+        assert [(end.node_id, end.port) for end in two.last_response.node_endpoints] == [(1, one.listener.port)]
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_follower_that_lost_its_tail_gets_it_again(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, _ = await three(cluster)
+        for number in range(10):
+            await one.send(b"%d" % number)
+        await two.crash()
+        cluster.change(isr=[1, 3])
+        two.partition.log.truncate_to(4)
+        two.partition.log.close(clean=False)
+        two = await cluster.start(2)
+        assert two.partition.log.end_offset == 4
+        await until(lambda: set(cluster.state.in_sync_replicas) == {1, 2, 3})
+        assert two.values() == one.values()
+        assert len(two.values()) == 10
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_follower_far_behind_starts_where_the_leaders_log_begins(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = [await cluster.start(number) for number in (1, 2)]
+        cluster.create((1, 2), isr=(1,))
+        two.fetchers.stop()
+        for number in range(10):
+            await one.send(b"%d" % number)
+        one.partition.delete_records(7)
+        await two.crash()
+        two = await cluster.start(2)
+        await until(lambda: set(cluster.state.in_sync_replicas) == {1, 2})
+        assert two.partition.log.start_offset == 7
+        assert two.values() == [b"7", b"8", b"9"]
+
+    in_cluster(tmp_path, story)
+
+
+def test_too_few_in_sync_replicas_refuse_before_and_after_the_append(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, three_ = await three(cluster, min_in_sync=2)
+        await one.send(b"first")
+        cluster.refuse_proposals = True
+        two.fetchers.stop()
+        three_.fetchers.stop()
+        waiting = asyncio.ensure_future(one.send(b"second"))
+        await asyncio.sleep(0.05)
+        cluster.change(isr=[1])
+        assert (await waiting).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert one.partition.high_watermark == 1, "below min.insync.replicas nothing is committed"
+        assert (await one.send(b"third")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert (await one.send(b"fourth", acks=1)).error_code == 0
+        assert one.partition.high_watermark == 1
+        cluster.change(isr=[1, 2])
+        assert one.partition.high_watermark == 1
+
+    in_cluster(tmp_path, story)
+
+
+def test_the_last_replica_in_sync_syncs_what_it_acknowledges(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, _ = await three(cluster)
+        await one.send(b"first")
+        log = one.partition.log
+        assert log.flushed_offset < 1, "while others hold it, it need not be on this disk"
+        cluster.refuse_proposals = True
+        cluster.change(isr=[1])
+        await until(lambda: log.flushed_offset == 1)
+        await one.send(b"second")
+        assert log.flushed_offset == 2
+        assert two.partition.high_watermark <= 2
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_replica_that_is_moved_away_is_removed(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, three_ = await three(cluster)
+        await one.send(b"first")
+        removed: list[str] = []
+        three_.partitions.on_removed(lambda partition: removed.append(str(partition.name)))
+        cluster.change(replicas=[1, 2], isr=[1, 2])
+        assert three_.partitions.get(TOPIC, 0) is None
+        assert removed == [f"{TOPIC}-0"]
+        assert not (three_.path / f"{TOPIC}-0").exists()
+        assert (await one.send(b"second")).error_code == 0
+        with pytest.raises(ApiError):
+            three_.partitions.replica(TOPIC, b"", 0, by_id=False)
+        assert two.partition.log.end_offset == 2
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_fetch_of_a_brokers_former_life_moves_nothing(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, _ = await three(cluster)
+        await one.send(b"first")
+        cluster.refuse_proposals = True
+        former, two.epoch = two.epoch, 1
+        assert former > 1
+        await asyncio.sleep(0.2)
+        row = await one.send(b"second", timeout_ms=200)
+        assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
+        two.epoch = former
+        await until(lambda: one.partition.high_watermark == 2)
+
+    in_cluster(tmp_path, story)
