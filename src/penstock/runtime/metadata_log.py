@@ -14,24 +14,26 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.core.raft.quorum import Election
-from penstock.storage.files import Filesystem
-from penstock.storage.names import LOG_SUFFIX
-from penstock.wire import codec
+from penstock.core.raft.events import Election
+from penstock.core.raft.voters import VoterSet
+from penstock.model.ids import ZERO_UUID, format_uuid, parse_uuid
+from penstock.runtime.raft_controls import (
+    BATCH_BYTES_MAX,
+    Control,
+    control_batch,
+    read_controls,
+    snapshot_footer,
+    snapshot_header,
+)
+from penstock.storage.files import File, Filesystem
+from penstock.storage.names import LOG_SUFFIX, TEMPORARY_SUFFIX
 from penstock.wire.frame import decode_metadata_record, encode_metadata_record
 from penstock.wire.kernel import scan_batches
-from penstock.wire.messages.control_records import (
-    LeaderChangeMessage,
-    LeaderChangeMessageVoter,
-    SnapshotFooterRecord,
-    SnapshotHeaderRecord,
-)
 from penstock.wire.records import (
     ControlType,
     Record,
     build_batch,
     check_crc,
-    control_key,
     control_type,
     read_header,
     read_records,
@@ -39,9 +41,10 @@ from penstock.wire.records import (
 
 QUORUM_STATE = "quorum-state"
 SNAPSHOT_SUFFIX = ".checkpoint"
+# A leader's snapshot that is whole, while the log it replaces may still be there.
+PENDING_SUFFIX = ".pending"
 RECORDS_PER_BATCH = 1000
 RESTORE = "nothing was changed. Restore the metadata directory from a backup or from another controller before starting"
-BATCH_BYTES_MAX = 64 * 1024 * 1024
 
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
@@ -79,28 +82,42 @@ def read_election(filesystem: Filesystem, directory: Path) -> Election | None:
         return None
     try:
         state = json.loads(text)
-        return Election(int(state["leaderEpoch"]), int(state["leaderId"]), int(state["votedId"]))
+        voted_directory = parse_uuid(state["votedDirectoryId"]) if "votedDirectoryId" in state else ZERO_UUID
+        return Election(int(state["leaderEpoch"]), int(state["leaderId"]), int(state["votedId"]), voted_directory)
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedMetadata(f"{path} is damaged ({error}); {RESTORE}") from error
 
 
-def write_election(filesystem: Filesystem, directory: Path, election: Election, voters: Iterable[int]) -> None:
+def write_election(
+    filesystem: Filesystem, directory: Path, election: Election, voters: Iterable[int], kraft_version: int = 0
+) -> None:
     """Remember epoch and vote, durably, before anybody hears of them."""
-    state = {
-        "clusterId": "",
+    known: dict[str, Any] = {
         "leaderId": election.leader_id,
         "leaderEpoch": election.epoch,
         "votedId": election.voted_id,
-        "appliedOffset": 0,
-        "currentVoters": [{"voterId": voter} for voter in voters],
-        "data_version": 0,
     }
+    if kraft_version:
+        state = known | {"votedDirectoryId": format_uuid(election.voted_directory_id), "data_version": 1}
+    else:
+        named = [{"voterId": voter} for voter in voters]
+        state = {"clusterId": "", **known, "appliedOffset": 0, "currentVoters": named, "data_version": 0}
     filesystem.replace_file(directory / QUORUM_STATE, json.dumps(state).encode())
 
 
 def list_snapshots(filesystem: Filesystem, directory: Path) -> list[SnapshotId]:
     """Every snapshot there is, the one that reaches furthest last."""
-    found = (_SNAPSHOT_NAME.fullmatch(name) for name in filesystem.list_directory(directory))
+    return _named(filesystem.list_directory(directory))
+
+
+def list_pending(filesystem: Filesystem, directory: Path) -> list[SnapshotId]:
+    """The snapshots of a leader that wait for the log they replace to be emptied."""
+    names = filesystem.list_directory(directory)
+    return _named(name.removesuffix(PENDING_SUFFIX) for name in names if name.endswith(PENDING_SUFFIX))
+
+
+def _named(names: Iterable[str]) -> list[SnapshotId]:
+    found = (_SNAPSHOT_NAME.fullmatch(name) for name in names)
     return sorted(SnapshotId(int(match[1]), int(match[2])) for match in found if match)
 
 
@@ -114,54 +131,79 @@ def encode_records(records: Iterable[Any], base_offset: int, epoch: int, now_ms:
 
 
 def encode_control(kind: ControlType, message: object, offset: int, epoch: int, now_ms: int, version: int = 0) -> bytes:
-    """One control batch of the metadata log."""
-    record = Record(offset, now_ms, control_key(kind), codec.encode(message, version))
-    return build_batch([record], base_offset=offset, leader_epoch=epoch, control=True)
+    """A control batch of one record."""
+    return control_batch([(kind, message, version)], offset, epoch, now_ms)
 
 
-def decode_batches(data: bytes, source: object) -> Iterator[tuple[int, list[Any]]]:
-    """Each batch's next offset and its metadata records; control batches have none."""
+class Batch(NamedTuple):
+    """What one batch of the log says: metadata records, or control records."""
+
+    next_offset: int
+    size_bytes: int
+    records: list[Any]
+    controls: list[Control]
+
+
+def decode_batches(data: bytes, source: object) -> Iterator[Batch]:
+    """Each batch of `data`, decoded."""
     position = 0
     while position < len(data):
         header = read_header(data, position)
         check_crc(data, position, header)
         batch = memoryview(data)[position : position + header.size_bytes]
         records: list[Any] = []
-        if not header.is_control:
+        controls: list[Control] = []
+        if header.is_control:
+            controls.extend(read_controls(batch))
+        else:
             for record in read_records(batch, BATCH_BYTES_MAX):
                 if record.value is None:
                     raise DamagedMetadata(f"{source}: the record at offset {record.offset} is empty")
                 records.append(decode_metadata_record(record.value))
-        yield header.next_offset, records
+        yield Batch(header.next_offset, header.size_bytes, records, controls)
         position += header.size_bytes
 
 
 def write_snapshot(
-    filesystem: Filesystem, directory: Path, snapshot: SnapshotId, records: Iterable[Any], now_ms: int
+    filesystem: Filesystem,
+    directory: Path,
+    snapshot: SnapshotId,
+    records: Iterable[Any],
+    now_ms: int,
+    *,
+    kraft_version: int = 0,
+    voters: VoterSet | None = None,
 ) -> None:
     """Write an image's records as a snapshot; it exists when this returns, and not before it is whole."""
-    parts = [
-        encode_control(
-            ControlType.SNAPSHOT_HEADER,
-            SnapshotHeaderRecord(version=0, last_contained_log_timestamp=now_ms),
-            0,
-            snapshot.epoch,
-            now_ms,
-        )
-    ]
-    offset = 1
+    path = directory / snapshot.file_name
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    header = snapshot_header(now_ms, kraft_version, voters)
+    file = filesystem.write_file(temporary, control_batch(header, 0, snapshot.epoch, now_ms))
+    offset = len(header)
     iterator = iter(records)
     while chunk := list(islice(iterator, RECORDS_PER_BATCH)):
-        parts.append(encode_records(chunk, offset, snapshot.epoch, now_ms))
+        file.append(encode_records(chunk, offset, snapshot.epoch, now_ms))
         offset += len(chunk)
-    footer = SnapshotFooterRecord(version=0)
-    parts.append(encode_control(ControlType.SNAPSHOT_FOOTER, footer, offset, snapshot.epoch, now_ms))
-    filesystem.replace_file(directory / snapshot.file_name, b"".join(parts))
+    file.append(control_batch(snapshot_footer(), offset, snapshot.epoch, now_ms))
+    put_in_place(filesystem, file, path)
 
 
-def read_snapshot(filesystem: Filesystem, directory: Path, snapshot: SnapshotId) -> Iterator[Any]:
-    """The records of a snapshot, after the whole file was checked; raises DamagedMetadata."""
+def put_in_place(filesystem: Filesystem, file: File, path: Path) -> None:
+    """Give a whole file its name, durably."""
+    file.sync()
+    filesystem.rename(file.path, path)
+    filesystem.sync_directory(path.parent)
+
+
+def read_snapshot(filesystem: Filesystem, directory: Path, snapshot: SnapshotId) -> Iterator[Batch]:
+    """The batches of a snapshot, after the whole file was checked; raises DamagedMetadata."""
     path = directory / snapshot.file_name
+    data = check_snapshot(filesystem, path)
+    yield from decode_batches(data, path)
+
+
+def check_snapshot(filesystem: Filesystem, path: Path) -> bytes:
+    """The bytes of a whole snapshot; raises DamagedMetadata."""
     data = filesystem.read_file(path)
     scan = scan_batches(data, 0, len(data), check_crc=True)
     if scan.problem is not None or scan.position != len(data) or not scan.batches:
@@ -170,10 +212,9 @@ def read_snapshot(filesystem: Filesystem, directory: Path, snapshot: SnapshotId)
             "older snapshot lies beside it, moving the damaged one elsewhere is enough: the log reaches back that far"
         )
     last = read_records(memoryview(data)[scan.batches[-1][0] :], BATCH_BYTES_MAX)[-1]
-    if control_type(last.key) is not ControlType.SNAPSHOT_FOOTER:
+    if not read_header(data, scan.batches[-1][0]).is_control or control_type(last.key) != ControlType.SNAPSHOT_FOOTER:
         raise DamagedMetadata(f"{path} does not end with a footer; {RESTORE}")
-    for _, records in decode_batches(data, path):
-        yield from records
+    return data
 
 
 class LogExtent(NamedTuple):
@@ -223,7 +264,7 @@ def check_agreement(
     """Raise DamagedMetadata when log, newest snapshot and quorum-state cannot all be whole."""
     reached = snapshot.end_offset if snapshot is not None else 0
     if extent is None:
-        if snapshot is not None:
+        if reached:
             raise DamagedMetadata(f"{directory} has a snapshot and no log; {RESTORE}")
         # A quorum-state alone is what a crash leaves before the first batch.
         return
@@ -243,10 +284,3 @@ def check_agreement(
             f"{directory / QUORUM_STATE} remembers epoch {election.epoch}, and the log has epoch {extent.epoch}; "
             f"{RESTORE}"
         )
-
-
-def leader_change_batch(epoch: int, leader_id: int, voters: Iterable[int], offset: int, now_ms: int) -> bytes:
-    """The control batch that opens an epoch."""
-    named = [LeaderChangeMessageVoter(voter_id=voter) for voter in voters]
-    message = LeaderChangeMessage(version=0, leader_id=leader_id, voters=named, granting_voters=named)
-    return encode_control(ControlType.LEADER_CHANGE, message, offset, epoch, now_ms)

@@ -1,9 +1,12 @@
-"""Drives the quorum's state machine over the metadata log on disk.
+"""Drives the quorum's state machine over the metadata log on disk and the connections to the other nodes.
 
-The order is always the same: what `step` wants persisted is on disk before anything is appended, what is appended is
-synced before it counts as committed, and what is committed is replayed into the image before anybody is answered.
+The order is always the same: what `step` wants persisted is on disk before the log changes, the log is cut or appended
+to before anything is answered or sent, and what is committed is replayed into the image before anybody is told. What is
+appended counts for this voter only once it is synced.
 
-Decisions are made one at a time, each against an image that holds everything decided before it.
+Only the active controller decides: the leader whose epoch's first entry is committed and applied. Decisions are made
+one at a time, each against an image that holds everything decided before it. A leader that is one no longer fails
+whatever still waits with NOT_CONTROLLER; what it had appended may yet be committed by its successor.
 """
 
 from __future__ import annotations
@@ -11,77 +14,63 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock.core.lifecycle.retention import RetentionSettings, plan_retention
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.result import Result
-from penstock.core.raft.events import Effects, Election, LeaderChange, QuorumTimes, Started, Stopping, Synced
-from penstock.core.raft.messages import LogEnd
-from penstock.core.raft.quorum import Quorum
-from penstock.core.raft.voters import VoterSet
+from penstock.core.raft.events import (
+    Effects,
+    Event,
+    LeaderChange,
+    QuorumTimes,
+    Received,
+    Started,
+    Stopping,
+    Synced,
+    Taken,
+    Tick,
+    Unanswered,
+    VotersChanged,
+)
+from penstock.core.raft.messages import FetchRequest, Message
+from penstock.core.raft.quorum import NEVER_MS, Contradiction, Quorum
+from penstock.core.raft.voters import VoterEndpoint, VoterSet
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import ZERO_UUID, Uuid
+from penstock.runtime import raft_controls
 from penstock.runtime.env import Env
 from penstock.runtime.log_sync import LogSync
-from penstock.runtime.metadata_log import (
-    SnapshotId,
-    check_agreement,
-    decode_batches,
-    encode_records,
-    inspect_log,
-    leader_change_batch,
-    list_snapshots,
-    read_election,
-    read_snapshot,
-    write_election,
-    write_snapshot,
-)
+from penstock.runtime.metadata_log import Batch, SnapshotId, write_election
+from penstock.runtime.raft_controls import ControlMessage
+from penstock.runtime.raft_follower import Follower
+from penstock.runtime.raft_image import AppliedImage, Listener
+from penstock.runtime.raft_log import MetadataLog
+from penstock.runtime.raft_requests import RaftRequests
+from penstock.runtime.raft_snapshots import SnapshotTaker
+from penstock.runtime.raft_transport import AddressBook, Transport
+from penstock.runtime.raft_wire import Reply, Sender
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log, LogSettings
-from penstock.wire.records import split_batches
 
 DIRECTORY = "__cluster_metadata-0"
-READ_BYTES = 8 * 1024 * 1024
 PENDING_DECISIONS_MAX = 10_000
-# The one before the newest stays, with the log from there on, in case the newest is damaged.
-SNAPSHOTS_KEPT = 2
+# How long a leader that stops waits for the others to hear of it.
+FAREWELL_S = 0.5
 
 Response = TypeVar("Response")
-Listener = Callable[[Sequence[Any]], None]
 
 logger = logging.getLogger("penstock.metadata")
 
 
-class MetadataLogView:
-    """The log as the quorum's core sees it. It starts where its snapshot ends."""
-
-    def __init__(self, log: Log, start: LogEnd) -> None:
-        self._log = log
-        self._start = start
-
-    def end(self) -> LogEnd:
-        """Where the log ends."""
-        return LogEnd(self._log.end_offset, max(self._start.epoch, self._log.epochs.latest))
-
-    def end_of_epoch(self, epoch: int) -> LogEnd:
-        """Where the largest epoch at or below this one ended."""
-        found = self._log.epochs.end_offset_for(epoch, self._log.end_offset)
-        return self._start if found.epoch < 0 else LogEnd(found.end_offset, found.epoch)
-
-    def start(self) -> LogEnd:
-        """Where the log starts."""
-        return self._start
-
-    def snapshot(self) -> LogEnd:
-        """Where the newest snapshot ends."""
-        return self._start
-
-
 class RaftDriver:
-    """The metadata log of this node, and the image that its committed records make."""
+    """The metadata log of this node, and the image that its committed records make.
+
+    `voters` and `addresses` are the fixed quorum of `controller.quorum.voters`; where the log carries the voters
+    (KIP-853) it overrides them. A node that is no voter follows as an observer. `bootstrap` are controllers to ask for
+    the leader, for a node that knows no voters yet.
+    """
 
     def __init__(
         self,
@@ -91,67 +80,342 @@ class RaftDriver:
         voters: tuple[int, ...],
         snapshot_bytes: int,
         settings: LogSettings,
+        *,
+        addresses: Mapping[int, tuple[str, int]] | None = None,
+        cluster_id: str | None = None,
+        times: QuorumTimes | None = None,
+        directory_id: Uuid = ZERO_UUID,
+        listener_name: str = "CONTROLLER",
+        bootstrap: Sequence[tuple[str, int]] = (),
     ) -> None:
         self._env = env
-        self._directory = directory / DIRECTORY
-        self._snapshot_bytes = snapshot_bytes
-        self._settings = replace(settings, file_delete_delay_ms=0)
         self._node_id = node_id
-        self._voters = voters
-        self._listeners: list[Listener] = []
+        self._directory_id = directory_id
+        self._cluster_id = cluster_id
+        self._snapshot_bytes = snapshot_bytes
+        self._times = times or QuorumTimes()
+        # Kafka's clients too give servers that they know no id of negative ones.
+        guides = {-2 - number: address for number, address in enumerate(bootstrap)}
+        self._guides = tuple(guides)
+        self._addresses = AddressBook({**(addresses or {}), **guides}, listener_name)
+        self._log = MetadataLog(env, directory / DIRECTORY, settings, VoterSet.of_ids(voters))
+        self._applied = AppliedImage()
+        self._snapshots = SnapshotTaker(env, self._log)
+        self._leadership_listeners: list[Callable[[bool], None]] = []
         self._queue: deque[tuple[Callable[[Image], Result[Any]], asyncio.Future[Any]]] = deque()
         self._deciding = False
+        self._commit_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._apply_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._failed: StorageError | None = None
-        self._snapshot_offset = 0
-        self._bytes_since_snapshot = 0
-        self.image = Image()
-        self.log: Log
+        self._leads = False
+        self._applying = False
+        self._stopped = False
+        self._contradicted_epoch = -1
+        self._woken_for: tuple[int, int, int, bool] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = NEVER_MS
         self.quorum: Quorum
+        self.requests: RaftRequests
         self._sync: LogSync
-        self._applied_offset = 0
+        self._transport: Transport
+        self._follower: Follower
 
-    async def start(self) -> None:
-        """Open the log, replay it, and lead the quorum. Raises DamagedMetadata rather than guess."""
-        filesystem = self._env.filesystem
-        filesystem.make_directory(self._directory)
-        filesystem.sync_directory(self._directory.parent)
-        election, snapshot = self._check_files()
-        now_ms = self._env.now_ms()
-        self.log = Log.open(filesystem, self._directory, self._settings, recovery_point=0, clean=False, now_ms=now_ms)
-        self._sync = LogSync(self._env, self.log, self._on_failure)
-        self._replay_log()
-        view = MetadataLogView(self.log, snapshot)
-        self.quorum = Quorum(
-            self._node_id, VoterSet.of_ids(self._voters), election, view, QuorumTimes(), self._env.random
-        )
-        self._carry_out(self.quorum.step(Started(), now_ms))
-        await self._sync.durable(self.log.end_offset)
-        self._advance()
+    # Facts.
 
-    def _check_files(self) -> tuple[Election, LogEnd]:
-        """Look at everything before anything is changed; takes the newest snapshot into the image."""
-        filesystem, directory = self._env.filesystem, self._directory
-        snapshots = list_snapshots(filesystem, directory)
-        newest = snapshots[-1] if snapshots else None
-        election = read_election(filesystem, directory)
-        extent = inspect_log(filesystem, directory)
-        check_agreement(directory, extent, newest, election)
-        if newest is not None:
-            for record in read_snapshot(filesystem, directory, newest):
-                self.image.replay(record)
-            self._applied_offset = self._snapshot_offset = newest.end_offset
-        start = LogEnd(newest.end_offset, newest.epoch) if newest is not None else LogEnd(0, 0)
-        return election or Election(), start
+    @property
+    def node_id(self) -> int:
+        """This node's id."""
+        return self._node_id
+
+    @property
+    def image(self) -> Image:
+        """The cluster as everything committed and applied tells it: one object for the life of the process."""
+        return self._applied.image
+
+    @property
+    def log(self) -> Log:
+        """The log; `log.end_offset` is where the next decision's first record will stand."""
+        return self._log.log
+
+    @property
+    def metadata_log(self) -> MetadataLog:
+        """The log with its snapshots and voters."""
+        return self._log
+
+    @property
+    def addresses(self) -> AddressBook:
+        """Where the nodes of the quorum are reached."""
+        return self._addresses
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster this node belongs to."""
+        return self._cluster_id
+
+    @property
+    def applied_offset(self) -> int:
+        """Everything before it is in the image."""
+        return self._applied.applied_offset
+
+    @property
+    def committed_end(self) -> int:
+        """Everything before it is committed, as far as this node knows."""
+        return self.quorum.high_watermark
+
+    @property
+    def epoch(self) -> int:
+        """The quorum's epoch."""
+        return self.quorum.epoch
+
+    @property
+    def leader_id(self) -> int:
+        """Who leads, as far as this node knows; -1 if it does not."""
+        return self.quorum.leader_id
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node is the active controller and may decide."""
+        return self._leads
 
     def on_commit(self, listener: Listener) -> None:
-        """Have `listener` called with every batch of records once it is committed and in the image."""
-        self._listeners.append(listener)
+        """Have `listener` called with every batch of records once it is committed and in the image.
+
+        After a leader's snapshot it is called with what is gone and then everything there is: records are facts, and
+        some are told twice.
+        """
+        self._applied.on_commit(listener)
+
+    def on_leadership(self, listener: Callable[[bool], None]) -> None:
+        """Have `listener` called whenever `is_leader` changes."""
+        self._leadership_listeners.append(listener)
+
+    def applied(self, offset: int) -> asyncio.Future[None]:
+        """A future that is done when everything before `offset` is in the image, whoever leads."""
+        return self._wait(self._apply_waiters, offset)
+
+    # Starting and stopping.
+
+    async def start(self) -> None:
+        """Open the log and take part in the quorum; a sole voter leads when this returns.
+
+        Raises DamagedMetadata rather than guess.
+        """
+        env, log = self._env, self._log
+        election = log.open()
+        batches = log.newest_snapshot()
+        self._applied.load(batches, log.snapshot().offset)
+        log.find_voters(control for batch in batches for control in batch.controls)
+        del batches
+        self._addresses.voters = log.history.voters
+        self._sync = LogSync(env, log.log, self._fail)
+        self._transport = Transport(env, self._addresses, self._sender, self._times, self._answered, self._unanswered)
+        self.quorum = Quorum(
+            self._node_id,
+            log.history.voters,
+            election,
+            log,
+            self._times,
+            env.random,
+            self._directory_id,
+            self._guides,
+        )
+        self._follower = Follower(
+            env,
+            self.quorum,
+            log,
+            self._sync,
+            self._transport,
+            self._times,
+            self._sender,
+            self._step,
+            self._check_voters,
+            self._install,
+        )
+        self.requests = RaftRequests(env, self.quorum, log, self._addresses, self._cluster_id, self._step)
+        self._step(Started())
+        if self.quorum.is_leader:
+            await self._sync.durable(log.log.end_offset)
+            self._step(Synced(log.log.flushed_offset))
+            self._apply(everything=True)
+
+    async def stop(self) -> None:
+        """Resign, give the others a moment to hear of it, and close the log."""
+        self._step(Stopping())
+        self._stopped = True
+        await self._transport.settle(FAREWELL_S)
+        self.requests.wake()
+        self._follower.close()
+        self._transport.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fail_waiting(ApiError(ErrorCode.NOT_CONTROLLER, "the controller is shutting down"), self._apply_waiters)
+        await self._snapshots.stop()
+        if self._failed is None:
+            await self._sync.durable(self.log.end_offset)
+            self.log.close(clean=True)
+
+    def _sender(self) -> Sender:
+        endpoints = self._addresses.endpoints_of(self._node_id)
+        return Sender(self._node_id, self._directory_id, self._cluster_id, endpoints)
+
+    def set_endpoint(self, host: str, port: int) -> None:
+        """Where other nodes reach this one's controller listener, once that is known."""
+        self._addresses.learn(self._node_id, (host, port))
+
+    @property
+    def endpoints(self) -> tuple[VoterEndpoint, ...]:
+        """Where other nodes reach this one."""
+        return self._addresses.endpoints_of(self._node_id)
+
+    # Stepping.
+
+    def _step(self, event: Event) -> Effects:
+        """Let the quorum take an event, and carry out what comes of it."""
+        if self._failed is not None or self._stopped:
+            return Effects()
+        try:
+            effects = self.quorum.step(event, self._env.monotonic_ms())
+        except Contradiction as error:
+            if self._contradicted_epoch != self.quorum.epoch:
+                self._contradicted_epoch = self.quorum.epoch
+                logger.critical("this node does not follow: %s", error)
+            effects = Effects(persist=self.quorum.election)
+        try:
+            self._carry_out(effects)
+        except StorageError as error:
+            self._fail(error)
+            return Effects()
+        self._set_timer()
+        self._note_leadership()
+        self._wake()
+        return effects
+
+    def _carry_out(self, effects: Effects) -> None:
+        if effects.persist is not None:
+            history = self._log.history
+            write_election(
+                self._env.filesystem,
+                self._log.directory,
+                effects.persist,
+                history.voters.ids,
+                history.kraft_version,
+            )
+        if effects.truncate_to is not None:
+            logger.info("the leader's log parts from ours at offset %d; cutting ours off there", effects.truncate_to)
+            self._log.truncate_to(effects.truncate_to)
+            self._check_voters()
+        if effects.append is not None:
+            self._open_epoch(effects.append)
+        for peer_id, message in effects.send:
+            if isinstance(message, FetchRequest):
+                self._follower.fetch(peer_id, message)
+            else:
+                self._transport.say(peer_id, message)
+        if effects.committed is not None:
+            self._apply()
+
+    def _open_epoch(self, change: LeaderChange) -> None:
+        history = self._log.history
+        messages = [raft_controls.leader_change(change, history.voters, history.kraft_version)]
+        if history.kraft_version and history.offset < 0:
+            # The set that this node was formatted with becomes everybody's by being in the log.
+            messages.append(raft_controls.kraft_version(history.kraft_version))
+            messages.append(raft_controls.voters_record(history.voters))
+        try:
+            self.append_controls(messages, change.epoch)
+        except StorageError as error:
+            if not error.is_passing:
+                raise
+            logger.error("this node cannot lead the metadata quorum: %s", error)
+            asyncio.get_running_loop().call_soon(self.resign)
+        else:
+            logger.info("node %d leads the metadata quorum in epoch %d", change.leader_id, change.epoch)
+
+    def append_controls(self, messages: Sequence[ControlMessage], epoch: int) -> int:
+        """Append control records as leader; returns the offset behind them."""
+        self._log.append_controls(messages, epoch)
+        self._appended()
+        self._check_voters()
+        return self.log.end_offset
+
+    def _appended(self) -> None:
+        self._sync.durable(self.log.end_offset).add_done_callback(self._synced)
+        self._wake()
+
+    def _synced(self, durable: asyncio.Future[None]) -> None:
+        if not durable.cancelled() and durable.exception() is None:
+            self._step(Synced(self.log.flushed_offset))
+
+    def _check_voters(self) -> None:
+        """Tell the quorum when the log names other voters than before."""
+        voters = self._log.history.voters
+        if voters != self.quorum.voters:
+            logger.info("the voters are %s now", list(voters.ids))
+            self._addresses.voters = voters
+            self._step(VotersChanged(voters))
+
+    def resign(self) -> None:
+        """Lead no longer, but go on as a follower or observer."""
+        if self.quorum.is_leader:
+            self._step(Stopping(for_good=False))
+
+    def _answered(self, peer_id: int, reply: Reply) -> None:
+        self._step(Received(peer_id, reply.message))
+
+    def _unanswered(self, peer_id: int, message: Message) -> None:
+        self._step(Unanswered(peer_id, message))
+
+    def _set_timer(self) -> None:
+        """Have a tick come at the quorum's deadline; one that comes too early sets itself again."""
+        deadline_ms = self.quorum.deadline_ms
+        if deadline_ms >= self._timer_ms:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        delay_ms = max(0, deadline_ms - self._env.monotonic_ms())
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._timer_ms = NEVER_MS
+        self._step(Tick())
+
+    def _wake(self) -> None:
+        quorum = self.quorum
+        state = (self.log.end_offset, quorum.high_watermark, quorum.epoch, quorum.is_leader)
+        if state != self._woken_for:
+            self._woken_for = state
+            self.requests.wake()
+
+    def _note_leadership(self) -> None:
+        leads = self.quorum.is_established and self.applied_offset >= self.quorum.high_watermark
+        if self._leads and self.quorum.is_leader:
+            # An active controller that has not yet applied its newest commit is still the active one.
+            return
+        if not self.quorum.is_leader and (self._leads or self._commit_waiters):
+            error = ApiError(ErrorCode.NOT_CONTROLLER, "this node is the active controller no longer; ask again")
+            self._fail_waiting(error)
+        if leads == self._leads:
+            return
+        self._leads = leads
+        logger.info("node %d is %s active controller", self._node_id, "the" if leads else "no longer the")
+        for listener in self._leadership_listeners:
+            listener(leads)
+        self._decide_next()
+
+    # Deciding.
 
     def decide(self, decision: Callable[[Image], Result[Response]]) -> asyncio.Future[Response]:
-        """Ask the controller: `decision` sees the image, its records are committed, then its response is the result."""
+        """Ask the controller: `decision` sees the image, its records are committed, then its response is the result.
+
+        Fails with NOT_CONTROLLER where this node is not the active controller, or ceases to be.
+        """
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         if self._failed is not None:
             answer.set_exception(self._failed)
+        elif not self._leads or self._stopped:
+            answer.set_exception(self.not_controller())
         elif len(self._queue) >= PENDING_DECISIONS_MAX:
             answer.set_exception(ApiError(ErrorCode.REQUEST_TIMED_OUT, "the controller has too much to do; try again"))
         else:
@@ -159,28 +423,33 @@ class RaftDriver:
             self._decide_next()
         return answer
 
-    async def stop(self) -> None:
-        """Lead no longer; close the log."""
-        self.quorum.step(Stopping(), self._env.now_ms())
-        for _, answer in self._queue:
-            if not answer.done():
-                answer.set_exception(ApiError(ErrorCode.NOT_CONTROLLER, "the controller is shutting down"))
-        self._queue.clear()
-        if self._failed is None:
-            await self._sync.durable(self.log.end_offset)
-            self.log.close(clean=True)
+    def not_controller(self) -> ApiError:
+        """Who decides instead."""
+        leader = self.leader_id
+        known = f"node {leader} is" if leader not in (-1, self._node_id) else "nobody is known to be, yet"
+        return ApiError(ErrorCode.NOT_CONTROLLER, f"this node is not the active controller; {known}")
 
-    # Deciding.
+    def committed(self, offset: int) -> asyncio.Future[None]:
+        """A future that is done when everything before `offset` is committed and applied by this leader."""
+        return self._wait(self._commit_waiters, offset)
+
+    def _wait(self, waiters: list[tuple[int, asyncio.Future[None]]], offset: int) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.applied_offset >= offset:
+            future.set_result(None)
+        else:
+            waiters.append((offset, future))
+        return future
 
     def _decide_next(self) -> None:
-        while self._queue and not self._deciding:
+        while self._queue and not self._deciding and self._leads:
             decision, answer = self._queue.popleft()
             if answer.done():
                 continue
             try:
                 records, response = decision(self.image)
                 if records:
-                    self._append_records(records)
+                    self._log.append_records(records, self.quorum.epoch)
             except (ApiError, AssertionError, ValueError, KeyError) as error:
                 answer.set_exception(error)
                 continue
@@ -188,110 +457,97 @@ class RaftDriver:
                 answer.set_result(response)
                 continue
             self._deciding = True
-            durable = self._sync.durable(self.log.end_offset)
-            durable.add_done_callback(lambda done, a=answer, r=response: self._decided(done, a, r))  # type: ignore[misc]
+            committed = self.committed(self.log.end_offset)
+            committed.add_done_callback(lambda done, a=answer, r=response: self._decided(done, a, r))  # type: ignore[misc]
+            self._appended()
 
-    def _decided(self, durable: asyncio.Future[None], answer: asyncio.Future[Any], response: Any) -> None:
+    def _decided(self, committed: asyncio.Future[None], answer: asyncio.Future[Any], response: Any) -> None:
         self._deciding = False
-        if durable.cancelled():
-            return
-        error = durable.exception()
-        if error is not None:
-            if not answer.done():
+        if not answer.done():
+            error = committed.exception()
+            if error is not None:
                 answer.set_exception(error)
-            return
-        try:
-            self._advance()
-        finally:
-            # Whatever a listener made of it, the change is committed.
-            if not answer.done():
+            else:
                 answer.set_result(response)
-            self._decide_next()
-
-    def _append_records(self, records: Sequence[Any]) -> None:
-        data = encode_records(records, self.log.end_offset, self.quorum.epoch, self._env.now_ms())
-        self._append_batch(data)
-
-    def _append_batch(self, data: bytes) -> None:
-        headers = [header for _, header in split_batches(data, len(data))]
-        self.log.append(headers, data, self._env.now_ms())
-        self._bytes_since_snapshot += len(data)
-
-    def _carry_out(self, effects: Effects) -> None:
-        if effects.persist is not None:
-            write_election(self._env.filesystem, self._directory, effects.persist, self._voters)
-        if effects.append is not None:
-            self._open_epoch(effects.append)
-
-    def _open_epoch(self, change: LeaderChange) -> None:
-        offset = self.log.end_offset
-        batch = leader_change_batch(change.epoch, change.leader_id, change.voters, offset, self._env.now_ms())
-        self._append_batch(batch)
+        self._decide_next()
 
     # Applying.
 
-    def _advance(self) -> None:
-        effects = self.quorum.step(Synced(self.log.flushed_offset), self._env.now_ms())
-        if effects.committed is not None:
-            self._replay_log()
-            if self._bytes_since_snapshot >= self._snapshot_bytes:
-                self._bytes_since_snapshot = 0
-                try:
-                    self.take_snapshot()
-                except StorageError as error:
-                    logger.error("cannot write a metadata snapshot, the log is kept longer instead: %s", error)
+    def _apply(self, *, everything: bool = False) -> None:
+        """Take what is committed into the image, a slice a turn."""
+        if self._applying and not everything:
+            return
+        try:
+            done = self._applied.apply(self._log, self.quorum.high_watermark, everything=everything)
+        finally:
+            # Whatever a listener made of it, the change is committed.
+            self._release(self._commit_waiters)
+            self._release(self._apply_waiters)
+        self._applying = not done
+        if not done:
+            asyncio.get_running_loop().call_soon(self._apply_more)
+        self._note_leadership()
+        if self._applied.bytes_since_snapshot >= self._snapshot_bytes:
+            self._applied.bytes_since_snapshot = 0
+            self._snapshots.begin(self.applied_offset, self._snapshot_failed)
 
-    def _replay_log(self) -> None:
-        """Take everything between what was applied and the end of the log into the image."""
-        while self._applied_offset < self.log.end_offset:
-            data = self.log.read(self._applied_offset, READ_BYTES, offset_max=None, minimum_one_batch=True).read()
-            for next_offset, records in decode_batches(data, self._directory):
-                if next_offset <= self._applied_offset:
-                    continue
-                for record in records:
-                    self.image.replay(record)
-                self._applied_offset = next_offset
-                if records:
-                    for listener in self._listeners:
-                        listener(records)
+    def _apply_more(self) -> None:
+        self._applying = False
+        if not self._stopped and self._failed is None:
+            self._apply()
+
+    def _release(self, waiters: list[tuple[int, asyncio.Future[None]]]) -> None:
+        applied = self.applied_offset
+        for offset, future in waiters:
+            if offset <= applied and not future.done():
+                future.set_result(None)
+        waiters[:] = [row for row in waiters if not row[1].done()]
+
+    def _snapshot_failed(self) -> None:
+        """Try again when half as much again has come."""
+        self._applied.bytes_since_snapshot = self._snapshot_bytes // 2
 
     def take_snapshot(self) -> None:
-        """Write the image to a snapshot, and let go of the log before the oldest snapshot that is kept.
+        """Write a snapshot of everything applied, before this returns."""
+        self._applied.bytes_since_snapshot = 0
+        self._snapshots.take(self.applied_offset)
 
-        A crash between any two of the steps leaves more than is needed, never less.
-        """
-        snapshot = SnapshotId(self._applied_offset, max(0, self.log.epochs.latest))
-        if snapshot.end_offset <= self._snapshot_offset:
+    def _install(self, snapshot: SnapshotId, batches: list[Batch], image: Image) -> None:
+        """Begin again from a leader's snapshot."""
+        logger.info("began again from the leader's snapshot %s", snapshot.file_name)
+        self._log.install(snapshot, [control for batch in batches for control in batch.controls])
+        self._check_voters()
+        self._applied.replace(image, snapshot.end_offset)
+        self._release(self._apply_waiters)
+        self._step(Taken(snapshot.end_offset))
+
+    # Failing.
+
+    def _fail(self, error: StorageError) -> None:
+        if self._failed is not None:
             return
-        filesystem = self._env.filesystem
-        write_snapshot(filesystem, self._directory, snapshot, self.image.snapshot(), self._env.now_ms())
-        logger.info("wrote metadata snapshot %s", snapshot.file_name)
-        self._snapshot_offset = snapshot.end_offset
-        self.log.roll(self._env.now_ms())
-        snapshots = list_snapshots(filesystem, self._directory)
-        for old in snapshots[:-SNAPSHOTS_KEPT]:
-            filesystem.unlink(self._directory / old.file_name)
-        if len(snapshots) >= SNAPSHOTS_KEPT:
-            self._let_go_before(snapshots[-SNAPSHOTS_KEPT].end_offset)
-
-    def _let_go_before(self, offset: int) -> None:
-        """Delete the segments that end before `offset`."""
-        now_ms = self._env.now_ms()
-        self.log.advance_start_offset(offset)
-        plan = plan_retention(
-            self.log.segment_facts(),
-            RetentionSettings(delete=False),
-            now_ms,
-            high_watermark=self.quorum.high_watermark,
-            log_start_offset=offset,
-        )
-        self.log.delete_segments(plan, now_ms)
-        self.log.reap(now_ms)
-
-    def _on_failure(self, error: StorageError) -> None:
         self._failed = error
-        logger.critical("the metadata log failed; this node decides nothing any more: %s", error)
+        logger.critical("the metadata log failed; this node takes no part in the quorum any more: %s", error)
+        self._fail_waiting(error, self._apply_waiters)
+        self._follower.close()
+        self._transport.close()
+        if self._leads:
+            self._leads = False
+            for listener in self._leadership_listeners:
+                listener(False)
+
+    def _fail_waiting(self, error: ApiError, *others: list[tuple[int, asyncio.Future[None]]]) -> None:
         for _, answer in self._queue:
-            if not answer.done():
-                answer.set_exception(error)
+            _fail_quietly(answer, error)
         self._queue.clear()
+        for waiters in (self._commit_waiters, *others):
+            for _, future in waiters:
+                _fail_quietly(future, error)
+            waiters.clear()
+
+
+def _fail_quietly(future: asyncio.Future[Any], error: ApiError) -> None:
+    """Whoever waited may have gone away, which is no reason for the loop to complain."""
+    if not future.done():
+        future.set_exception(error)
+        future.exception()
