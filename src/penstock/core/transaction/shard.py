@@ -57,8 +57,8 @@ class TransactionShard:
         self._cluster_version = cluster_version
         self._marker_token = marker_token
         self._transactions: dict[str, Transaction] = {}
-        # Partitions of decided transactions whose marker has not been reported.
-        self._unmarked: dict[str, dict[TopicPartition, None]] = {}
+        # The markers of decided transactions, with the partitions that are not known to have theirs.
+        self._due: dict[str, tuple[Markers, dict[TopicPartition, None]]] = {}
         # Who named itself in InitProducerId, and what it became.
         self._continued: dict[str, tuple[ProducerIdentity, ProducerIdentity]] = {}
 
@@ -201,17 +201,18 @@ class TransactionShard:
     # What the shell tells.
 
     def markers_written(self, written: Markers, partitions: Iterable[TopicPartition], now_ms: int) -> Effects:
-        """These partitions have their marker, or need none any more; the last ones complete the transaction."""
+        """These partitions have their marker, or need none any more; the last ones complete the transaction.
+
+        `written` is the very object that was sent out: reports of an earlier decision mean nothing for a later one.
+        """
         effects = Effects()
-        transaction = self._transactions.get(written.transactional_id)
-        marked = ProducerIdentity(written.producer_id, written.producer_epoch)
-        if transaction is None or not transaction.state.is_prepared or transaction.identity != marked:
+        markers, unmarked = self._due.get(written.transactional_id, (None, {}))
+        if markers is not written:
             return effects
-        unmarked = self._unmarked[written.transactional_id]
         for partition in partitions:
             unmarked.pop(partition, None)
         if not unmarked:
-            self._complete(transaction, effects, now_ms)
+            self._complete(self._transactions[written.transactional_id], effects, now_ms)
         return effects
 
     def expire(self, now_ms: int) -> Effects:
@@ -279,7 +280,6 @@ class TransactionShard:
             self._complete(decided, effects, now_ms)
             return
         transactional_id = decided.transactional_id
-        self._unmarked[transactional_id] = dict(decided.partitions)
         markers = Markers(
             transactional_id,
             decided.producer_id,
@@ -288,10 +288,11 @@ class TransactionShard:
             self._coordinator_epoch(transactional_id),
             tuple(decided.partitions),
         )
+        self._due[transactional_id] = (markers, dict(decided.partitions))
         effects.replies.append(Reply(self._marker_token(), markers))
 
     def _complete(self, decided: Transaction, effects: Effects, now_ms: int) -> None:
-        self._unmarked.pop(decided.transactional_id, None)
+        self._due.pop(decided.transactional_id, None)
         self._store(decided.completed(now_ms), effects)
 
     def _store(self, after: Transaction, effects: Effects) -> None:
