@@ -1,0 +1,220 @@
+"""The parts of the Spark source that need neither Spark nor a broker: options, plans, SASL, aborted transactions."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.model.ids import TopicPartition
+from penstock.spark.fetching import OffsetRange, aborted_batches, next_offset, runs
+from penstock.spark.java import _shimmed, java_version
+from penstock.spark.options import Bound, read_options
+from penstock.spark.planning import from_stored, ranges_between, rate_limited, split_ranges, to_stored
+from penstock.spark.scram import AuthenticationFailed, conversation
+from penstock.spark.security import Address, Credentials, librdkafka_properties, parse_addresses, read_access
+from penstock.wire.messages.fetch import AbortedTransaction
+from penstock.wire.records import ControlType, Record, TimestampType, build_batch, control_key
+
+ZERO = TopicPartition("t", 0)
+ONE = TopicPartition("t", 1)
+BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+
+
+def test_options_of_sparks_connector_are_understood() -> None:
+    options = read_options(
+        {
+            **BASE,
+            "startingOffsets": '{"t": {"0": 5, "1": -2}}',
+            "maxOffsetsPerTrigger": "10",
+            "maxTriggerDelay": "30s",
+            "failOnDataLoss": "false",
+            "kafka.isolation.level": "read_committed",
+            "groupIdPrefix": "ignored",
+        },
+        streaming=True,
+    )
+    assert options.topics == ("t",)
+    assert options.starting == Bound(offsets=((ZERO, 5), (ONE, -2)))
+    assert (options.offsets_per_trigger_max, options.trigger_delay_max_ms) == (10, 30_000)
+    assert not options.fail_on_data_loss
+    assert options.read_committed
+    assert read_options(BASE, streaming=True).starting == Bound("latest")
+    assert read_options(BASE, streaming=False).starting == Bound("earliest")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"subscribe": ""}, "name at least one topic"),
+        ({"assign": '{"t": [0]}'}, "subscribe and assign are set"),
+        ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
+        ({"kafka.bootstrap.servers": "host:port"}, "write host:port"),
+        ({"startingOffsets": "sometime"}, "must be earliest, latest or JSON"),
+        ({"startingOffsets": '{"t": [1]}'}, "must look like"),
+        ({"startingOffsets": "latest"}, "would read nothing"),
+        ({"minPartitions": "0"}, "more than zero"),
+        ({"failOnDataLoss": "maybe"}, "true or false"),
+        ({"maxOffsetPerTrigger": "10"}, "option 'maxoffsetpertrigger' is unknown"),
+        ({"kafka.auto.offset.reset": "earliest"}, "use startingOffsets"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism is not set"),
+        ({"kafka.security.protocol": "TLS"}, "use one of PLAINTEXT"),
+    ],
+)
+def test_wrong_options_say_what_to_write(wrong: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said.replace("(", r"\(")):
+        read_options({**BASE, **wrong}, streaming=False)
+
+
+def test_patterns_must_compile() -> None:
+    with pytest.raises(ValueError, match="no regular expression"):
+        read_options({"kafka.bootstrap.servers": "h:1", "subscribePattern": "("}, streaming=True)
+
+
+def test_checkpoints_have_the_form_of_sparks_connector() -> None:
+    assert to_stored({ONE: 2, ZERO: 1}) == {"t": {"0": 1, "1": 2}}
+    assert from_stored({"t": {"0": 1, "1": 2}}) == {ZERO: 1, ONE: 2}
+
+
+def test_rate_limits_are_shared_in_proportion_and_starve_nobody() -> None:
+    limited = rate_limited({ZERO: 0, ONE: 100}, {ZERO: 900, ONE: 200}, 100)
+    assert limited == {ZERO: 90, ONE: 110}
+    assert rate_limited({ZERO: 0, ONE: 0}, {ZERO: 100_000, ONE: 1}, 10) == {ZERO: 9, ONE: 1}
+    assert rate_limited({ZERO: 0}, {ZERO: 5, ONE: 5}, 10) == {ZERO: 5, ONE: 5}
+
+
+def test_new_partitions_start_at_their_beginning() -> None:
+    assert ranges_between({ZERO: 3}, {ZERO: 3, ONE: 7}) == [OffsetRange("t", 1, 0, 7)]
+
+
+def offsets_of(ranges: list[OffsetRange]) -> list[tuple[str, int, int]]:
+    return [(each.topic, each.partition, offset) for each in ranges for offset in range(each.start, each.end)]
+
+
+@pytest.mark.parametrize(("least", "most"), [(1, None), (5, None), (16, None), (100, None), (None, 7), (9, 40)])
+def test_splits_cover_the_same_records(least: int | None, most: int | None) -> None:
+    ranges = [OffsetRange("t", 0, 10, 11), OffsetRange("t", 1, 0, 90), OffsetRange("u", 0, 5, 14)]
+    parts = split_ranges(ranges, least, most)
+    covered = [(each.topic, each.partition, offset) for each in parts for offset in range(each.start, each.end)]
+    assert covered == [
+        (each.topic, each.partition, offset) for each in ranges for offset in range(each.start, each.end)
+    ]
+    assert len(parts) >= min(least or 0, 100)
+    assert most is None or max(each.end - each.start for each in parts) <= most
+
+
+def test_addresses() -> None:
+    assert parse_addresses("a:1, [::1]:2 ,PLAINTEXT://c:3,d") == (
+        Address("a", 1),
+        Address("::1", 2),
+        Address("c", 3),
+        Address("d", 9092),
+    )
+
+
+def test_the_java_clients_properties_become_librdkafkas() -> None:
+    access = read_access(
+        {
+            "bootstrap.servers": "h:1",
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": 'org.apache.kafka.X required username="ann" password="a \\"b\\";c";',
+            "ssl.truststore.location": "ca.pem",
+            "ssl.truststore.type": "PEM",
+        }
+    )
+    assert access.credentials == Credentials("PLAIN", "ann", 'a "b";c')
+    assert "a \\" not in repr(access.credentials)
+    properties = librdkafka_properties(access)
+    assert properties["sasl.password"] == 'a "b";c'
+    assert properties["ssl.ca.location"] == "ca.pem"
+    assert "sasl.jaas.config" not in properties
+
+
+def test_scram_speaks_as_rfc_7677_shows() -> None:
+    steps = conversation(Credentials("SCRAM-SHA-256", "user", "pencil"), nonce="rOprNGfwEbeRWgbNEkqO")
+    assert next(steps) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    server_first = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    assert steps.send(server_first).endswith(b",p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
+    with pytest.raises(StopIteration):
+        steps.send(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+
+def test_scram_finds_impostors() -> None:
+    steps = conversation(Credentials("SCRAM-SHA-256", "user", "pencil"), nonce="abc")
+    next(steps)
+    steps.send(b"r=abcdef,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
+    with pytest.raises(AuthenticationFailed, match="could not prove"):
+        steps.send(b"v=" + base64.b64encode(bytes(32)))
+    other = conversation(Credentials("SCRAM-SHA-512", "user", "pencil"), nonce="abc")
+    next(other)
+    with pytest.raises(AuthenticationFailed, match="does not fit"):
+        other.send(b"r=abcdef,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=1")
+
+
+def batch(base_offset: int, count: int = 2, *, producer: int = -1, timestamp_type: Any = TimestampType.CREATE) -> bytes:
+    records = [Record(base_offset + index, 1000 + index, b"k", b"v") for index in range(count)]
+    more: dict[str, Any] = {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0} if producer >= 0 else {}
+    transactional = producer >= 0
+    return build_batch(
+        records, base_offset=base_offset, transactional=transactional, timestamp_type=timestamp_type, **more
+    )
+
+
+def marker(offset: int, producer: int, kind: ControlType) -> bytes:
+    records = [Record(offset, 1000, control_key(kind), b"\0\0\0\0\0\0")]
+    return build_batch(
+        records, base_offset=offset, producer_id=producer, producer_epoch=0, transactional=True, control=True
+    )
+
+
+def test_batches_of_aborted_transactions_are_found() -> None:
+    records = b"".join(
+        (
+            batch(0, producer=7),
+            batch(2),
+            batch(4, producer=8),
+            marker(6, 7, ControlType.ABORT),
+            batch(7, producer=7),
+            marker(9, 8, ControlType.COMMIT),
+            marker(10, 7, ControlType.COMMIT),
+        )
+    )
+    assert aborted_batches(records, [AbortedTransaction(7, 0)]) == {0}
+    # Cut before the marker, as a fetch response may be: what belongs to the transaction is still left out.
+    assert aborted_batches(batch(0, producer=7) + batch(2, producer=7), [AbortedTransaction(7, 0)]) == {0, 2}
+    again = records[: -len(marker(10, 7, ControlType.COMMIT))] + marker(10, 7, ControlType.ABORT)
+    assert aborted_batches(again, [AbortedTransaction(7, 7), AbortedTransaction(7, 0)]) == {0, 7}
+
+
+def test_reading_goes_on_behind_gaps_and_stops_at_the_end() -> None:
+    records = batch(5) + batch(10)
+    assert next_offset(records, 3, 100) == 12
+    assert next_offset(records, 3, 8) == 8
+    assert next_offset(records[:-1], 3, 100) == 7
+    assert next_offset(b"", 3, 100) == 3
+
+
+def test_runs_end_where_the_kind_of_timestamp_changes() -> None:
+    first, second = batch(0), batch(2, timestamp_type=TimestampType.LOG_APPEND)
+    found = list(runs(first + batch(2) + second + second[:-1]))
+    assert [(run.end - run.start, run.timestamp_type) for run in found] == [
+        (2 * len(first), TimestampType.CREATE),
+        (len(second), TimestampType.LOG_APPEND),
+    ]
+
+
+def test_java_versions_are_read_and_the_shim_drops_the_incubator(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "release").write_text(['IMPLEMENTOR="x"', 'JAVA_VERSION="21.0.4"\n'][1])
+    assert java_version(tmp_path / "bin" / "java") == 21
+    echo = tmp_path / "bin" / "java"
+    echo.write_text('#!/bin/sh\nfor word in "$@"; do echo "<$word>"; done\n')
+    echo.chmod(0o755)
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "environment"))
+    shim = _shimmed(echo) / "bin" / "java"
+    command = [str(shim), "-cp", "a b", "--add-modules=jdk.incubator.vector", "Main", ""]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "<-cp>\n<a b>\n<Main>\n<>\n"
