@@ -29,6 +29,7 @@ from penstock.runtime.raft_driver import RaftDriver
 from penstock.server.listener import Listener
 from penstock.storage.files import StorageError
 from penstock.storage.settings import LogSettings
+from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from penstock.wire.messages.metadata_records import (
     BrokerEndpoint,
     BrokerFeature,
@@ -103,12 +104,17 @@ class Node:
         await self._housekeeping.watch_disks()
         self._housekeeping.start()
         Cleaner(env, self._partitions, settings).start()
+
+        async def allocate(request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
+            block = await controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
+            return AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block))
+
         services = Services(
             env=env,
             image=image,
             controller=controller,
             partitions=self._partitions,
-            producer_ids=ProducerIds(controller, settings.node_id, self._broker_epoch),
+            producer_ids=ProducerIds(allocate, settings.node_id, lambda: self._broker_epoch),
             sessions=SessionCache(settings.max_incremental_fetch_session_cache_slots, env.random),
             settings=live,
             cluster_id=self.cluster_id,
