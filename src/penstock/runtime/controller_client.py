@@ -41,6 +41,13 @@ class Leadership(Protocol):
         """Whether this node leads and may decide."""
 
 
+class TopicCreator(Protocol):
+    """Whoever can have topics created."""
+
+    def create_topics(self, wanted: Sequence[NewTopic]) -> asyncio.Future[list[TopicOutcome]]:
+        """What became of each topic, once that is committed."""
+
+
 class ControllerClient:
     """Asks the active controller. `serve_locally` answers a request when this node is the active controller."""
 
@@ -112,8 +119,11 @@ class ControllerClient:
             )
         return peer
 
-    async def create_topics(self, wanted: Sequence[NewTopic]) -> list[TopicOutcome]:
-        """Create topics on this broker's own account; raises ApiError when no controller answers."""
+    def create_topics(self, wanted: Sequence[NewTopic]) -> asyncio.Future[list[TopicOutcome]]:
+        """Create topics on this broker's own account; fails with ApiError when no controller answers."""
+        return asyncio.ensure_future(self._create_topics(wanted))
+
+    async def _create_topics(self, wanted: Sequence[NewTopic]) -> list[TopicOutcome]:
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
