@@ -1,0 +1,181 @@
+"""Reading tokens one by one, and the values that options have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import descriptor_pb2
+from google.protobuf.message import Message
+
+from penstock.gateway.registry.formats.proto_tokens import Token, integer_value, string_value, tokens_of
+from penstock.gateway.registry.schema import SchemaUnusable
+
+
+class Reader:
+    """A place in a list of tokens."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = tokens_of(text)
+        self._next = 0
+
+    @property
+    def token(self) -> Token:
+        """The token that comes next."""
+        return self._tokens[self._next]
+
+    def take(self) -> Token:
+        """The next token, which is then behind us; the end is never behind."""
+        token = self._tokens[self._next]
+        self._next += bool(token.kind)
+        return token
+
+    def ahead(self, *texts: str) -> bool:
+        """Whether the next tokens are these."""
+        return [token.text for token in self.following(len(texts))] == list(texts)
+
+    def following(self, count: int) -> list[Token]:
+        """The next tokens, without taking them."""
+        return self._tokens[self._next : self._next + count]
+
+    def accept(self, text: str) -> bool:
+        """Take the next token if it is this one."""
+        if self.token.text != text or self.token.kind == "string":
+            return False
+        self.take()
+        return True
+
+    def expect(self, text: str) -> None:
+        """Take the next token, which must be this one."""
+        if not self.accept(text):
+            raise self.wrong(f"{text!r}")
+
+    def wrong(self, expected: str) -> SchemaUnusable:
+        """What to raise when the next token is not what should be here."""
+        found = repr(self.token.text) if self.token.kind else "the end of the text"
+        return SchemaUnusable(f"line {self.token.line}: expected {expected}, found {found}")
+
+    def word(self, what: str = "a name") -> str:
+        """Take a name."""
+        if self.token.kind != "word":
+            raise self.wrong(what)
+        return self.take().text
+
+    def name(self, what: str = "a name") -> str:
+        """Take a name that may have dots, in front as well."""
+        text = "." if self.accept(".") else ""
+        text += self.word(what)
+        while self.accept("."):
+            text += "." + self.word(what)
+        return text
+
+    def integer(self, what: str = "a number") -> int:
+        """Take a whole number, with its sign."""
+        sign = -1 if self.accept("-") else 1
+        if self.token.kind != "number":
+            raise self.wrong(what)
+        return sign * integer_value(self.take())
+
+    def string(self, what: str = "a quoted text") -> bytes:
+        """Take a string; strings side by side are one."""
+        if self.token.kind != "string":
+            raise self.wrong(what)
+        value = b""
+        while self.token.kind == "string":
+            value += string_value(self.take())
+        return value
+
+    def text(self, what: str = "a quoted text") -> str:
+        """Take a string that is UTF-8."""
+        line = self.token.line
+        try:
+            return self.string(what).decode()
+        except UnicodeDecodeError:
+            raise SchemaUnusable(f"line {line}: this text is not UTF-8") from None
+
+
+def read_option(reader: Reader, options: Message) -> None:
+    """Read `name = value` into the options: those that protobuf knows as fields, others uninterpreted."""
+    parts: list[tuple[str, bool]] = []
+    while True:
+        if reader.accept("("):
+            parts.append((reader.name("the name of an option"), True))
+            reader.expect(")")
+        else:
+            parts.append((reader.word("the name of an option"), False))
+        if not reader.accept("."):
+            break
+    reader.expect("=")
+    field = options.DESCRIPTOR.fields_by_name.get(parts[0][0]) if len(parts) == 1 and not parts[0][1] else None
+    if field is not None and not reader.ahead("{"):
+        _set_known(reader, options, field)
+        return
+    uninterpreted = options.uninterpreted_option.add()  # type: ignore[attr-defined]
+    for name, extension in parts:
+        uninterpreted.name.add(name_part=name, is_extension=extension)
+    _set_uninterpreted(reader, uninterpreted)
+
+
+def _set_known(reader: Reader, options: Message, field: Any) -> None:
+    value = read_value(reader)
+    try:
+        if field.enum_type is not None:
+            number = field.enum_type.values_by_name[value].number
+            value = number
+        elif field.type == field.TYPE_BOOL:
+            value = {"true": True, "false": False}[value]
+        elif field.type == field.TYPE_STRING:
+            value = value.decode()
+        if field.is_repeated:
+            getattr(options, field.name).append(value)
+        else:
+            setattr(options, field.name, value)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise SchemaUnusable(f"line {reader.token.line}: {value!r} is no value of option {field.name}") from None
+
+
+def read_value(reader: Reader) -> Any:
+    """A constant: bytes for a string, an int or float, or the word itself for a name."""
+    negative = reader.accept("-")
+    if not negative:
+        reader.accept("+")
+    token = reader.token
+    if token.kind == "string" and not negative:
+        return reader.string()
+    if token.kind == "number":
+        whole = all(sign not in token.text for sign in ".eE") or token.text.lower().startswith("0x")
+        value = integer_value(token) if whole else float(token.text)
+        reader.take()
+        return -value if negative else value
+    word = reader.name("a value")
+    return f"-{word}" if negative else word
+
+
+def _set_uninterpreted(reader: Reader, option: descriptor_pb2.UninterpretedOption) -> None:
+    if reader.ahead("{"):
+        option.aggregate_value = read_aggregate(reader)
+        return
+    value = read_value(reader)
+    if isinstance(value, bytes):
+        option.string_value = value
+    elif isinstance(value, float):
+        option.double_value = value
+    elif isinstance(value, str):
+        option.identifier_value = value
+    elif value < 0:
+        option.negative_int_value = value
+    else:
+        option.positive_int_value = value
+
+
+def read_aggregate(reader: Reader) -> str:
+    """The text between two braces, which only those who know the option can read."""
+    reader.expect("{")
+    depth, words = 1, list[str]()
+    while True:
+        token = reader.take()
+        if not token.kind:
+            raise reader.wrong("'}'")
+        depth += (token.text == "{") - (token.text == "}")
+        if not depth:
+            return " ".join(words)
+        words.append(token.text)
