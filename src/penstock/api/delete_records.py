@@ -1,14 +1,17 @@
 """Versions 0-2. KIP-107: move a partition's start up; -1 means up to the high watermark.
 
-The new start is checkpointed before the answer, so that deleted records do not come back after a crash.
+The new start is checkpointed before the answer, so that deleted records do not come back after a crash, and every
+in-sync replica has it, so that they do not come back with another leader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from penstock.api.context import Handler, RequestContext
-from penstock.model.errors import ApiError
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.partition import Partition
 from penstock.runtime.partitions import Partitions
 from penstock.wire.messages.delete_records import (
@@ -18,13 +21,18 @@ from penstock.wire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
+Waiting = list[tuple[asyncio.Future[None], list[DeleteRecordsPartitionResult], int]]
+
 
 def make_delete_records(partitions: Partitions, settle: Callable[[list[Partition]], None]) -> Handler:
     """The handler; `settle` makes new starts durable and frees what lies before them."""
 
-    def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+    def delete_records(
+        request: DeleteRecordsRequest, context: RequestContext
+    ) -> DeleteRecordsResponse | Coroutine[Any, Any, DeleteRecordsResponse]:
         topics = []
         moved = []
+        waiting: Waiting = []
         for topic in request.topics:
             rows = []
             for wanted in topic.partitions:
@@ -35,9 +43,26 @@ def make_delete_records(partitions: Partitions, settle: Callable[[list[Partition
                     rows.append(DeleteRecordsPartitionResult(wanted.partition_index, -1, error.code))
                     continue
                 moved.append(partition)
+                gone = partition.deleted(start)
+                if not gone.done():
+                    waiting.append((gone, rows, len(rows)))
                 rows.append(DeleteRecordsPartitionResult(wanted.partition_index, start))
             topics.append(DeleteRecordsTopicResult(topic.name, rows))
         settle(moved)
-        return DeleteRecordsResponse(topics=topics)
+        response = DeleteRecordsResponse(topics=topics)
+        return _wait(response, waiting, request.timeout_ms) if waiting else response
 
     return delete_records
+
+
+async def _wait(response: DeleteRecordsResponse, waiting: Waiting, timeout_ms: int) -> DeleteRecordsResponse:
+    """Answer when the followers have followed, or when the client's patience ends."""
+    await asyncio.wait([gone for gone, _, _ in waiting], timeout=max(0, timeout_ms) / 1000)
+    for gone, rows, number in waiting:
+        if not gone.done():
+            code = ErrorCode.REQUEST_TIMED_OUT
+        else:
+            failure = gone.exception()
+            code = failure.code if isinstance(failure, ApiError) else ErrorCode.NONE
+        rows[number] = rows[number]._replace(error_code=code)
+    return response

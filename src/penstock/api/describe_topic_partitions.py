@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.metadata import offline_replicas
+from penstock.api.metadata import brokers_on, leader_error, offline_replicas
 from penstock.api.operations import ALL_ON_TOPIC
 from penstock.core.metadata.image import Image, Topic
 from penstock.core.metadata.names import INTERNAL_TOPICS
 from penstock.model.errors import ErrorCode
+from penstock.model.ids import NO_LEADER
 from penstock.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -41,7 +42,7 @@ def make_describe_topic_partitions(image: Image) -> Handler:
                 topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name))
                 continue
             end = min(len(topic.partitions), start + room)
-            topics.append(_describe(image, topic, start, end))
+            topics.append(_describe(image, topic, start, end, context.client.listener_name))
             if end < len(topic.partitions):
                 return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, end))
             room -= end - start
@@ -51,12 +52,15 @@ def make_describe_topic_partitions(image: Image) -> Handler:
     return describe_topic_partitions
 
 
-def _describe(image: Image, topic: Topic, start: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+def _describe(
+    image: Image, topic: Topic, start: int, end: int, listener_name: str
+) -> DescribeTopicPartitionsResponseTopic:
+    reachable = frozenset(row[0] for row in brokers_on(image, listener_name))
     partitions = [
         DescribeTopicPartitionsResponsePartition(
-            error_code=ErrorCode.NONE if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+            error_code=leader_error(image, state.leader, reachable),
             partition_index=index,
-            leader_id=state.leader,
+            leader_id=state.leader if state.leader in reachable else NO_LEADER,
             leader_epoch=state.leader_epoch,
             replica_nodes=state.replicas,
             isr_nodes=state.in_sync_replicas,

@@ -5,7 +5,7 @@ A topic that is created on the way is answered for once it exists, so the client
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 from penstock.api.context import Handler, RequestContext
@@ -14,7 +14,7 @@ from penstock.core.metadata.image import Image, Topic
 from penstock.core.metadata.names import INTERNAL_TOPICS, check_topic_name
 from penstock.core.metadata.topics import NewTopic
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.model.ids import ZERO_UUID
+from penstock.model.ids import NO_LEADER, ZERO_UUID
 from penstock.runtime.controller import Controller
 from penstock.wire.messages.metadata import (
     MetadataRequest,
@@ -38,7 +38,7 @@ def make_metadata(
     ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
         wanted = request.topics
         if wanted is None or (not wanted and context.api_version == 0):
-            return respond([describe(topic, request) for topic in image.topics.values()], request, context)
+            return respond([describe(topic, request, context) for topic in image.topics.values()], request, context)
         missing = [topic.name for topic in wanted if topic.name and topic.name not in image.topics]
         if missing and auto_create and (request.allow_auto_topic_creation or context.api_version < 4):
             return create_then_respond(missing, request, context)
@@ -56,32 +56,33 @@ def make_metadata(
             if by_id is None:
                 name = None if context.api_version >= NULL_NAMES_SINCE else ""
                 return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, name, wanted.topic_id)
-            return describe(by_id, request)
+            return describe(by_id, request, context)
         by_name = image.topics.get(wanted.name)
         if by_name is not None:
-            return describe(by_name, request)
+            return describe(by_name, request, context)
         try:
             check_topic_name(wanted.name)
         except ApiError as error:
             return MetadataResponseTopic(error.code, wanted.name)
         return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wanted.name)
 
-    def describe(topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+    def describe(topic: Topic, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
         return MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=partitions(topic),
+            partitions=partitions(topic, context.client.listener_name),
             topic_authorized_operations=ALL_ON_TOPIC if request.include_topic_authorized_operations else NOT_ASKED,
         )
 
-    def partitions(topic: Topic) -> Sequence[MetadataResponsePartition]:
+    def partitions(topic: Topic, listener_name: str) -> Sequence[MetadataResponsePartition]:
+        reachable = frozenset(row[0] for row in brokers_on(image, listener_name))
         return [
             MetadataResponsePartition(
-                error_code=ErrorCode.NONE if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=leader_error(image, state.leader, reachable),
                 partition_index=index,
-                leader_id=state.leader,
+                leader_id=state.leader if state.leader in reachable else NO_LEADER,
                 leader_epoch=state.leader_epoch,
                 replica_nodes=state.replicas,
                 isr_nodes=state.in_sync_replicas,
@@ -117,6 +118,14 @@ def brokers_on(image: Image, listener_name: str) -> list[tuple[int, str, int, st
         if endpoint is not None:
             found.append((broker.broker_id, *endpoint, broker.registration.rack))
     return found
+
+
+def leader_error(image: Image, leader: int, reachable: Collection[int]) -> ErrorCode:
+    """What to say of a partition's leader: nothing, that there is none, or that it has no such listener."""
+    if leader in reachable:
+        return ErrorCode.NONE
+    broker = image.brokers.get(leader)
+    return ErrorCode.LEADER_NOT_AVAILABLE if broker is None or broker.fenced else ErrorCode.LISTENER_NOT_FOUND
 
 
 def offline_replicas(image: Image, replicas: Sequence[int]) -> list[int]:

@@ -1,9 +1,9 @@
 """Drives coordinator shards over the partitions of an internal topic.
 
-Each partition of the topic that this broker leads has one shard. The order around it is always the same: an event goes
-into the shard, the records it asks for are replayed into it at once and appended at the end of the loop's turn, many
-events to one batch, and replies are sent when that batch is committed. If an append fails, what the shard believes and
-what the log says differ; the shard is dropped and loaded again from the log.
+Each partition of the topic that this broker leads has one shard; it comes and goes with leadership. The order around it
+is always the same: an event goes into the shard, the records it asks for are replayed into it at once and appended at
+the end of the loop's turn, many events to one batch, and replies are sent when that batch is committed. If an append
+fails, what the shard believes and what the log says differ; the shard is dropped and loaded again from the log.
 
 While a partition is being loaded every request for it gets COORDINATOR_LOAD_IN_PROGRESS.
 """
@@ -31,6 +31,8 @@ UNFOLDED_BYTES_MAX = 2**30
 # Above this many encoded bytes a turn's records are split into several batches.
 BATCH_BYTES_MAX = 512 * 1024
 REPLAYS_PER_TURN = 2000
+# What made a shard differ from its log may last: too few replicas in sync, a disk that is full.
+RELOAD_PAUSE_S = 0.2
 # Every heartbeat asks for its group's partition.
 PARTITIONS_REMEMBERED_MAX = 16_384
 
@@ -70,6 +72,7 @@ class Seat(Generic[ShardT]):
         self._scheduled = False
         # Done when the last batch is committed.
         self._committing: asyncio.Future[None] | None = None
+        self._is_left = False
         self.shard = shard
         self.is_loaded = False
         self.timers: Timers[TimerKey] = Timers(env.now_ms, self._timer_fired)
@@ -105,8 +108,8 @@ class Seat(Generic[ShardT]):
     def settled(self) -> asyncio.Future[None] | None:
         """A future that is done when all that was decided so far is committed; None when it is."""
         self.flush()
-        log = self._partition.log
-        return None if log.flushed_offset >= log.end_offset else self._partition.durable(log.end_offset)
+        committed = self._partition.committed(self._partition.log.end_offset)
+        return None if committed.done() and committed.exception() is None else committed
 
     async def load(self) -> None:
         """Read the partition into the shard, leaving the loop its turns."""
@@ -129,11 +132,15 @@ class Seat(Generic[ShardT]):
                 offset = header.next_offset
                 position += header.size_bytes
             await asyncio.sleep(0)
+            if self._is_left:
+                return
         for number, (key, value) in enumerate(latest.items()):
             if value is not None:
                 self._replay_stored(key, value)
             if number % REPLAYS_PER_TURN == REPLAYS_PER_TURN - 1:
                 await asyncio.sleep(0)
+                if self._is_left:
+                    return
         self.is_loaded = True
         self.perform(self.shard.loaded(self._env.now_ms()))
 
@@ -147,6 +154,7 @@ class Seat(Generic[ShardT]):
 
     def leave(self) -> None:
         """This broker no longer coordinates here: everybody who waits is told."""
+        self._is_left = True
         self.timers.clear()
         _send(self.shard.unloaded().replies)
         _refuse(self._replies, ApiError(ErrorCode.NOT_COORDINATOR, "this broker coordinates here no longer"))
@@ -174,11 +182,12 @@ class Seat(Generic[ShardT]):
         except ApiError as error:
             self._fail(replies, error)
             return
-        self._committing = self._partition.durable(next_offset)
+        self._committing = self._partition.committed(next_offset)
         self._reply_when_committed(replies)
 
     def _append(self, records: list[CoordinatorRecord]) -> int:
         now_ms = self._env.now_ms()
+        self._partition.check_enough_replicas()
         encoded = [
             (encode_coordinator_key(key), None if value is None else encode_versioned(value, version))
             for key, value, version in records
@@ -204,11 +213,14 @@ class Seat(Generic[ShardT]):
         if error is None:
             _send(replies)
         else:
-            self._fail(replies, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            known = error if isinstance(error, ApiError) else ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            self._fail(replies, known)
 
     def _fail(self, replies: list[Reply], error: ApiError) -> None:
+        _refuse(replies, as_coordinator_error(error))
+        if self._is_left:
+            return
         logger.error("%s: cannot write, loading it again: %s", self._partition.name, error)
-        _refuse(replies, ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message))
         self._on_failure()
 
 
@@ -222,9 +234,9 @@ class Coordinator(Generic[ShardT]):
         self._make_shard = make_shard
         self._seats: dict[int, Seat[ShardT]] = {}
 
-    def take(self, partition: Partition) -> None:
-        """A partition was opened here; load its shard."""
-        if partition.name.topic != self.topic or partition.name.partition in self._seats:
+    def take(self, partition: Partition, *, pause_s: float = 0.0) -> None:
+        """This broker leads a partition; load its shard."""
+        if partition.name.topic != self.topic or partition.name.partition in self._seats or not partition.is_leader:
             return
         index = partition.name.partition
         seat = Seat(self._env, self._kind, partition, self._make_shard(), lambda: self._reload(partition))
@@ -232,10 +244,10 @@ class Coordinator(Generic[ShardT]):
         if partition.log.end_offset == partition.log.start_offset:
             seat.is_loaded = True
         else:
-            self._env.spawn(self._load(seat, partition), f"load {partition.name}")
+            self._env.spawn(self._load(seat, partition, pause_s), f"load {partition.name}")
 
     def leave(self, partition: Partition) -> None:
-        """A partition is gone from here."""
+        """This broker leads a partition no longer."""
         if partition.name.topic == self.topic:
             seat = self._seats.pop(partition.name.partition, None)
             if seat is not None:
@@ -269,16 +281,27 @@ class Coordinator(Generic[ShardT]):
     def _reload(self, partition: Partition) -> None:
         self.leave(partition)
         if not partition.log.is_failed:
-            self.take(partition)
+            self.take(partition, pause_s=RELOAD_PAUSE_S)
 
-    async def _load(self, seat: Seat[ShardT], partition: Partition) -> None:
+    async def _load(self, seat: Seat[ShardT], partition: Partition, pause_s: float) -> None:
+        if pause_s:
+            await asyncio.sleep(pause_s)
         started = self._env.now_ms()
         try:
             await seat.load()
-        except StorageError as error:
-            logger.error("cannot load %s: %s", partition.name, error)
+        except ApiError as error:
+            # Where leadership went meanwhile, the log may have been cut under the reader.
+            if partition.is_leader or isinstance(error, StorageError):
+                logger.error("cannot load %s: %s", partition.name, error)
             return
         logger.info("loaded %s in %d ms", partition.name, self._env.now_ms() - started)
+
+
+def as_coordinator_error(error: ApiError) -> ApiError:
+    """What a client of a coordinator is told when its partition cannot be written or is led elsewhere."""
+    if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return ApiError(ErrorCode.NOT_COORDINATOR, error.message)
+    return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
 
 
 def _send(replies: list[Reply]) -> None:

@@ -14,7 +14,7 @@ from penstock.core.metadata.topics import NewTopic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.controller import Controller
-from penstock.runtime.coordinator import Coordinator, Seat, partition_for
+from penstock.runtime.coordinator import Coordinator, Seat, as_coordinator_error, partition_for
 from penstock.runtime.env import Env
 from penstock.runtime.partitions import Partitions
 from penstock.wire.messages.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
@@ -82,8 +82,8 @@ class Groups:
         )
         for partition in partitions:
             self.coordinator.take(partition)
-        partitions.on_change(self.coordinator.take)
-        partitions.on_removed(self.coordinator.leave)
+        partitions.on_leader(self.coordinator.take)
+        partitions.on_resigned(self.coordinator.leave)
         env.spawn(self._expire_offsets(), "offset expiry")
 
     # Where a group lives.
@@ -143,7 +143,10 @@ class Groups:
         result = query(seat.shard)
         settled = seat.settled()
         if settled is not None:
-            await settled
+            try:
+                await settled
+            except ApiError as error:
+                raise as_coordinator_error(error) from error
         return result
 
     def read_all(self, query: Callable[[GroupShard], Sequence[T]]) -> list[T]:

@@ -138,6 +138,21 @@ def write_checkpoints(
     _write_all(env, directory)
 
 
+def lower_checkpoints(env: Env, directory: LogDirectory, progress: Iterable[tuple[TopicPartition, int, int]]) -> None:
+    """Note that logs were cut: how far each is on disk now, and its high watermark.
+
+    What is appended after a cut may be torn by a crash where a checkpoint of before says that it is whole.
+    """
+    lowered = False
+    for name, flushed, high_watermark in progress:
+        for noted, offset in ((directory.recovery_points, flushed), (directory.high_watermarks, high_watermark)):
+            if noted.get(name, 0) > offset:
+                noted[name] = offset
+                lowered = True
+    if lowered:
+        _write_all(env, directory)
+
+
 def forget_partition(env: Env, directory: LogDirectory, name: TopicPartition) -> None:
     """Take a partition's namesake of old out of the checkpoints: its offsets mean nothing for the new one."""
     noted = (directory.recovery_points, directory.start_offsets, directory.high_watermarks)

@@ -5,20 +5,19 @@ takes the whole batch or raises `ApiError` and changes nothing. Every check on a
 offset is given out. Readers see what is below the high watermark, or below the first undecided transaction when they
 read committed records only; followers see all.
 
-As follower it takes what the leader sent as it is, and cuts off what the leader does not have.
+What it does as follower is in `following`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.config.topic import TopicSettings
 from penstock.core.lifecycle.compaction import max_segment_ms
 from penstock.core.metadata.image import PartitionState
-from penstock.core.replica.follower import FollowerState, truncation_offset, whole_batches
+from penstock.core.replica.follower import FollowerState
 from penstock.core.replica.leader import LAG_MS_MAX, LeaderState
 from penstock.core.replica.producer_state import Duplicate, Refused
 from penstock.model.errors import ApiError, ErrorCode
@@ -52,8 +51,6 @@ EVERYTHING = 2**62
 RECALLED_OFFSETS_MAX = 20_000
 RECALLED_BYTES = 1024 * 1024
 
-logger = logging.getLogger("penstock.runtime")
-
 
 class Appended(NamedTuple):
     """Where a produced batch went. `next_offset` is what must be durable or replicated before it is acknowledged."""
@@ -73,14 +70,15 @@ class Partition:
         "_end_listeners",
         "_env",
         "_lag_ms_max",
-        "_on_failure",
         "_recalled",
+        "_start_waiters",
         "_waiters",
         "appended_bytes",
         "decompressed_bytes_max",
         "leading",
         "log",
         "name",
+        "on_failure",
         "partition_epoch",
         "replicas",
         "settings",
@@ -113,13 +111,15 @@ class Partition:
         self.replicas: tuple[int, ...] = tuple(range(replication_factor))
         self.decompressed_bytes_max = decompressed_bytes_max
         self._lag_ms_max = lag_ms_max
-        self._on_failure = on_failure
+        self.on_failure = on_failure
         self.sync = LogSync(env, log, on_failure)
         # All bytes ever appended since this broker opened the partition, and how many of them readers were told of.
         self.appended_bytes = 0
         self._announced_bytes = 0
         self._recalled: set[int] = set()
         self._waiters = CommitWaiters()
+        # Those who wait until deleted records are gone from every in-sync replica.
+        self._start_waiters = CommitWaiters()
         # Parked fetches that want to hear of new records; called with the bytes that became visible. Consumers hear of
         # committed ones, followers of every one.
         self._append_listeners: dict[Callable[[int], None], None] = {}
@@ -132,7 +132,7 @@ class Partition:
         self._codec = CODECS.get(settings.compression_type)
         self.log.settings = log_settings(settings)
         if self.leading is not None and self.leading.require(settings.min_insync_replicas):
-            self._committed_more()
+            self.committed_more()
 
     # Roles.
 
@@ -195,6 +195,7 @@ class Partition:
         self.leading = None
         gone = self._not_leader()
         self._waiters.fail(gone)
+        self._start_waiters.fail(gone)
         self.sync.refuse(gone)
         self.announce(EVERYTHING)
         return True
@@ -210,12 +211,13 @@ class Partition:
         if known.partition_epoch == self.partition_epoch:
             # The answer to a proposal told of this change before, except for replicas; another may be under way.
             if leading.assigned(known.replicas, now_ms):
-                self._committed_more()
+                self.committed_more()
             return
         self.partition_epoch = known.partition_epoch
         was_sole = leading.is_sole_replica
         if leading.settled(known.in_sync_replicas, known.replicas, now_ms):
-            self._committed_more()
+            self.committed_more()
+        self._check_deleted()
         if leading.is_sole_replica and not was_sole:
             # Nobody else holds what was acknowledged from here on.
             self.sync.request()
@@ -235,6 +237,7 @@ class Partition:
     def fence(self) -> None:
         """Nothing here is served any more: whoever waits is told, and looks again."""
         self._waiters.fail(self._not_leader())
+        self._start_waiters.fail(self._not_leader())
         self.announce(EVERYTHING)
 
     @property
@@ -334,12 +337,12 @@ class Partition:
             log.append((header,), data, now_ms)
         except StorageError as error:
             if not error.is_disk_full:
-                self._on_failure(error)
+                self.on_failure(error)
             raise
         self.appended_bytes += len(data)
         next_offset = log.end_offset
         if leading.appended(next_offset):
-            self._committed_more()
+            self.committed_more()
         if self._end_listeners:
             for listener in tuple(self._end_listeners):
                 listener(len(data))
@@ -379,8 +382,8 @@ class Partition:
             future.set_result(None)
         return future
 
-    def _committed_more(self) -> None:
-        """The high watermark moved: wake whom it passed, and readers."""
+    def committed_more(self) -> None:
+        """The high watermark moved: wake those whom it passed, and readers."""
         state = self.state
         if self._waiters:
             for offset, sync, future in self._waiters.take(state.high_watermark):
@@ -434,7 +437,28 @@ class Partition:
                 f"records can be deleted up to the high watermark {self.state.high_watermark}, not up to {offset}",
             )
         self.log.advance_start_offset(wanted)
+        # Followers hear of it with their next answer.
+        for listener in tuple(self._end_listeners):
+            listener(EVERYTHING)
         return self.log.start_offset
+
+    def deleted(self, offset: int) -> asyncio.Future[None]:
+        """Done when every in-sync replica has dropped what lies before `offset`."""
+        waiting = self._start_waiters.wait(offset, sync=False)
+        self._check_deleted()
+        return waiting
+
+    def _check_deleted(self) -> None:
+        leading = self.leading
+        if self._start_waiters and leading is not None:
+            lowest = leading.low_watermark
+            for _, _, future in self._start_waiters.take(EVERYTHING if lowest is None else lowest):
+                if not future.done():
+                    future.set_result(None)
+
+    def forget_recalled(self) -> None:
+        """The log was cut: what was looked up in it may not be there any more."""
+        self._recalled.clear()
 
     # Followers' fetches, as leader.
 
@@ -483,13 +507,15 @@ class Partition:
             start_offset=start_offset,
             is_eligible=is_eligible,
         ):
-            self._committed_more()
+            self.committed_more()
+        if self._start_waiters:
+            self._check_deleted()
         return leading.may_join(replica)
 
     def exclude(self, replica: int) -> None:
         """The controller would not let this follower join now."""
         if self.leading is not None and self.leading.excluded(replica):
-            self._committed_more()
+            self.committed_more()
 
     def keep_pace(self, now_ms: int) -> frozenset[int] | None:
         """Who should be in sync instead of those who are; None when that is right."""
@@ -497,71 +523,8 @@ class Partition:
         if leading is None or not leading.has_followers:
             return None
         if leading.expire_joining(now_ms):
-            self._committed_more()
+            self.committed_more()
         return leading.proposal(now_ms)
-
-    # Following.
-
-    def replicate(self, data: memoryview, now_ms: int) -> None:
-        """Append what the leader sent, batches as they are; a batch cut short at the end is left for the next time.
-
-        Raises CorruptBatch, and appends nothing, when a batch is damaged or does not go on where this log ends.
-        """
-        assert self.leading is None
-        log = self.log
-        headers, first, last = whole_batches(data, log.end_offset)
-        if not headers:
-            return
-        try:
-            log.append(headers, data[first:last], now_ms)
-        except StorageError as error:
-            if not error.is_disk_full:
-                self._on_failure(error)
-            raise
-        self.appended_bytes += last - first
-
-    def told(self, high_watermark: int, log_start_offset: int) -> None:
-        """What the leader's answer says of committed and of deleted records."""
-        state = self.state
-        assert isinstance(state, FollowerState)
-        if state.told(high_watermark, self.log.end_offset):
-            self._committed_more()
-        if log_start_offset > self.log.start_offset:
-            self.log.advance_start_offset(min(log_start_offset, state.high_watermark))
-
-    def cut(self, leader_end: EndOffset, now_ms: int) -> None:
-        """Cut off what the leader does not have; it said where its history parts from ours."""
-        log = self.log
-        local = log.epochs.end_offset_for(leader_end.epoch, log.end_offset)
-        self.truncate_to(truncation_offset(*leader_end, *local, log.end_offset), now_ms)
-
-    def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Cut the log here, following a leader that has less."""
-        state, log = self.state, self.log
-        assert isinstance(state, FollowerState)
-        if offset < state.high_watermark:
-            logger.error(
-                "%s: leader %d of epoch %d, elected uncleanly, lacks committed records; cutting from %d back to %d",
-                self.name,
-                state.leader_id,
-                state.leader_epoch,
-                state.high_watermark,
-                offset,
-            )
-        log.truncate_to(offset, now_ms)
-        self._lower_high_watermark(state)
-
-    def start_again_at(self, offset: int, now_ms: int) -> None:
-        """Drop everything: the leader's log begins after our end."""
-        state = self.state
-        assert isinstance(state, FollowerState)
-        self.log.truncate_fully_and_start_at(offset, now_ms)
-        state.high_watermark = offset
-        self._recalled.clear()
-
-    def _lower_high_watermark(self, state: FollowerState) -> None:
-        state.high_watermark = min(state.high_watermark, self.log.end_offset)
-        self._recalled.clear()
 
 
 def log_settings(settings: TopicSettings) -> LogSettings:

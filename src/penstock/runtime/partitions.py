@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from penstock.config.topic import BrokerDefaults, TopicSettings, topic_settings
@@ -21,7 +22,7 @@ from penstock.core.replica.leader import LAG_MS_MAX
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition, Uuid, format_uuid
 from penstock.runtime.env import Env
-from penstock.runtime.log_directories import LogDirectory
+from penstock.runtime.log_directories import LogDirectory, lower_checkpoints
 from penstock.runtime.partition import EVERYTHING, Partition, log_settings
 from penstock.runtime.replica_store import ReplicaStore
 from penstock.storage.files import StorageError
@@ -215,6 +216,20 @@ class Partitions:
         logger.critical("the data directory %s failed and goes offline: %s", directory.path, error)
         for name in sorted(directory.partitions):
             self._by_name[name].log.fail(error)
+
+    def note_cut(self, partitions: Iterable[Partition]) -> None:
+        """Lower the checkpoints of logs that were cut; a directory where that fails has failed."""
+        by_home: dict[Path, list[tuple[TopicPartition, int, int]]] = {}
+        for partition in partitions:
+            home = self._homes.get(partition.name)
+            if home is not None and home.failure is None:
+                row = partition.name, partition.log.flushed_offset, partition.high_watermark
+                by_home.setdefault(home.path, []).append(row)
+        for directory in self.directories:
+            try:
+                lower_checkpoints(self._env, directory, by_home.get(directory.path, ()))
+            except StorageError as error:
+                self.fail_directory(directory, error)
 
     # Following the metadata.
 

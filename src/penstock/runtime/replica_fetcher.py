@@ -18,6 +18,7 @@ from penstock.core.replica.throttle import Throttle, is_throttled
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
+from penstock.runtime.following import cut, replicate, start_again_at, take_watermarks, truncate_to
 from penstock.runtime.partition import Partition
 from penstock.runtime.partitions import Partitions
 from penstock.runtime.peer import Peer, PeerLost
@@ -102,6 +103,8 @@ class ReplicaFetcher:
         self._changed: dict[Key, None] = {}
         self._forgotten: dict[Key, None] = {}
         self._resting: dict[Key, None] = {}
+        # Cut since their checkpoints were lowered.
+        self._cut: dict[Partition, None] = {}
         self._session_id = 0
         self._session_epoch = 0
         self._failures = 0
@@ -161,6 +164,10 @@ class ReplicaFetcher:
                     await self._reset(followed)
             except PeerLost as error:
                 await self._lost(error)
+            if self._cut:
+                # Before anything is appended where something else was durable.
+                self._partitions.note_cut(self._cut)
+                self._cut = {}
 
     async def _rest(self) -> None:
         """Nothing can be fetched now: wait for a partition, or for one that rests."""
@@ -300,20 +307,20 @@ class ReplicaFetcher:
         partition = followed.partition
         try:
             if row.diverging_epoch.epoch >= 0 or row.diverging_epoch.end_offset >= 0:
-                before = partition.log.end_offset
-                partition.cut(EndOffset(*row.diverging_epoch), now_ms)
-                logger.info("%s: cut from %d to %d", partition.name, before, partition.log.end_offset)
+                cut(partition, EndOffset(*row.diverging_epoch), now_ms)
+                self._cut[partition] = None
             elif row.records:
                 assert isinstance(row.records, bytes | bytearray | memoryview)
-                partition.replicate(memoryview(row.records), now_ms)
+                replicate(partition, memoryview(row.records), now_ms)
                 if self._throttle is not None and self._is_throttled(partition):
                     self._throttle.spent(len(row.records))
-            partition.told(row.high_watermark, row.log_start_offset)
+            start_offset = partition.log.start_offset
+            take_watermarks(partition, row.high_watermark, row.log_start_offset)
         except ApiError as error:
             self._fail(followed, error.message)
             return
         followed.failures = 0
-        if partition.log.end_offset != followed.asked_offset:
+        if partition.log.end_offset != followed.asked_offset or partition.log.start_offset != start_offset:
             self._changed[followed.key] = None
 
     def _fail(self, followed: Followed, reason: str) -> None:
@@ -337,16 +344,17 @@ class ReplicaFetcher:
         end = partition.log.end_offset
         try:
             if latest < end:
-                partition.truncate_to(latest, now_ms)
+                truncate_to(partition, latest, now_ms)
             elif earliest > end:
                 logger.warning("%s: starting again at %d, where the leader's log begins", partition.name, earliest)
-                partition.start_again_at(earliest, now_ms)
+                start_again_at(partition, earliest, now_ms)
         except ApiError as error:
             self._fail(followed, error.message)
             return
         if partition.log.end_offset == end:
             self._fail(followed, f"the leader has {earliest} to {latest}, and refused {end}")
         else:
+            self._cut[partition] = None
             self._changed[followed.key] = None
 
     async def _list_offset(self, followed: Followed, timestamp: int) -> int | None:

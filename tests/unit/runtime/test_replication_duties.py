@@ -1,0 +1,236 @@
+"""What leadership brings and takes: coordinators, near readers, deleted records, proposals of unknown fate."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from replication_world import LISTENER, TOPIC, TOPIC_ID, Broker, Cluster, in_cluster, until
+
+from penstock.api.context import Client, RequestContext
+from penstock.api.delete_records import make_delete_records
+from penstock.api.list_offsets import make_list_offsets
+from penstock.api.offset_for_leader_epoch import make_offset_for_leader_epoch
+from penstock.core.group.contract import Effects
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.coordinator import Coordinator
+from penstock.wire.messages.alter_partition import AlterPartitionRequest
+from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from penstock.wire.messages.metadata_records import PartitionRecord, TopicRecord
+from penstock.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+CONTEXT = RequestContext(10, "test", Client(("127.0.0.1", 1), LISTENER))
+
+
+async def pair(cluster: Cluster) -> tuple[Broker, Broker]:
+    one, two = await cluster.start(1, "east"), await cluster.start(2, "west")
+    cluster.create((1, 2))
+    return one, two
+
+
+async def read(broker: Broker, offset: int, rack: str = "") -> PartitionData:
+    wanted = FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    request = FetchRequest(topics=[FetchTopic(TOPIC, TOPIC_ID, [wanted])], rack_id=rack)
+    response = broker.fetch(request, CONTEXT._replace(api_version=16))
+    row: PartitionData = response.responses[0].partitions[0]
+    return row
+
+
+def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await pair(cluster)
+        await one.send(b"first")
+        await until(lambda: two.partition.high_watermark == 1)
+        assert (await read(one, 0, "west")).preferred_read_replica == 2
+        assert (await read(one, 0, "west")).records == b""
+        assert (await read(one, 0, "east")).preferred_read_replica == -1
+        assert (await read(one, 0, "north")).preferred_read_replica == -1
+        near = await read(two, 0, "west")
+        assert near.preferred_read_replica == -1
+        assert near.records == (await read(one, 0)).records != b""
+        assert (await read(two, 9)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_follower_shows_consumers_only_what_it_knows_to_be_committed(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, three = [await cluster.start(number) for number in (1, 2, 3)]
+        cluster.create((1, 2, 3))
+        cluster.refuse_proposals = True
+        three.fetchers.stop()
+        await one.send(b"uncommitted", acks=1)
+        await until(lambda: two.partition.log.end_offset == 1)
+        assert (await read(two, 0)).records == b""
+        three.follow_again()
+        await until(lambda: two.partition.high_watermark == 1)
+        assert (await read(two, 0)).records
+
+    in_cluster(tmp_path, story)
+
+
+def test_deleted_records_are_gone_from_every_replica_before_the_answer(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await pair(cluster)
+        for number in range(5):
+            await one.send(b"%d" % number)
+        delete = make_delete_records(one.partitions, lambda _: None)
+        topic = DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 3)])
+        response = await delete(DeleteRecordsRequest([topic], timeout_ms=5_000), CONTEXT)
+        assert response.topics[0].partitions[0] == (0, 3, 0)
+        assert two.partition.log.start_offset == 3
+        cluster.refuse_proposals = True
+        two.fetchers.stop()
+        topic = DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 4)])
+        response = await delete(DeleteRecordsRequest([topic], timeout_ms=50), CONTEXT)
+        assert response.topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_new_leader_names_no_end_before_it_knows_what_is_committed(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await pair(cluster)
+        await one.send(b"first")
+        await until(lambda: two.partition.high_watermark == 1)
+        one.fetchers.stop()
+        two.partition.state.high_watermark = 0
+        cluster.refuse_proposals = True
+        cluster.change(leader=2)
+        topics = [ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, -1, timestamp=-1)])]
+        list_offsets = make_list_offsets(two.partitions)
+        row = list_offsets(ListOffsetsRequest(-1, topics=topics), CONTEXT).topics[0].partitions[0]
+        assert row.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        row = list_offsets(ListOffsetsRequest(1, topics=topics), CONTEXT).topics[0].partitions[0]
+        assert row.offset == 1, "a follower asks for the log's end"
+        one.follow_again()
+        await until(lambda: two.partition.high_watermark == 1)
+        row = list_offsets(ListOffsetsRequest(-1, topics=topics), CONTEXT).topics[0].partitions[0]
+        assert (row.error_code, row.offset) == (0, 1)
+
+    in_cluster(tmp_path, story)
+
+
+def test_an_epoch_without_records_ends_where_the_one_before_it_does(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await pair(cluster)
+        await one.send(b"first")
+        for leader in (2, 1, 2, 1):
+            cluster.change(leader=leader)
+        await one.send(b"second")
+        end_of = make_offset_for_leader_epoch(one.partitions)
+        ends = []
+        for epoch in range(6):
+            rows = [OffsetForLeaderPartition(0, -1, epoch)]
+            response = end_of(OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(TOPIC, rows)]), CONTEXT)
+            row = response.topics[0].partitions[0]
+            ends.append((row.leader_epoch, row.end_offset))
+        assert ends == [(0, 1), (0, 1), (0, 1), (0, 1), (4, 2), (-1, -1)]
+        assert two.partition.log.epochs.entries == one.partition.log.epochs.entries
+
+    in_cluster(tmp_path, story)
+
+
+class NoteShard:
+    """A shard that counts what is loaded into it."""
+
+    def __init__(self) -> None:
+        self.loads = 0
+
+    def replay(self, key: Any, value: Any, offset: int = 0) -> None: ...
+
+    def load(self, records: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
+        self.loads += len(records)
+        return []
+
+    def loaded(self, now_ms: int) -> Effects:  # noqa: ARG002 - the contract's
+        return Effects()
+
+    def timer_fired(self, key: Any, now_ms: int) -> Effects:  # noqa: ARG002 - the contract's
+        return Effects()
+
+    def unloaded(self) -> Effects:
+        return Effects()
+
+
+def test_coordinators_follow_leadership(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await pair(cluster)
+        seats = {}
+        for broker in (one, two):
+            coordinator: Coordinator[NoteShard] = Coordinator(broker.env, "group", TOPIC, NoteShard)
+            for partition in broker.partitions:
+                coordinator.take(partition)
+            broker.partitions.on_leader(coordinator.take)
+            broker.partitions.on_resigned(coordinator.leave)
+            seats[broker.node_id] = coordinator
+        assert seats[1].seat(0).is_loaded
+        refused = None
+        try:
+            seats[2].seat(0)
+        except ApiError as error:
+            refused = error.code
+        assert refused == ErrorCode.NOT_COORDINATOR
+        await one.send(b"first")
+        settled = seats[1].seat(0).settled()
+        assert settled is None
+        cluster.change(leader=2)
+        await until(lambda: seats[2].seats())
+        assert not seats[1].seats()
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_proposal_of_unknown_fate_holds_the_high_watermark_until_the_metadata_tells(tmp_path: Path) -> None:
+    """The controller took it, and its answer was lost: whom it added may be elected, so it counts."""
+
+    async def story(cluster: Cluster) -> None:
+        one, two = await cluster.start(1), await cluster.start(2)
+        answers: list[AlterPartitionRequest] = []
+        real = cluster.alter
+
+        def lossy(request: AlterPartitionRequest) -> Any:
+            answers.append(request)
+            one.hears = False
+            real(request)
+            raise ConnectionError("the answer was lost")
+
+        cluster.alter = lossy  # type: ignore[method-assign]
+        cluster.create((1, 2), isr=(1,))
+        await until(lambda: answers)
+        assert cluster.state.in_sync_replicas == (1, 2)
+        two.fetchers.stop()
+        cluster.alter = real  # type: ignore[method-assign]
+        row = await one.send(b"second", timeout_ms=300)
+        assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert one.partition.high_watermark == 0
+        two.follow_again()
+        cluster.listen(one)
+        await until(lambda: one.partition.high_watermark == 1)
+
+    in_cluster(tmp_path, story)
+
+
+def test_many_partitions_open_between_turns_of_the_loop(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        cluster.commit(
+            TopicRecord("many", b"many" * 4),
+            *(PartitionRecord(index, b"many" * 4, replicas=[1], isr=[1], leader=1) for index in range(300)),
+        )
+        assert 0 < len(one.partitions) < 300
+        turns = 0
+        while len(one.partitions) < 300:
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 2
+        assert all(partition.is_leader for partition in one.partitions)
+
+    in_cluster(tmp_path, story)
