@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete, and the offsets that expire or lose their topic.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, and the offsets that expire or lose their topic.
 
 The group says who may do what; the answers about partitions are made here. Whether a topic exists is for the API to
 check: a coordinator keeps what it is given.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from penstock.core.group.contract import Caller, Effects, GroupSettings, Record, Reply, Token
+from penstock.core.group.contract import Caller, Effects, GroupSettings, ProducerIdentity, Record, Reply, Token
 from penstock.core.group.group import Group
 from penstock.core.group.offsets import CommittedOffset, Offsets
 from penstock.model.errors import ErrorCode
@@ -32,6 +32,13 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
+)
+from penstock.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 
 NO_OFFSET = -1
@@ -62,6 +69,36 @@ class OffsetRequests:
         if generation < 0:
             return ErrorCode.NONE
         return ErrorCode.GROUP_ID_NOT_FOUND if caller.api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
+
+    def check_transactional_commit(
+        self, group: Group | None, request: TxnOffsetCommitRequest, caller: Caller
+    ) -> ErrorCode:
+        """Whether a producer may commit offsets for the member that it speaks for, or for nobody in particular."""
+        if group is None:
+            return ErrorCode.NONE if request.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
+        error = group.check_offset_commit(
+            request.member_id, request.group_instance_id, request.generation_id, caller.api_version, transactional=True
+        )
+        # Producers don't know the newer error.
+        return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
+
+    def commit_in_transaction(self, request: TxnOffsetCommitRequest, token: Token, now_ms: int) -> Effects:
+        """Record offsets that count when the producer's transaction commits."""
+        effects = Effects(producer=ProducerIdentity(request.producer_id, request.producer_epoch))
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for partition in topic.partitions:
+                error = ErrorCode.NONE
+                if len(partition.committed_metadata or "") > self._metadata_max:
+                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    key = OffsetCommitKey(request.group_id, topic.name, partition.partition_index)
+                    effects.records.append(_commit_record(key, partition, ZERO_UUID, now_ms, NO_EXPIRY))
+                partitions.append(TxnOffsetCommitResponsePartition(partition.partition_index, error))
+            topics.append(TxnOffsetCommitResponseTopic(topic.name, partitions))
+        effects.replies.append(Reply(token, TxnOffsetCommitResponse(topics=topics)))
+        return effects
 
     def commit(self, request: OffsetCommitRequest, token: Token, now_ms: int) -> Effects:
         """Record the offsets; each partition has an answer of its own."""
@@ -202,6 +239,19 @@ def commit_refused(request: OffsetCommitRequest, error: ErrorCode) -> OffsetComm
     )
 
 
+def transactional_commit_refused(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
+    """The same error for every partition."""
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic.name,
+                [TxnOffsetCommitResponsePartition(partition.partition_index, error) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 def offset_tombstone(group_id: str, topic: str, partition: int) -> Record:
     """The record that deletes one offset."""
     return Record(OffsetCommitKey(group_id, topic, partition), None)
@@ -209,7 +259,7 @@ def offset_tombstone(group_id: str, topic: str, partition: int) -> Record:
 
 def _commit_record(
     key: OffsetCommitKey,
-    partition: OffsetCommitRequestPartition,
+    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
     topic_id: bytes,
     now_ms: int,
     expire_timestamp: int,

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from penstock.core.group.record_codec import decode_offset, encoded_group, is_readable, names_topic
+from penstock.core.group.record_codec import decode_offset, decode_offset_key, encoded_group, is_readable, names_topic
 from penstock.model.ids import NO_PRODUCER_ID, ZERO_UUID, TopicPartition, Uuid
 from penstock.wire.messages.group_records import LegacyOffsetCommitKey, OffsetCommitKey, OffsetCommitValue
 from penstock.wire.primitives import MalformedMessage
@@ -21,6 +21,8 @@ HISTORY_LENGTH = 10
 
 # Where a commit is in the log does not matter once all of the log is known.
 NO_RECORD_OFFSET = -1
+# A pending offset that a commit after it has made pointless, whatever becomes of its transaction.
+OVERTAKEN = NO_RECORD_OFFSET - 1
 
 
 class CommittedOffset(NamedTuple):
@@ -133,7 +135,8 @@ class Offsets:
     def load(self, records: Iterable[StoredRecord]) -> list[StoredRecord]:
         """Take in records of the log as they are, in their order; hands back those that are no plain offset commits.
 
-        They are decoded when their group is first used. A group that is in use already may not be loaded.
+        They are decoded when their group is first used. Records of transactions, and their markers, come in between by
+        `replay` and `end_transaction`, where the log has them.
         """
         rest = []
         stored = self._stored
@@ -142,7 +145,10 @@ class Offsets:
             encoded = encoded_group(key)
             if not encoded or (value is not None and not is_readable(value)):
                 rest.append(record)
-            elif value is not None:
+                continue
+            if self._open_transactions or (value is None and self._by_group):
+                self._load_after_transactions(key, value)
+            if value is not None:
                 if encoded in stored:
                     stored[encoded][key] = value
                 else:
@@ -152,6 +158,20 @@ class Offsets:
                 if not stored[encoded]:
                     del stored[encoded]
         return rest
+
+    def _load_after_transactions(self, encoded_key: bytes, value: bytes | None) -> None:
+        """What a record that is loaded means for offsets that transactions before it have committed or want to."""
+        try:
+            group_id, topic, partition = decode_offset_key(encoded_key)
+        except MalformedMessage:
+            return
+        if value is None:
+            self._remove(group_id, topic, partition)
+            return
+        for producer_id in self._open_transactions.get(group_id, ()):
+            pending = self._pending[producer_id].get(group_id, {}).get(topic, {})
+            if partition in pending:
+                pending[partition] = pending[partition]._replace(record_offset=OVERTAKEN)
 
     def _of(self, group_id: str) -> _TopicOffsets:
         """A group's offsets, decoded if they were not yet."""

@@ -33,8 +33,15 @@ def names_topic(key: bytes, topic: bytes) -> bool:
     return len(topic).to_bytes(2, "big") + topic in key
 
 
+def decode_offset_key(key: bytes) -> OffsetCommitKey:
+    """The key; raises MalformedMessage."""
+    message: OffsetCommitKey
+    message, _ = decoder(OffsetCommitKey, 0)(key, len(_KEY_TYPE))
+    return message
+
+
 def decode_offset(key: bytes, value: bytes) -> tuple[OffsetCommitKey, OffsetCommitValue]:
     """Both messages; raises MalformedMessage."""
-    message, _ = decoder(OffsetCommitKey, 0)(key, len(_KEY_TYPE))
+    message = decode_offset_key(key)
     committed, _ = decoder(OffsetCommitValue, value[0] << 8 | value[1])(value, _VALUE_START)
     return message, committed

@@ -25,7 +25,7 @@ from penstock.core.group.consumer_groups import ConsumerGroups
 from penstock.core.group.consumer_side import ConsumerSide
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, Timer, TimerKey, Token, Topics
 from penstock.core.group.group import Group, Random
-from penstock.core.group.offset_requests import OffsetRequests, commit_refused
+from penstock.core.group.offset_requests import OffsetRequests, commit_refused, transactional_commit_refused
 from penstock.core.group.offsets import Offsets, PartitionProgress, StoredRecord
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
@@ -45,6 +45,7 @@ from penstock.wire.messages.offset_commit import OffsetCommitRequest
 from penstock.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from penstock.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 
 class GroupShard:
@@ -154,6 +155,13 @@ class GroupShard:
                 self._rebalance.keep_session(group, member, effects, now_ms)
         return effects
 
+    def txn_offset_commit(self, request: TxnOffsetCommitRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
+        """Commits offsets as part of a producer's transaction; they are seen when the transaction's marker is."""
+        error = self._offset_requests.check_transactional_commit(self._groups.get(request.group_id), request, caller)
+        if error is not ErrorCode.NONE:
+            return Effects(replies=[Reply(token, transactional_commit_refused(request, error))])
+        return self._offset_requests.commit_in_transaction(request, token, now_ms)
+
     def offset_fetch_group(
         self,
         request: OffsetFetchRequestGroup,
@@ -236,7 +244,8 @@ class GroupShard:
         """Take in keys and values of the log as they are, in their order, before `loaded`.
 
         Offset commits are kept and decoded when they are needed, which makes loading fast. Hands back the other
-        records, for the shell to decode and to `replay`. Records of transactions don't go this way.
+        records, for the shell to decode and to `replay`. Records of transactions are decoded and replayed where they
+        come, with their offset and producer, and so are markers with `replay_end_transaction`.
         """
         return self._offsets.load(records)
 
