@@ -1,4 +1,4 @@
-"""What brokers ask of the controller. Here the controller lives in the same process, in front of the metadata log."""
+"""What nodes ask of the controller. The active one decides and commits; any other refuses with NOT_CONTROLLER."""
 
 from __future__ import annotations
 
@@ -8,29 +8,255 @@ from typing import Any
 
 from penstock.config.properties import ConfigError
 from penstock.config.topic import BrokerDefaults, topic_settings
-from penstock.core.metadata import topics
+from penstock.core.metadata import (
+    alter_partition,
+    brokers,
+    configs,
+    directories,
+    elections,
+    features,
+    producer_ids,
+    reassignment,
+    topics,
+)
+from penstock.core.metadata.elections import ElectionType, PartitionKey
 from penstock.core.metadata.image import Image, ResourceType, Topic
 from penstock.core.metadata.result import Result
+from penstock.core.metadata.rules import ElectionRules
 from penstock.core.placement.stripe import PlacementError, UsableBroker, place
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid
+from penstock.runtime.controller_duties import RECORDS_PER_DECISION, ControllerSettings, Duties
 from penstock.runtime.env import Env
 from penstock.runtime.raft_driver import RaftDriver
-from penstock.wire.messages.metadata_records import ConfigRecord, ProducerIdsRecord
+from penstock.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponseTopicData
+from penstock.wire.messages.alter_partition_reassignments import ReassignableTopic, ReassignableTopicResponse
+from penstock.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponseDirectoryData,
+)
+from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from penstock.wire.messages.broker_registration import BrokerRegistrationRequest
+from penstock.wire.messages.controller_registration import ControllerRegistrationRequest
+from penstock.wire.messages.elect_leaders import ReplicaElectionResult, TopicPartitions
+from penstock.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsTopics,
+    OngoingTopicReassignment,
+)
+from penstock.wire.messages.metadata_records import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
 
-PRODUCER_ID_BLOCK = 1000
+# What one request of an operator may change; Kafka's limit.
+RECORDS_PER_REQUEST_MAX = 10_000
 
 
 class Controller:
     """Decides on changes to the cluster; every future is done once the change is committed."""
 
     def __init__(
-        self, env: Env, raft: RaftDriver, defaults: topics.TopicDefaults, broker: Callable[[], BrokerDefaults]
+        self,
+        env: Env,
+        raft: RaftDriver,
+        defaults: topics.TopicDefaults,
+        broker: Callable[[], BrokerDefaults],
+        *,
+        cluster_id: str = "",
+        settings: ControllerSettings | None = None,
+        supported_features: Mapping[str, tuple[int, int]] = features.SUPPORTED_FEATURES,
+        voters: Callable[[], Sequence[int]] = tuple,
+        next_offset: Callable[[], int] | None = None,
     ):
         self._env = env
         self._raft = raft
         self._defaults = defaults
         self._broker = broker
+        self._cluster_id = cluster_id
+        self._settings = settings or ControllerSettings()
+        self._supported_features = supported_features
+        self._voters = voters
+        self._next_offset = next_offset or (lambda: raft.log.end_offset)
+        self._duties: Duties | None = None
+        # Which connection each broker was last heard of through; another one's end means nothing.
+        self._heard_through: dict[int, object] = {}
+
+    # The office.
+
+    def on_leadership(self, is_leader: bool) -> None:
+        """Take up or lay down the duties of the active controller; the quorum says when."""
+        if self._duties is not None:
+            self._duties.stop()
+            self._duties = None
+            self._heard_through.clear()
+        if is_leader:
+            self._duties = Duties(self._env, self._raft, self._settings, self._rules, self._next_offset)
+            self._duties.start()
+
+    def stop(self) -> None:
+        """The node stops."""
+        self.on_leadership(False)
+
+    def _active(self) -> Duties:
+        if self._duties is None:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+        return self._duties
+
+    def _rules(self) -> ElectionRules:
+        topic = self._broker().topic
+        return ElectionRules(topic.min_insync_replicas, topic.unclean_leader_election_enable)
+
+    # Brokers.
+
+    async def register_broker(self, request: BrokerRegistrationRequest) -> int:
+        """Take in a broker, or a new incarnation of one; the answer is its epoch. Raises ApiError."""
+        duties, broker_id = self._active(), request.broker_id
+        image = self._raft.image
+
+        def alive() -> bool:
+            return duties.heartbeats.has_valid_session(broker_id, self._env.monotonic_ms())
+
+        def decision(image: Image, found: Sequence[PartitionKey]) -> Result[int]:
+            return brokers.register(
+                image, request, self._cluster_id, self._next_offset(), alive(), self._rules(), found
+            )
+
+        brokers.check_registration(image, request, self._cluster_id, alive())
+        if brokers.is_new_incarnation(image, broker_id, request.incarnation_id):
+            clean = brokers.shut_down_cleanly(image, broker_id, request.previous_broker_epoch)
+            epoch = await duties.depart(broker_id, not clean, decision)
+        else:
+            epoch = await self._raft.decide(lambda image: decision(image, ()))
+        broker = self._raft.image.brokers.get(broker_id)
+        if broker is not None and broker.epoch == epoch:
+            duties.heartbeats.register(broker_id, broker.fenced, self._env.monotonic_ms())
+            duties.watch()
+        return epoch
+
+    async def heartbeat(self, request: BrokerHeartbeatRequest, connection: object = None) -> brokers.HeartbeatReply:
+        """A broker shows that it lives, and asks to be unfenced, fenced or let go. Raises ApiError.
+
+        `connection` is what it came through, if its end is to be noticed; see `connection_lost`.
+        """
+        duties, broker_id = self._active(), request.broker_id
+        brokers.check_broker_epoch(self._raft.image, broker_id, request.broker_epoch)
+        # Before it has to wait for its turn: being busy is no reason to believe that a broker is dead.
+        duties.heartbeats.touch(broker_id, self._env.monotonic_ms())
+        self._heard_through[broker_id] = connection
+        was_fenced = self._raft.image.brokers[broker_id].fenced
+        end = -1
+
+        def decision(image: Image) -> Result[brokers.HeartbeatReply]:
+            nonlocal end
+            result = brokers.heartbeat(image, duties.heartbeats, request, self._rules(), RECORDS_PER_DECISION)
+            end = self._next_offset() + len(result.records) - 1
+            return result
+
+        reply = await self._raft.decide(decision)
+        self._note_heartbeat(duties, request, reply, was_fenced, end)
+        return reply
+
+    def _note_heartbeat(
+        self,
+        duties: Duties,
+        request: BrokerHeartbeatRequest,
+        reply: brokers.HeartbeatReply,
+        was_fenced: bool,
+        end: int,
+    ) -> None:
+        broker = self._raft.image.brokers.get(request.broker_id)
+        if broker is None or broker.epoch != request.broker_epoch or duties is not self._duties:
+            return
+        broker_id, heartbeats = request.broker_id, duties.heartbeats
+        heartbeats.note(broker_id, broker.fenced, request.current_metadata_offset)
+        if broker.in_controlled_shutdown and not broker.fenced:
+            if not heartbeats.shutting_down(broker_id):
+                heartbeats.begin_controlled_shutdown(broker_id, end)
+            duties.evacuate(broker_id)
+        if was_fenced and not reply.is_fenced and self._raft.image.leaderless:
+            duties.sweep()
+        if request.want_fence and not reply.is_fenced:
+            duties.fence(broker_id)
+        duties.watch()
+
+    def connection_lost(self, broker_id: int, connection: object) -> None:
+        """A connection that a broker's heartbeats came through is gone: unless it has another, so is the broker."""
+        if self._duties is not None and self._heard_through.get(broker_id) is connection:
+            self._duties.connection_lost(broker_id)
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker. Raises ApiError when it is not registered, or still alive."""
+        duties = self._active()
+        await duties.depart(
+            broker_id, False, lambda image, found: brokers.unregister(image, broker_id, self._rules(), found)
+        )
+        duties.heartbeats.forget(broker_id)
+
+    def register_controller(self, request: ControllerRegistrationRequest) -> Future[None]:
+        """Keep a controller's addresses and the levels of features that it supports."""
+        record = RegisterControllerRecord(
+            controller_id=request.controller_id,
+            incarnation_id=request.incarnation_id,
+            zk_migration_ready=False,
+            end_points=[ControllerEndpoint(*listener) for listener in request.listeners],
+            features=[ControllerFeature(*feature) for feature in request.features],
+        )
+        return self._raft.decide(lambda _: Result([record], None))
+
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Future[range]:
+        """A block of producer ids that nobody else gets."""
+        return self._raft.decide(lambda image: producer_ids.allocate(image, broker_id, broker_epoch))
+
+    def assign_replicas_to_directories(
+        self, request: AssignReplicasToDirsRequest
+    ) -> Future[list[AssignReplicasToDirsResponseDirectoryData]]:
+        """Note in which log directory each replica of a broker lies."""
+        return self._raft.decide(lambda image: directories.assign_replicas(image, request, self._rules()))
+
+    # Partitions.
+
+    def alter_partition(self, request: AlterPartitionRequest) -> Future[list[AlterPartitionResponseTopicData]]:
+        """A leader changes the in-sync replicas of its partitions."""
+        return self._raft.decide(lambda image: alter_partition.alter_partition(image, request, self._rules()))
+
+    def elect_leaders(
+        self, kind: ElectionType, wanted: Sequence[TopicPartitions] | None
+    ) -> Future[list[ReplicaElectionResult]]:
+        """Hold elections for some partitions, or for all that need one."""
+        return self._raft.decide(
+            lambda image: elections.elect_leaders(image, kind, wanted, self._rules(), RECORDS_PER_REQUEST_MAX)
+        )
+
+    def alter_reassignments(
+        self, wanted: Sequence[ReassignableTopic], *, allow_replication_factor_change: bool = True
+    ) -> Future[list[ReassignableTopicResponse]]:
+        """Begin to move replicas, or stop moving them."""
+        return self._raft.decide(
+            lambda image: reassignment.alter_reassignments(
+                image,
+                wanted,
+                self._rules(),
+                RECORDS_PER_REQUEST_MAX,
+                allow_replication_factor_change=allow_replication_factor_change,
+            )
+        )
+
+    def list_reassignments(
+        self, wanted: Sequence[ListPartitionReassignmentsTopics] | None
+    ) -> Future[list[OngoingTopicReassignment]]:
+        """The reassignments under way, as of everything decided so far."""
+        return self._raft.decide(lambda image: Result((), reassignment.list_reassignments(image, wanted)))
+
+    def update_features(
+        self, updates: Sequence[features.FeatureUpdate], *, validate_only: bool = False
+    ) -> Future[None]:
+        """Change the levels of features that the cluster runs, all of them or none."""
+
+        def decision(image: Image) -> Result[None]:
+            minimum = self._rules().min_insync_replicas
+            result = features.update_features(image, updates, self._supported_features, minimum, self._voters())
+            return Result((), None) if validate_only else result
+
+        return self._raft.decide(decision)
+
+    # Topics and settings.
 
     def create_topics(
         self, wanted: Sequence[topics.NewTopic], *, validate_only: bool = False
@@ -80,23 +306,11 @@ class Controller:
         def decision(image: Image) -> Result[None]:
             if kind is ResourceType.TOPIC and name not in image.topics:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-            before = image.overrides(kind, name)
-            after = change(before)
+            after = change(image.overrides(kind, name))
             if kind is ResourceType.TOPIC:
                 self._check_topic_configs(after)
-            return Result(() if validate_only else _config_records(kind, name, before, after), None)
-
-        return self._raft.decide(decision)
-
-    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Future[range]:
-        """A block of producer ids that nobody else gets."""
-
-        def decision(image: Image) -> Result[range]:
-            first = image.next_producer_id
-            record = ProducerIdsRecord(
-                broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=first + PRODUCER_ID_BLOCK
-            )
-            return Result([record], range(first, first + PRODUCER_ID_BLOCK))
+            records = configs.change_configs(image, kind, name, after)
+            return Result(() if validate_only else records, None)
 
         return self._raft.decide(decision)
 
@@ -130,12 +344,3 @@ class Controller:
             topic_id: Uuid = self._env.random.randbytes(16)
             if topic_id[0] >> 2 != 62 and topic_id not in (ZERO_UUID, METADATA_TOPIC_ID):
                 return topic_id
-
-
-def _config_records(
-    kind: ResourceType, name: str, before: Mapping[str, str], after: Mapping[str, str]
-) -> list[ConfigRecord]:
-    changed = [key for key in {*before, *after} if before.get(key) != after.get(key)]
-    return [
-        ConfigRecord(resource_type=kind, resource_name=name, name=key, value=after.get(key)) for key in sorted(changed)
-    ]

@@ -89,7 +89,7 @@ class ClusterWorld:
         reply: brokers.HeartbeatReply = self.carry_out(result)
         self.heartbeats.touch(broker_id, self.now_ms)
         self.heartbeats.note(broker_id, reply.is_fenced, request.current_metadata_offset)
-        if request.want_shut_down and not reply.is_fenced:
+        if request.want_shut_down and not reply.is_fenced and not self.heartbeats.shutting_down(broker_id):
             self.heartbeats.begin_controlled_shutdown(broker_id, self.offset - 1)
         return reply
 

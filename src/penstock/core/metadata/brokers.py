@@ -10,7 +10,8 @@ shuts down it says so, loses its leaderships, and is told to go when every activ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from penstock.core.metadata.elections import PartitionKey, leader_and_isr_updates, partitions_naming
@@ -42,6 +43,10 @@ FENCE, UNFENCE = 1, -1
 RESERVED_DIRECTORIES = (UNASSIGNED_DIRECTORY, LOST_DIRECTORY, MIGRATING_DIRECTORY)
 # A broker that names no range supports the first level only.
 FIRST_METADATA_VERSION = 1
+
+
+# Partitions that were found to name a broker, where somebody has looked already.
+Found = Sequence[PartitionKey] | None
 
 
 class HeartbeatReply(NamedTuple):
@@ -84,6 +89,7 @@ def register(
     next_offset: int,
     has_valid_session: bool,
     defaults: ElectionRules,
+    found: Found = None,
 ) -> Result[int]:
     """Decide on a BrokerRegistration; the response is the broker's epoch.
 
@@ -111,7 +117,8 @@ def register(
         )
         return Result(records, existing.epoch)
     clean = shut_down_cleanly(image, broker_id, request.previous_broker_epoch)
-    records += departures(image, broker_id, partitions_naming(image, broker_id), defaults, unclean=not clean)
+    named = partitions_naming(image, broker_id, found, unclean=not clean)
+    records += departures(image, broker_id, named, defaults, unclean=not clean)
     # Brokers count incarnations by the offset of their registration.
     broker_epoch = next_offset + len(records)
     records.append(registration._replace(broker_epoch=broker_epoch, fenced=True))
@@ -170,7 +177,7 @@ def _check_features(image: Image, request: BrokerRegistrationRequest) -> None:
 
 
 def departures(
-    image: Image, broker_id: int, partitions: Any, defaults: ElectionRules, *, unclean: bool
+    image: Image, broker_id: int, partitions: Iterable[PartitionKey], defaults: ElectionRules, *, unclean: bool
 ) -> list[PartitionChangeRecord]:
     """What a broker leaves behind in these partitions: it is out of their ISR, after an unclean stop of their ELR."""
     if unclean and image.eligible_leader_replicas_enabled:
@@ -178,15 +185,16 @@ def departures(
     return list(leader_and_isr_updates(image, partitions, defaults, removed=broker_id))
 
 
-def fence(image: Image, broker_id: int, defaults: ElectionRules) -> list[Any]:
+def fence(image: Image, broker_id: int, defaults: ElectionRules, found: Found = None) -> list[Any]:
     """The records that fence a broker: it leads nothing and is in no ISR any more."""
-    records: list[Any] = departures(image, broker_id, partitions_naming(image, broker_id), defaults, unclean=False)
+    named = partitions_naming(image, broker_id, found)
+    records: list[Any] = departures(image, broker_id, named, defaults, unclean=False)
     epoch = image.brokers[broker_id].epoch
     records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=FENCE))
     return records
 
 
-def unfence(image: Image, broker_id: int, defaults: ElectionRules, leaderless: Sequence[PartitionKey]) -> list[Any]:
+def unfence(image: Image, broker_id: int, defaults: ElectionRules, leaderless: Iterable[PartitionKey]) -> list[Any]:
     """The records that unfence a broker: it may lead what has had no leader."""
     epoch = image.brokers[broker_id].epoch
     records: list[Any] = [BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=UNFENCE)]
@@ -194,32 +202,37 @@ def unfence(image: Image, broker_id: int, defaults: ElectionRules, leaderless: S
     return records
 
 
-def enter_controlled_shutdown(image: Image, broker_id: int, defaults: ElectionRules) -> list[Any]:
-    """The records that move everything a broker leads to others."""
+def enter_controlled_shutdown(image: Image, broker_id: int) -> list[Any]:
+    """The record after which a broker is given nothing new; what it has is moved by `departures`."""
     broker = image.brokers[broker_id]
-    records: list[Any] = []
-    if not broker.in_controlled_shutdown:
-        records.append(
-            BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=1)
-        )
-    records += departures(image, broker_id, partitions_naming(image, broker_id), defaults, unclean=False)
-    return records
+    if broker.in_controlled_shutdown:
+        return []
+    return [BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=1)]
 
 
-def unregister(image: Image, broker_id: int, defaults: ElectionRules) -> Result[None]:
+def unregister(image: Image, broker_id: int, defaults: ElectionRules, found: Found = None) -> Result[None]:
     """Forget a broker; raises BROKER_ID_NOT_REGISTERED."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
-    records: list[Any] = departures(image, broker_id, partitions_naming(image, broker_id), defaults, unclean=False)
+    named = partitions_naming(image, broker_id, found)
+    records: list[Any] = departures(image, broker_id, named, defaults, unclean=False)
     records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
     return Result(records, None)
 
 
 def heartbeat(
-    image: Image, heartbeats: Heartbeats, request: BrokerHeartbeatRequest, defaults: ElectionRules
+    image: Image,
+    heartbeats: Heartbeats,
+    request: BrokerHeartbeatRequest,
+    defaults: ElectionRules,
+    partitions_max: int | None = None,
 ) -> Result[HeartbeatReply]:
-    """Decide on a BrokerHeartbeat. The caller notes the reply's fencing in `heartbeats` once the records stand."""
+    """Decide on a BrokerHeartbeat. The caller notes the reply's fencing in `heartbeats` once the records stand.
+
+    More than `partitions_max` partitions are not changed by it. Then the caller holds the elections that unfencing a
+    broker makes possible, moves what a broker that shuts down has, and fences one that wants to be fenced.
+    """
     broker_id = request.broker_id
     broker = check_broker_epoch(image, broker_id, request.broker_epoch)
     caught_up = request.current_metadata_offset >= broker.epoch
@@ -228,20 +241,24 @@ def heartbeat(
     if records:
         # Whatever else it wants is decided at its next heartbeat, when the image shows what it has lost.
         return Result(records, HeartbeatReply(caught_up, fenced))
+    many = partitions_max is not None and image.in_sync_counts.get(broker_id, 0) > partitions_max
+    leads = image.leader_counts.get(broker_id, 0) > 0
     if broker.fenced:
         if request.want_shut_down:
             go = True
         elif not request.want_fence and caught_up and not broker.in_controlled_shutdown:
-            records += unfence(image, broker_id, defaults, list(image.leaderless))
+            records += unfence(image, broker_id, defaults, islice(image.leaderless, partitions_max))
             fenced = False
     elif heartbeats.shutting_down(broker_id):
-        go = not image.leader_counts.get(broker_id) and heartbeats.may_go(broker_id)
+        go = not leads and not many and heartbeats.may_go(broker_id)
     elif request.want_fence:
-        fenced = True
+        fenced = not many
     elif request.want_shut_down:
-        go = not image.leader_counts.get(broker_id)
+        go = not leads and not many
         if not go:
-            records += enter_controlled_shutdown(image, broker_id, defaults)
+            records += enter_controlled_shutdown(image, broker_id)
+            if not many:
+                records += departures(image, broker_id, partitions_naming(image, broker_id), defaults, unclean=False)
     if (fenced or go) and not broker.fenced:
         records += fence(image, broker_id, defaults)
         fenced = True

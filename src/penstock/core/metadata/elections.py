@@ -27,21 +27,52 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-def partitions_naming(image: Image, broker_id: int, topics: Iterable[Topic] | None = None) -> Iterator[PartitionKey]:
-    """The partitions with a broker in their ISR or ELR; those that it leads come first in each topic."""
-    if topics is None:
-        if not image.in_sync_counts.get(broker_id) and not image.eligible_counts.get(broker_id):
-            return
-        topics = list(image.topics.values())
-    for topic in topics:
-        followed = []
-        for index, state in enumerate(topic.partitions):
-            if state.leader == broker_id:
-                yield topic.topic_id, index
-            elif broker_id in state.in_sync_replicas or broker_id in state.eligible_leader_replicas:
-                followed.append(index)
-        for index in followed:
-            yield topic.topic_id, index
+def named_count(image: Image, broker_id: int, *, unclean: bool) -> int:
+    """How many partitions a broker's going changes: it is in their ISR or, after an unclean stop, in their ELR."""
+    return image.in_sync_counts.get(broker_id, 0) + (image.eligible_counts.get(broker_id, 0) if unclean else 0)
+
+
+def names_broker(state: PartitionState, broker_id: int, *, unclean: bool) -> bool:
+    """Whether a broker's going changes a partition."""
+    return broker_id in state.in_sync_replicas or (unclean and broker_id in state.eligible_leader_replicas)
+
+
+def partitions_naming(
+    image: Image, broker_id: int, found: Sequence[PartitionKey] | None = None, *, unclean: bool = False
+) -> Sequence[PartitionKey]:
+    """The partitions that a broker's going changes; in each topic those that it leads come first.
+
+    `found` is what somebody found earlier. It is as good as a new search when nothing has come to it since.
+    """
+    expected = named_count(image, broker_id, unclean=unclean)
+    if expected == 0:
+        return ()
+    if found is not None and _still_named(image, broker_id, found, unclean) == expected:
+        return found
+    return [
+        (topic.topic_id, index)
+        for topic in image.topics.values()
+        for index in partitions_of_topic_naming(topic, broker_id, unclean=unclean)
+    ]
+
+
+def _still_named(image: Image, broker_id: int, found: Sequence[PartitionKey], unclean: bool) -> int:
+    count = 0
+    for topic_id, index in found:
+        topic = image.topics_by_id.get(topic_id)
+        count += topic is not None and names_broker(topic.partitions[index], broker_id, unclean=unclean)
+    return count
+
+
+def partitions_of_topic_naming(topic: Topic, broker_id: int, *, unclean: bool) -> Iterator[int]:
+    """The partitions of one topic that a broker's going changes; those that it leads come first."""
+    followed = []
+    for index, state in enumerate(topic.partitions):
+        if state.leader == broker_id:
+            yield index
+        elif names_broker(state, broker_id, unclean=unclean):
+            followed.append(index)
+    yield from followed
 
 
 def leader_and_isr_updates(

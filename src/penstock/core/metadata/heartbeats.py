@@ -20,6 +20,7 @@ class Session:
     # Where the log ended when its controlled shutdown began; others have to know as much before it may go.
     controlled_shutdown_offset: int = -1
     fenced: bool = True
+    being_fenced: bool = False
 
     @property
     def shutting_down(self) -> bool:
@@ -58,10 +59,9 @@ class Heartbeats:
             session.controlled_shutdown_offset = -1
 
     def begin_controlled_shutdown(self, broker_id: int, offset: int) -> None:
-        """A broker wants to go, and hands over what the log says up to `offset`."""
+        """A broker wants to go; what it led was handed over by records up to `offset`. More may follow."""
         session = self._sessions[broker_id]
-        if not session.shutting_down:
-            session.controlled_shutdown_offset = offset
+        session.controlled_shutdown_offset = max(offset, session.controlled_shutdown_offset)
 
     def shutting_down(self, broker_id: int) -> bool:
         """Whether a broker's controlled shutdown is under way."""
@@ -88,6 +88,12 @@ class Heartbeats:
         for session in self._sessions.values():
             session.deadline_ms += lost_ms
 
+    def fencing(self, broker_id: int, under_way: bool) -> None:
+        """A broker whose session ended is being fenced, or is not any more: it need not be found again meanwhile."""
+        session = self._sessions.get(broker_id)
+        if session is not None:
+            session.being_fenced = under_way
+
     def has_valid_session(self, broker_id: int, now_ms: int) -> bool:
         """Whether a broker that is not fenced was heard of in time."""
         session = self._sessions.get(broker_id)
@@ -98,11 +104,12 @@ class Heartbeats:
         stale = [
             (session.deadline_ms, broker_id)
             for broker_id, session in self._sessions.items()
-            if not session.fenced and session.deadline_ms < now_ms
+            if not session.fenced and not session.being_fenced and session.deadline_ms < now_ms
         ]
         return [broker_id for _, broker_id in sorted(stale)]
 
     def next_check_ms(self) -> int | None:
         """When the next session ends if nobody is heard of; None when every broker is fenced."""
-        deadlines = [session.deadline_ms for session in self._sessions.values() if not session.fenced]
+        watched = [one for one in self._sessions.values() if not one.fenced and not one.being_fenced]
+        deadlines = [session.deadline_ms for session in watched]
         return min(deadlines) + 1 if deadlines else None

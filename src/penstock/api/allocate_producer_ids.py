@@ -1,0 +1,23 @@
+"""Version 0. KIP-730: blocks of producer ids for brokers."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.model.errors import ApiError
+from penstock.runtime.controller import Controller
+from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+
+def make_allocate_producer_ids(controller: Controller) -> Handler:
+    """The handler."""
+
+    async def allocate_producer_ids(
+        request: AllocateProducerIdsRequest, context: RequestContext
+    ) -> AllocateProducerIdsResponse:
+        try:
+            block = await controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
+        except ApiError as error:
+            return AllocateProducerIdsResponse(error_code=error.code)
+        return AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block))
+
+    return allocate_producer_ids

@@ -1,0 +1,20 @@
+"""Versions 2-3. KIP-497 ISR changes by leaders, KIP-841 topic ids and fenced replicas, KIP-903 broker epochs."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.model.errors import ApiError
+from penstock.runtime.controller import Controller
+from penstock.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+
+def make_alter_partition(controller: Controller) -> Handler:
+    """The handler."""
+
+    async def alter_partition(request: AlterPartitionRequest, context: RequestContext) -> AlterPartitionResponse:
+        try:
+            return AlterPartitionResponse(topics=await controller.alter_partition(request))
+        except ApiError as error:
+            return AlterPartitionResponse(error_code=error.code)
+
+    return alter_partition

@@ -1,0 +1,30 @@
+"""Versions 0-1. KIP-631 heartbeats, KIP-858 failed log directories.
+
+The end of the connection that a broker's heartbeats come through shortens its session.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from penstock.api.context import Handler, RequestContext
+from penstock.model.errors import ApiError
+from penstock.runtime.controller import Controller
+from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+
+
+def make_broker_heartbeat(controller: Controller) -> Handler:
+    """The handler."""
+
+    async def broker_heartbeat(request: BrokerHeartbeatRequest, context: RequestContext) -> BrokerHeartbeatResponse:
+        client = context.client
+        client.when_closed("heartbeats", partial(controller.connection_lost, request.broker_id, client))
+        try:
+            reply = await controller.heartbeat(request, client)
+        except ApiError as error:
+            return BrokerHeartbeatResponse(error_code=error.code)
+        return BrokerHeartbeatResponse(
+            is_caught_up=reply.is_caught_up, is_fenced=reply.is_fenced, should_shut_down=reply.should_shut_down
+        )
+
+    return broker_heartbeat

@@ -1,0 +1,22 @@
+"""Versions 0-4. KIP-631 registration, KIP-858 log directories, KIP-966 clean stops."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.model.errors import ApiError
+from penstock.runtime.controller import Controller
+from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+
+
+def make_broker_registration(controller: Controller) -> Handler:
+    """The handler."""
+
+    async def broker_registration(
+        request: BrokerRegistrationRequest, context: RequestContext
+    ) -> BrokerRegistrationResponse:
+        try:
+            return BrokerRegistrationResponse(broker_epoch=await controller.register_broker(request))
+        except ApiError as error:
+            return BrokerRegistrationResponse(error_code=error.code)
+
+    return broker_registration

@@ -1,0 +1,26 @@
+"""Version 0. KIP-919: controllers make their addresses and features known."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.model.errors import ApiError
+from penstock.runtime.controller import Controller
+from penstock.wire.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+
+
+def make_controller_registration(controller: Controller) -> Handler:
+    """The handler."""
+
+    async def controller_registration(
+        request: ControllerRegistrationRequest, context: RequestContext
+    ) -> ControllerRegistrationResponse:
+        try:
+            await controller.register_controller(request)
+        except ApiError as error:
+            return ControllerRegistrationResponse(error_code=error.code, error_message=error.message)
+        return ControllerRegistrationResponse(error_message=None)
+
+    return controller_registration

@@ -1,0 +1,44 @@
+"""Versions 0-2. KIP-183 preferred leaders, KIP-460 unclean elections."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.core.metadata.elections import ElectionType
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.controller import Controller
+from penstock.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+
+def make_elect_leaders(controller: Controller) -> Handler:
+    """The handler."""
+
+    async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+        try:
+            # Version 0 knows nothing but preferred leaders.
+            kind = ElectionType(request.election_type) if context.api_version > 0 else ElectionType.PREFERRED
+        except ValueError:
+            problem = f"there is no election type {request.election_type}"
+            return refusal(request, ApiError(ErrorCode.INVALID_REQUEST, problem))
+        try:
+            results = await controller.elect_leaders(kind, request.topic_partitions)
+        except ApiError as error:
+            return refusal(request, error)
+        return ElectLeadersResponse(replica_election_results=results)
+
+    return elect_leaders
+
+
+def refusal(request: ElectLeadersRequest, error: ApiError) -> ElectLeadersResponse:
+    """No election was held; version 0 has no error but those of partitions."""
+    results = [
+        ReplicaElectionResult(
+            row.topic, [PartitionResult(index, error.code, error.message) for index in row.partitions]
+        )
+        for row in request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=error.code, replica_election_results=results)

@@ -1,0 +1,41 @@
+"""Versions 0-2. KIP-584 features, KIP-778 upgrade types and dry runs."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.core.metadata.features import FeatureUpdate, UpgradeType
+from penstock.model.errors import ApiError
+from penstock.runtime.controller import Controller
+from penstock.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+
+def make_update_features(controller: Controller) -> Handler:
+    """The handler."""
+
+    async def update_features(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+        updates = [
+            FeatureUpdate(row.feature, row.max_version_level, _kind(row, context.api_version))
+            for row in request.feature_updates
+        ]
+        try:
+            await controller.update_features(updates, validate_only=request.validate_only)
+        except ApiError as error:
+            results = [
+                UpdatableFeatureResult(row.feature, error.code, error.message) for row in request.feature_updates
+            ]
+            return UpdateFeaturesResponse(error_code=error.code, error_message=error.message, results=results)
+        results = [UpdatableFeatureResult(row.feature, error_message=None) for row in request.feature_updates]
+        return UpdateFeaturesResponse(error_message=None, results=results)
+
+    return update_features
+
+
+def _kind(row: FeatureUpdateKey, api_version: int) -> int:
+    if api_version > 0:
+        return row.upgrade_type
+    return UpgradeType.SAFE_DOWNGRADE if row.allow_downgrade else UpgradeType.UPGRADE

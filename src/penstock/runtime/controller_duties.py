@@ -1,0 +1,310 @@
+"""What the active controller does unasked: it watches sessions, fences, finds leaders, balances them.
+
+It begins when this node becomes the active controller and ends when it no longer is. Nothing here is kept: sessions
+start anew with every active controller, and whatever an earlier one left undone shows in the image.
+
+One broker's going can change every partition of a big cluster. Such work is done in decisions of a bounded size, the
+partitions that lose their leader first, so that others are decided on in between and nobody waits long. The record
+that says a broker is fenced comes last: as long as it is missing the work goes on, whoever is active by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from penstock.core.metadata import brokers, elections, features
+from penstock.core.metadata.elections import PartitionKey, leader_and_isr_updates, partitions_of_topic_naming
+from penstock.core.metadata.heartbeats import Heartbeats
+from penstock.core.metadata.image import Image, Topic
+from penstock.core.metadata.result import Result
+from penstock.core.metadata.rules import ElectionRules
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.env import Env
+
+# One decision holds at most about so many records; it takes some ten milliseconds.
+RECORDS_PER_DECISION = 2_000
+# Looking at so many partitions takes a few milliseconds; then others get their turn.
+PARTITIONS_PER_TURN = 20_000
+# A timer that is so late says that this process stood still, and that it could not hear any broker meanwhile.
+STANDSTILL_MS = 250
+FENCE_RETRY_MS = 500
+
+Response = TypeVar("Response")
+
+logger = logging.getLogger("penstock.controller")
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """Times of the active controller; the defaults are Penstock's."""
+
+    session_timeout_ms: int = 4_000
+    lost_connection_grace_ms: int = 300
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_ms: int = 300_000
+    unclean_leader_election_interval_ms: int = 300_000
+
+
+class Quorum(Protocol):
+    """What the duties need of the metadata log."""
+
+    @property
+    def image(self) -> Image:
+        """Everything that is committed."""
+
+    def decide(self, decision: Callable[[Image], Result[Response]]) -> asyncio.Future[Response]:
+        """Commit what `decision` makes of the image, then answer."""
+
+
+class Duties:
+    """One term as active controller."""
+
+    def __init__(
+        self,
+        env: Env,
+        quorum: Quorum,
+        settings: ControllerSettings,
+        rules: Callable[[], ElectionRules],
+        next_offset: Callable[[], int],
+    ) -> None:
+        self._env = env
+        self._quorum = quorum
+        self._settings = settings
+        self._rules = rules
+        self._next_offset = next_offset
+        self._stopped = False
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        self._sweep_again = False
+        self.heartbeats = Heartbeats(settings.session_timeout_ms, settings.lost_connection_grace_ms)
+
+    def start(self) -> None:
+        """Give everybody a fresh session and begin."""
+        now_ms = self._env.monotonic_ms()
+        for broker in self._quorum.image.brokers.values():
+            self.heartbeats.register(broker.broker_id, broker.fenced, now_ms)
+        self.watch()
+        self._spawn(self._begin(), "controller begins")
+        settings = self._settings
+        if settings.auto_leader_rebalance_enable:
+            self._spawn(self._every(settings.leader_imbalance_check_interval_ms, self.balance), "leader balance")
+        self._spawn(self._every(settings.unclean_leader_election_interval_ms, self.elect_unclean), "unclean elections")
+
+    def stop(self) -> None:
+        """Another node is active now, or none."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._stopped = True
+        for task in list(self._tasks.values()):
+            task.cancel()
+        self._tasks.clear()
+
+    # Sessions.
+
+    def watch(self) -> None:
+        """Look at the sessions when the next one can end."""
+        next_check_ms = self.heartbeats.next_check_ms()
+        if next_check_ms is None or self._stopped:
+            return
+        loop = asyncio.get_running_loop()
+        due = loop.time() + max(0, next_check_ms - self._env.monotonic_ms()) / 1000
+        if self._timer is not None:
+            if self._timer_due <= due:
+                return
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = loop.call_at(due, self._check_sessions)
+
+    def connection_lost(self, broker_id: int) -> None:
+        """The connection of a broker's heartbeats broke."""
+        self.heartbeats.connection_lost(broker_id, self._env.monotonic_ms())
+        self.watch()
+
+    def _check_sessions(self) -> None:
+        self._timer = None
+        late_ms = int((asyncio.get_running_loop().time() - self._timer_due) * 1000)
+        if late_ms > STANDSTILL_MS:
+            logger.warning("this controller stood still for %d ms; no broker's session ends for that", late_ms)
+            self.heartbeats.extend(late_ms + self._settings.lost_connection_grace_ms)
+        for broker_id in self.heartbeats.stale_brokers(self._env.monotonic_ms()):
+            logger.warning("fencing broker %d: its session is over", broker_id)
+            self.fence(broker_id)
+        self.watch()
+
+    def fence(self, broker_id: int) -> None:
+        """Begin to fence a broker."""
+        broker = self._quorum.image.brokers.get(broker_id)
+        if broker is None:
+            self.heartbeats.forget(broker_id)
+        elif broker.fenced:
+            self.heartbeats.note(broker_id, True, -1)
+        elif (name := f"fence broker {broker_id}") not in self._tasks:
+            self.heartbeats.fencing(broker_id, True)
+            self._spawn(self._fence(broker_id, broker.epoch), name)
+
+    async def _fence(self, broker_id: int, epoch: int) -> None:
+        def decision(image: Image, found: Sequence[PartitionKey]) -> Result[bool]:
+            broker = image.brokers.get(broker_id)
+            if broker is None or broker.epoch != epoch or broker.fenced:
+                return Result((), False)
+            return Result(brokers.fence(image, broker_id, self._rules(), found), True)
+
+        try:
+            if await self.depart(broker_id, False, decision):
+                self.heartbeats.note(broker_id, True, -1)
+        except ApiError:
+            # Whatever hinders the log may pass; until then nothing is gained by trying in a hurry.
+            await asyncio.sleep(FENCE_RETRY_MS / 1000)
+            raise
+        finally:
+            self.heartbeats.fencing(broker_id, False)
+            self.watch()
+
+    # Brokers that go.
+
+    async def depart(
+        self,
+        broker_id: int,
+        unclean: bool,
+        decision: Callable[[Image, Sequence[PartitionKey]], Result[Response]],
+    ) -> Response:
+        """Take a broker out of ISRs bit by bit while there are many, then let `decision` do the rest and the last."""
+        found: list[PartitionKey] = []
+        while self._named(broker_id, unclean) > RECORDS_PER_DECISION:
+            found = await self._search(broker_id, unclean)
+            for start in range(0, max(0, len(found) - RECORDS_PER_DECISION), RECORDS_PER_DECISION):
+                await self._decide_departures(broker_id, found[start : start + RECORDS_PER_DECISION], unclean)
+            found = found[-RECORDS_PER_DECISION:]
+        if self._named(broker_id, unclean) and not found:
+            found = await self._search(broker_id, unclean)
+        return await self._quorum.decide(lambda image: decision(image, found))
+
+    def _named(self, broker_id: int, unclean: bool) -> int:
+        return elections.named_count(self._quorum.image, broker_id, unclean=unclean)
+
+    async def _search(self, broker_id: int, unclean: bool) -> list[PartitionKey]:
+        """Every partition that a broker's going changes, those that it leads first."""
+        led: list[PartitionKey] = []
+        followed: list[PartitionKey] = []
+        async for topics in self._slices():
+            for topic in topics:
+                for index in partitions_of_topic_naming(topic, broker_id, unclean=unclean):
+                    leads = topic.partitions[index].leader == broker_id
+                    (led if leads else followed).append((topic.topic_id, index))
+        return led + followed
+
+    async def _slices(self) -> AsyncIterator[list[Topic]]:
+        """All topics, a bounded number of partitions at a time, with turns for others in between."""
+        topics: list[Topic] = []
+        size = 0
+        for topic in list(self._quorum.image.topics.values()):
+            topics.append(topic)
+            size += len(topic.partitions)
+            if size >= PARTITIONS_PER_TURN:
+                yield topics
+                topics, size = [], 0
+                await asyncio.sleep(0)
+        yield topics
+
+    def _decide_departures(self, broker_id: int, partitions: Sequence[PartitionKey], unclean: bool) -> Awaitable[int]:
+        def decision(image: Image) -> Result[int]:
+            records = brokers.departures(image, broker_id, partitions, self._rules(), unclean=unclean)
+            return Result(records, self._next_offset() + len(records) - 1)
+
+        return self._quorum.decide(decision)
+
+    def evacuate(self, broker_id: int) -> None:
+        """Move what a broker in controlled shutdown still leads, or is in sync for."""
+        name = f"evacuate broker {broker_id}"
+        if name not in self._tasks and self._named(broker_id, False):
+            self._spawn(self._evacuate(broker_id), name)
+
+    async def _evacuate(self, broker_id: int) -> None:
+        found = await self._search(broker_id, False)
+        for start in range(0, len(found), RECORDS_PER_DECISION):
+            chunk = found[start : start + RECORDS_PER_DECISION]
+            offset = await self._decide_departures(broker_id, chunk, False)
+            if self.heartbeats.shutting_down(broker_id):
+                self.heartbeats.begin_controlled_shutdown(broker_id, offset)
+
+    # Elections.
+
+    def sweep(self) -> None:
+        """Look for leaders of all partitions that have none."""
+        self._sweep_again = True
+        if "sweep" not in self._tasks:
+            self._spawn(self._sweep(), "sweep")
+
+    async def _sweep(self) -> None:
+        while self._sweep_again:
+            self._sweep_again = False
+            leaderless = list(self._quorum.image.leaderless)
+            for start in range(0, len(leaderless), RECORDS_PER_DECISION):
+                await self._decide(partial(self._leaders_for, leaderless[start : start + RECORDS_PER_DECISION]))
+
+    def _leaders_for(self, partitions: Sequence[PartitionKey], image: Image) -> Iterable[Any]:
+        return leader_and_isr_updates(image, partitions, self._rules())
+
+    async def _begin(self) -> None:
+        minimum = self._rules().min_insync_replicas
+        await self._decide(lambda image: features.first_records(image, minimum))
+        self.sweep()
+
+    async def balance(self) -> None:
+        """Give leadership back to preferred replicas."""
+        if not self._quorum.image.not_preferred_count:
+            return
+        async for topics in self._slices():
+            moved = elections.ELECTIONS_PER_ROUND_MAX
+            while moved >= elections.ELECTIONS_PER_ROUND_MAX:
+                moved = await self._decide(partial(self._preferred_leaders, topics))
+
+    def _preferred_leaders(self, topics: Sequence[Topic], image: Image) -> Iterable[Any]:
+        present = [topic for topic in topics if topic.topic_id in image.topics_by_id]
+        return elections.balance_leaders(image, present, self._rules())
+
+    async def elect_unclean(self) -> None:
+        """Leaders for topics that take availability over records."""
+        while self._quorum.image.leaderless:
+            elected = await self._decide(lambda image: elections.elect_unclean_leaders(image, self._rules()))
+            if elected < elections.ELECTIONS_PER_ROUND_MAX:
+                return
+
+    # Tasks.
+
+    async def _decide(self, records: Callable[[Image], Iterable[Any]]) -> int:
+        def decision(image: Image) -> Result[int]:
+            made = list(records(image))
+            return Result(made, len(made))
+
+        return await self._quorum.decide(decision)
+
+    async def _every(self, interval_ms: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            await self._quietly(work())
+
+    async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that another active controller would do as well: losing the office ends it without noise."""
+        try:
+            await work
+        except ApiError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                logger.error("the controller could not do its work: %s", error.message)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        async def run() -> None:
+            try:
+                await self._quietly(work)
+            finally:
+                if self._tasks.get(name) is asyncio.current_task():
+                    del self._tasks[name]
+
+        self._tasks[name] = self._env.spawn(run(), name)
