@@ -1,21 +1,17 @@
-"""Questions to a broker that librdkafka has no call for, asked over a plain socket with Penstock's own wire format.
+"""Single questions to a broker about sizes, lag and offsets, for commands that otherwise go through librdkafka.
 
 They answer only where no TLS and no sign-in is needed; elsewhere the caller shows what it knows without them.
 """
 
 from __future__ import annotations
 
-import socket
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.cli.admin import Broker
 from penstock.cli.options import Connection
-from penstock.wire.apis import APIS, ApiKey, request_class, response_class, response_header_version
-from penstock.wire.codec import decode, encode
-from penstock.wire.frame import RequestHeader, decode_response_header, encode_request
-from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.cli.wire_client import Channel, NoAnswer, is_plain
+from penstock.wire.messages.api_versions import ApiVersionsResponse
 from penstock.wire.messages.describe_lag import DescribeLagRequest, DescribeLagResponse, LagGroup
 from penstock.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from penstock.wire.messages.offset_delete import (
@@ -24,54 +20,20 @@ from penstock.wire.messages.offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from penstock.wire.primitives import MalformedMessage
 
-TIMEOUT_S = 3.0
-RESPONSE_BYTES_MAX = 64 * 1024 * 1024
-
-
-class NoAnswer(Exception):
-    """The broker could not be asked, or its answer makes no sense."""
+__all__ = ["NoAnswer", "api_versions", "ask", "delete_offsets", "describe_lag", "is_plain", "replica_sizes"]
 
 
 def ask(host: str, port: int, request: object, version: int) -> Any:
     """Send one request on a connection of its own and return the response. Raises NoAnswer."""
-    key = next(key for key in APIS if type(request) is request_class(key))
-    frame = encode_request(RequestHeader(key, version, 1, "penstock-cli"), [encode(request, version)])
-    try:
-        with socket.create_connection((host, port), timeout=TIMEOUT_S) as connection:
-            connection.sendall(b"".join(frame))
-            (size,) = struct.unpack(">i", _receive(connection, 4))
-            if not 0 <= size <= RESPONSE_BYTES_MAX:
-                raise NoAnswer(f"{host}:{port} does not speak Kafka's protocol here")
-            response = _receive(connection, size)
-        _, position = decode_response_header(response, response_header_version(key, version))
-        return decode(response_class(key), version, memoryview(response)[position:])
-    except OSError as error:
-        raise NoAnswer(f"{host}:{port}: {error}") from error
-    except MalformedMessage as error:
-        raise NoAnswer(f"{host}:{port}: {error}") from error
-
-
-def _receive(connection: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        chunk = connection.recv(size - len(data))
-        if not chunk:
-            raise NoAnswer("the broker closed the connection")
-        data += chunk
-    return bytes(data)
+    with Channel(host, port) as channel:
+        return channel.call(request, version)
 
 
 def api_versions(host: str, port: int) -> ApiVersionsResponse:
     """What a broker says it serves. Raises NoAnswer."""
-    response: ApiVersionsResponse = ask(host, port, ApiVersionsRequest("penstock-cli", "0"), 3)
-    return response
-
-
-def is_plain(connection: Connection) -> bool:
-    """Whether brokers can be asked directly: neither TLS nor a sign-in is set."""
-    return connection.properties.get("security.protocol", "plaintext").lower() == "plaintext"
+    with Channel(host, port) as channel:
+        return channel.api_versions()
 
 
 def replica_sizes(
@@ -123,8 +85,3 @@ def delete_offsets(
         for topic in response.topics
         for partition in topic.partitions
     }
-
-
-def serves(versions: ApiVersionsResponse, key: ApiKey) -> bool:
-    """Whether a broker serves an API at all."""
-    return any(entry.api_key == key for entry in versions.api_keys)

@@ -1,70 +1,24 @@
-"""`penstock cluster …`: the cluster as a whole."""
+"""`penstock cluster …`: the cluster as a whole, its controllers, and where its replicas are."""
 
 from __future__ import annotations
 
 import click
 
-from penstock.cli.options import Connection, connection_options, output_option
-from penstock.cli.render import print_facts, print_json, print_table
-from penstock.cli.style import StyledGroup
+from penstock.cli.lazy import LazyGroup
+
+COMMANDS = {
+    "info": ("penstock.cli.cluster_info", "Show the cluster's id, controller, brokers and versions."),
+    "quorum": ("penstock.cli.cluster_quorum", "Show the controllers, who leads them, and how far each is behind."),
+    "leaders": ("penstock.cli.cluster_leaders", "Show who leads what, and give leadership back to preferred leaders."),
+    "rebalance": ("penstock.cli.cluster_rebalance", "Spread replicas and leaders evenly over the brokers."),
+    "reassign": ("penstock.cli.cluster_reassign", "Move replicas by a plan in Kafka's JSON, or watch what is moving."),
+    "add": ("penstock.cli.cluster_add", "Add a broker: what to write, and wait until it is there."),
+    "decommission": ("penstock.cli.cluster_decommission", "Empty a broker, wait until it is, and forget it."),
+    "add-controller": ("penstock.cli.cluster_add_controller", "Make a node a voter of the controllers' quorum."),
+    "remove-controller": ("penstock.cli.cluster_remove_controller", "Take a voter out of the controllers' quorum."),
+}
 
 
-@click.group(cls=StyledGroup)
+@click.group(cls=LazyGroup, lazy=COMMANDS)
 def command() -> None:
-    """Look at the cluster as a whole."""
-
-
-@command.command()
-@connection_options
-@output_option
-def info(connection: Connection, as_json: bool) -> None:
-    """Show the cluster's id, controller, brokers, versions, and how many topics and partitions it has."""
-    from penstock.cli.admin import Admin
-    from penstock.cli.broker_probe import NoAnswer, api_versions, is_plain
-
-    admin = Admin(connection)
-    cluster_id, controller, brokers = admin.brokers()
-    topics = admin.topics()
-    partitions = [partition for topic in topics for partition in topic.partitions]
-    short = [p for p in partitions if len(p.in_sync_replicas) < len(p.replicas)]
-    rows = []
-    features: dict[str, int] = {}
-    for broker in brokers:
-        led = sum(1 for partition in partitions if partition.leader == broker.node_id)
-        apis: int | None = None
-        if is_plain(connection):
-            try:
-                versions = api_versions(broker.host, broker.port)
-                apis = len(versions.api_keys)
-                features |= {feature.name: feature.max_version_level for feature in versions.finalized_features}
-            except NoAnswer:
-                apis = None
-        rows.append((broker.node_id, broker.host, broker.port, broker.rack, led, apis))
-    names = ("node_id", "host", "port", "rack", "partitions_led", "apis")
-    described = {
-        "cluster_id": cluster_id,
-        "controller": controller,
-        "brokers": [dict(zip(names, row, strict=True)) for row in rows],
-        "topics": len(topics),
-        "internal_topics": sum(topic.internal for topic in topics),
-        "partitions": len(partitions),
-        "under_replicated_partitions": len(short),
-        "offline_partitions": sum(partition.leader < 0 for partition in partitions),
-        "features": features,
-    }
-    if as_json:
-        print_json(described)
-        return
-    internal = described["internal_topics"]
-    print_facts(
-        [
-            ("cluster id", click.style(cluster_id, bold=True)),
-            ("controller", controller if controller is not None else "none"),
-            ("topics", f"{len(topics)}" + (f" ({internal} internal)" if internal else "")),
-            ("partitions", len(partitions)),
-            ("under-replicated", len(short)),
-            ("without a leader", described["offline_partitions"]),
-            ("features", ", ".join(f"{name}={level}" for name, level in sorted(features.items())) or "none"),
-        ]
-    )
-    print_table(("broker", "host", "port", "rack", "leads", "apis"), rows)
+    """Look at the cluster as a whole, and change who is in it and where its replicas are."""

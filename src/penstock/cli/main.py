@@ -19,7 +19,7 @@ COMMANDS = {
     "group": ("penstock.cli.group", "List, describe, move and delete consumer groups."),
     "produce": ("penstock.cli.produce", "Send records from standard input or a file."),
     "consume": ("penstock.cli.consume", "Read records and print them."),
-    "cluster": ("penstock.cli.cluster", "Look at the cluster as a whole."),
+    "cluster": ("penstock.cli.cluster", "Look at the cluster as a whole; move replicas, add and remove nodes."),
     "log": ("penstock.cli.log", "Look into segment, index and checkpoint files."),
     "doctor": ("penstock.cli.doctor", "Find the usual mistakes and say how to mend them."),
     "completion": ("penstock.cli.completion", "Print the completion script for a shell."),

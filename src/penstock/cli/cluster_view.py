@@ -1,0 +1,138 @@
+"""The cluster as placement sees it: brokers, where replicas are, what is being moved, and how large things are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from penstock.cli.wire_client import NoAnswer, WireClient, check_error
+from penstock.model.ids import TopicPartition
+from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from penstock.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from penstock.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    """A broker that is registered; a fenced one is down, or not yet up."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """A partition's leader (-1 for none) and replicas, the preferred leader first."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ongoing:
+    """A reassignment under way: all replicas of the moment, those that come and those that go."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas there will be."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Everything at one moment."""
+
+    cluster_id: str
+    controller: int
+    brokers: Mapping[int, BrokerView]
+    partitions: Mapping[TopicPartition, PartitionView]
+    ongoing: Mapping[TopicPartition, Ongoing] = field(default_factory=dict)
+
+    def assignment(self) -> dict[TopicPartition, tuple[int, ...]]:
+        """The replicas of each partition as they will be once what is under way is done."""
+        return {
+            name: self.ongoing[name].target if name in self.ongoing else partition.replicas
+            for name, partition in self.partitions.items()
+        }
+
+    def alive(self) -> list[BrokerView]:
+        """The brokers that can take replicas now."""
+        return [broker for broker in self.brokers.values() if not broker.fenced]
+
+
+def read_brokers(client: WireClient) -> tuple[str, int, dict[int, BrokerView]]:
+    """The cluster's id, its active controller, and every broker that is registered. Raises CommandFailure."""
+    cluster: DescribeClusterResponse = client.ask(DescribeClusterRequest(include_fenced_brokers=True))
+    check_error(cluster.error_code, cluster.error_message, "cannot describe the cluster")
+    brokers = {
+        broker.broker_id: BrokerView(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
+        for broker in sorted(cluster.brokers, key=lambda broker: broker.broker_id)
+    }
+    client.know([(broker.host, broker.port) for broker in brokers.values() if not broker.fenced])
+    return cluster.cluster_id, cluster.controller_id, brokers
+
+
+def read_view(client: WireClient) -> ClusterView:
+    """Ask the cluster for its brokers, partitions and reassignments. Raises CommandFailure."""
+    cluster_id, controller, brokers = read_brokers(client)
+    metadata: MetadataResponse = client.ask(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    partitions = {
+        TopicPartition(topic.name or "", partition.partition_index): PartitionView(
+            partition.leader_id, tuple(partition.replica_nodes), tuple(partition.isr_nodes)
+        )
+        for topic in sorted(metadata.topics, key=lambda topic: topic.name or "")
+        for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
+    }
+    return ClusterView(cluster_id, controller, brokers, partitions, read_ongoing(client))
+
+
+def read_ongoing(client: WireClient) -> dict[TopicPartition, Ongoing]:
+    """Every reassignment under way. Raises CommandFailure."""
+    response: ListPartitionReassignmentsResponse = client.ask(ListPartitionReassignmentsRequest(topics=None))
+    check_error(response.error_code, response.error_message, "cannot list the reassignments")
+    return {
+        TopicPartition(topic.name, partition.partition_index): Ongoing(
+            tuple(partition.replicas), tuple(partition.adding_replicas), tuple(partition.removing_replicas)
+        )
+        for topic in response.topics
+        for partition in topic.partitions
+    }
+
+
+def read_sizes(
+    client: WireClient, brokers: Iterable[BrokerView], partitions: Sequence[TopicPartition]
+) -> dict[tuple[TopicPartition, int], int]:
+    """Bytes of each partition on each of these brokers; those of a broker that does not answer are left out."""
+    topics: dict[str, list[int]] = {}
+    for name in partitions:
+        topics.setdefault(name.topic, []).append(name.partition)
+    request = DescribeLogDirsRequest([DescribableLogDirTopic(topic, numbers) for topic, numbers in topics.items()])
+    sizes: dict[tuple[TopicPartition, int], int] = {}
+    for broker in brokers:
+        if broker.fenced or not partitions:
+            continue
+        try:
+            response: DescribeLogDirsResponse = client.ask_at(broker.host, broker.port, request)
+        except NoAnswer:
+            continue
+        for directory in response.results:
+            for topic in directory.topics:
+                for found in topic.partitions:
+                    sizes[TopicPartition(topic.name, found.partition_index), broker.node_id] = found.partition_size
+    return sizes
