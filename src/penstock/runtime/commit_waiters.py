@@ -12,21 +12,18 @@ _offset = itemgetter(0)
 
 
 class CommitWaiters:
-    """The futures of one partition. False when nobody waits."""
+    """The futures of one partition. `waiting` is empty when nobody waits."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("waiting",)
 
     def __init__(self) -> None:
         # Offset, whether the disk is to be waited for as well, and who waits.
-        self._waiting: list[tuple[int, bool, asyncio.Future[None]]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+        self.waiting: list[tuple[int, bool, asyncio.Future[None]]] = []
 
     def wait(self, offset: int, sync: bool) -> asyncio.Future[None]:
         """A future for everything before `offset`; `sync` is handed back with it."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting
+        waiting = self.waiting
         if not waiting or waiting[-1][0] <= offset:
             waiting.append((offset, sync, future))
         else:
@@ -36,14 +33,14 @@ class CommitWaiters:
 
     def take(self, high_watermark: int) -> list[tuple[int, bool, asyncio.Future[None]]]:
         """Those whose records are committed now; they wait here no longer."""
-        count = bisect_right(self._waiting, high_watermark, key=_offset)
-        taken = self._waiting[:count]
-        del self._waiting[:count]
+        count = bisect_right(self.waiting, high_watermark, key=_offset)
+        taken = self.waiting[:count]
+        del self.waiting[:count]
         return taken
 
     def fail(self, error: ApiError) -> None:
         """What they wait for will not come, as far as this broker can tell."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         for _, _, future in waiting:
             if not future.done():
                 future.set_exception(error)

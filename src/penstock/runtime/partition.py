@@ -221,7 +221,7 @@ class Partition:
         if leading.is_sole_replica and not was_sole:
             # Nobody else holds what was acknowledged from here on.
             self.sync.request()
-        if self._waiters and not leading.has_enough_in_sync:
+        if self._waiters.waiting and not leading.has_enough_in_sync:
             self._waiters.fail(
                 ApiError(
                     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -341,7 +341,7 @@ class Partition:
             raise
         self.appended_bytes += len(data)
         next_offset = log.end_offset
-        if leading.appended(next_offset):
+        if leading.appended(next_offset) and (self._append_listeners or self._waiters.waiting):
             self.committed_more()
         if self._end_listeners:
             for listener in tuple(self._end_listeners):
@@ -385,7 +385,7 @@ class Partition:
     def committed_more(self) -> None:
         """The high watermark moved: wake those whom it passed, and readers."""
         state = self.state
-        if self._waiters:
+        if self._waiters.waiting:
             for offset, sync, future in self._waiters.take(state.high_watermark):
                 if sync and state.is_sole_replica:
                     follow(self.sync.durable(offset), future)
@@ -393,10 +393,11 @@ class Partition:
                     future.set_result(None)
         if self._append_listeners:
             # Only at the log's end is it known how many bytes were committed.
-            size = self.appended_bytes - self._announced_bytes if state.high_watermark == self.log.end_offset else 1
+            size = 1
+            if state.high_watermark == self.log.end_offset:
+                size = self.appended_bytes - self._announced_bytes
+                self._announced_bytes = self.appended_bytes
             self.announce(size)
-        if state.high_watermark == self.log.end_offset:
-            self._announced_bytes = self.appended_bytes
 
     # Reading.
 
@@ -413,7 +414,12 @@ class Partition:
 
     def listen(self, listener: Callable[[int], None], *, to_end: bool = False) -> None:
         """Have `listener` called with the number of bytes whenever more can be read, or `to_end`, was appended."""
-        (self._end_listeners if to_end else self._append_listeners)[listener] = None
+        if to_end:
+            self._end_listeners[listener] = None
+            return
+        if not self._append_listeners:
+            self._announced_bytes = self.appended_bytes
+        self._append_listeners[listener] = None
 
     def unlisten(self, listener: Callable[[int], None]) -> None:
         """Stop calling `listener`."""
@@ -450,7 +456,7 @@ class Partition:
 
     def _check_deleted(self) -> None:
         leading = self.leading
-        if self._start_waiters and leading is not None:
+        if self._start_waiters.waiting and leading is not None:
             lowest = leading.low_watermark
             for _, _, future in self._start_waiters.take(EVERYTHING if lowest is None else lowest):
                 if not future.done():
@@ -508,7 +514,7 @@ class Partition:
             is_eligible=is_eligible,
         ):
             self.committed_more()
-        if self._start_waiters:
+        if self._start_waiters.waiting:
             self._check_deleted()
         return leading.may_join(replica)
 
