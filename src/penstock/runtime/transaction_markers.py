@@ -1,0 +1,218 @@
+"""Takes the ends of decided transactions to the leaders of their partitions, however often those change.
+
+Markers to one broker go out one request at a time, all that wait for it together. What a broker could not take, or
+never answered, is sent again after a pause to whoever leads the partition then; only the coordinator's own end, or a
+newer coordinator, ends the trying. A partition whose topic was deleted needs no marker.
+
+A partition answers INVALID_PRODUCER_EPOCH when a later epoch of the producer has written to it: that epoch was given
+out after the transaction was over, so nothing of it is open there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from penstock.core.transaction.contract import Markers
+from penstock.core.transaction.transaction import by_topic
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import NO_LEADER, TopicPartition
+from penstock.runtime.env import Env
+from penstock.runtime.peer import PeerLost
+from penstock.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+RETRY_MIN_MS = 50
+RETRY_MAX_MS = 1_000
+PARTITIONS_PER_REQUEST_MAX = 5_000
+
+logger = logging.getLogger("penstock.transactions")
+
+_DONE = frozenset(
+    (
+        ErrorCode.NONE,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.UNSUPPORTED_VERSION,
+    )
+)
+_EXPECTED = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    )
+)
+
+
+class Sender(Protocol):
+    """The part of a Peer that is used here."""
+
+    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]: ...
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Markers on their way. `report` hears of partitions that have theirs, `is_wanted` says whether anybody cares."""
+
+    markers: Markers
+    report: Callable[[list[TopicPartition]], None]
+    is_wanted: Callable[[], bool]
+
+
+@dataclass(slots=True)
+class Portion:
+    """The part of a delivery that goes to one broker, and the pause before the next try if this one fails."""
+
+    delivery: Delivery
+    partitions: list[TopicPartition]
+    pause_ms: int
+
+
+class TransactionMarkers:
+    """What this broker's transaction coordinator has to tell the leaders of partitions."""
+
+    def __init__(
+        self,
+        env: Env,
+        broker_id: int,
+        leader_of: Callable[[str, int], int | None],
+        make_peer: Callable[[int], Sender],
+        write_locally: Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]],
+    ) -> None:
+        """`leader_of` tells a partition's leader: NO_LEADER for none at the moment, None for no such partition."""
+        self._env = env
+        self._broker_id = broker_id
+        self._leader_of = leader_of
+        self._make_peer = make_peer
+        self._write_locally = write_locally
+        self._peers: dict[int, Sender] = {}
+        self._queues: dict[int, deque[Portion]] = {}
+        # Brokers that a task delivers to.
+        self._busy: set[int] = set()
+
+    def send(
+        self,
+        markers: Markers,
+        report: Callable[[list[TopicPartition]], None],
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Bring markers to their partitions, while `is_wanted`; each partition is reported once."""
+        self._route(Portion(Delivery(markers, report, is_wanted), [*markers.partitions], RETRY_MIN_MS))
+
+    def _route(self, portion: Portion) -> None:
+        """Give each partition to its leader; the ones without a leader wait."""
+        delivery = portion.delivery
+        if not delivery.is_wanted():
+            return
+        gone: list[TopicPartition] = []
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for partition in portion.partitions:
+            leader = self._leader_of(*partition)
+            if leader is None:
+                gone.append(partition)
+            else:
+                by_leader.setdefault(leader, []).append(partition)
+        self._try_later(delivery, by_leader.pop(NO_LEADER, []), portion.pause_ms)
+        for leader, partitions in by_leader.items():
+            self._queues.setdefault(leader, deque()).append(Portion(delivery, partitions, portion.pause_ms))
+            if leader not in self._busy:
+                self._busy.add(leader)
+                self._env.spawn(self._deliver(leader), f"transaction markers to {leader}")
+        if gone:
+            delivery.report(gone)
+
+    def _try_later(self, delivery: Delivery, partitions: list[TopicPartition], pause_ms: int) -> None:
+        if partitions:
+            portion = Portion(delivery, partitions, min(2 * pause_ms, RETRY_MAX_MS))
+            asyncio.get_running_loop().call_later(pause_ms / 1000, self._route, portion)
+
+    async def _deliver(self, broker_id: int) -> None:
+        queue = self._queues[broker_id]
+        try:
+            while queue:
+                portions = _take(queue)
+                if not portions:
+                    continue
+                try:
+                    response = await self._ask(broker_id, _request(portions))
+                except (PeerLost, ApiError) as error:
+                    logger.info("transaction markers to broker %d go out again: %s", broker_id, error)
+                    for portion in portions:
+                        self._try_later(portion.delivery, portion.partitions, portion.pause_ms)
+                else:
+                    self._note(portions, response)
+        finally:
+            self._busy.discard(broker_id)
+
+    async def _ask(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        if broker_id == self._broker_id:
+            return await self._write_locally(request)
+        peer = self._peers.get(broker_id)
+        if peer is None:
+            peer = self._peers[broker_id] = self._make_peer(broker_id)
+        response: WriteTxnMarkersResponse = await peer.send(request)
+        return response
+
+    def _note(self, portions: Sequence[Portion], response: WriteTxnMarkersResponse) -> None:
+        """Report what has its marker, and send the rest again."""
+        answers = {
+            (marker.producer_id, topic.name, row.partition_index): ErrorCode(row.error_code)
+            for marker in response.markers
+            for topic in marker.topics
+            for row in topic.partitions
+        }
+        for delivery, partitions, pause_ms in ((one.delivery, one.partitions, one.pause_ms) for one in portions):
+            producer_id = delivery.markers.producer_id
+            errors = {one: answers.get((producer_id, *one), ErrorCode.REQUEST_TIMED_OUT) for one in partitions}
+            if ErrorCode.TRANSACTION_COORDINATOR_FENCED in errors.values():
+                logger.warning(
+                    "another coordinator has taken over %s; its markers are left to it",
+                    delivery.markers.transactional_id,
+                )
+                continue
+            for partition, error in errors.items():
+                if error not in _DONE and error not in _EXPECTED:
+                    logger.error("the marker of producer %d for %s: %s", producer_id, partition, error.name)
+            self._try_later(delivery, [one for one, error in errors.items() if error not in _DONE], pause_ms)
+            done = [one for one, error in errors.items() if error in _DONE]
+            if done and delivery.is_wanted():
+                delivery.report(done)
+
+
+def _take(queue: deque[Portion]) -> list[Portion]:
+    """The portions for one request; those that nobody wants any more are dropped."""
+    portions: list[Portion] = []
+    size = 0
+    while queue and (not portions or size + len(queue[0].partitions) <= PARTITIONS_PER_REQUEST_MAX):
+        portion = queue.popleft()
+        if portion.delivery.is_wanted():
+            portions.append(portion)
+            size += len(portion.partitions)
+    return portions
+
+
+def _request(portions: Iterable[Portion]) -> WriteTxnMarkersRequest:
+    return WriteTxnMarkersRequest(
+        [
+            WritableTxnMarker(
+                portion.delivery.markers.producer_id,
+                portion.delivery.markers.producer_epoch,
+                portion.delivery.markers.committed,
+                [WritableTxnMarkerTopic(*row) for row in by_topic(portion.partitions).items()],
+                portion.delivery.markers.coordinator_epoch,
+            )
+            for portion in portions
+        ]
+    )

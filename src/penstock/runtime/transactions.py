@@ -1,0 +1,256 @@
+"""The transaction coordinator of this broker: finds the shard of a transactional id, asks it, and sees decided
+transactions through.
+
+Markers leave the shard as the reply to a token that is made here. So they come out when the decision is committed.
+They go on to the partitions once everything in the coordinator's log is, which matters right after loading: a record
+that the former leader wrote, and that no other replica has yet, decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from penstock.config.node import NodeSettings
+from penstock.core.contract import Caller, Effects, Token
+from penstock.core.metadata.image import Image, PartitionState
+from penstock.core.metadata.topics import NewTopic, TopicOutcome
+from penstock.core.transaction.contract import Markers, TransactionSettings
+from penstock.core.transaction.shard import BUMP_SINCE, TransactionShard
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
+from penstock.runtime.coordinator import Coordinator, Seat, as_coordinator_error, partition_for
+from penstock.runtime.env import Env
+from penstock.runtime.partitions import Partitions
+from penstock.runtime.transaction_markers import TransactionMarkers
+from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+TRANSACTION_TOPIC = "__transaction_state"
+TRANSACTION_VERSION = "transaction.version"
+
+# The pause before looking again whether a log that could not be committed is.
+SETTLE_PAUSE_S = 0.2
+
+T = TypeVar("T")
+Question = Callable[[TransactionShard, Token, int], Effects]
+
+
+class TopicCreator(Protocol):
+    """Whoever can have topics created."""
+
+    def create_topics(self, wanted: Sequence[NewTopic]) -> asyncio.Future[list[TopicOutcome]]:
+        """What became of each topic, once that is committed."""
+
+
+class Transactions:
+    """What handlers ask about transactions. `take_producer_id` gives ids that nobody has had."""
+
+    def __init__(
+        self,
+        env: Env,
+        image: Image,
+        topics: TopicCreator,
+        partitions: Partitions,
+        take_producer_id: Callable[[], Awaitable[int]],
+        markers: TransactionMarkers,
+        settings: NodeSettings,
+    ) -> None:
+        self._env = env
+        self._image = image
+        self._topics = topics
+        self._partitions = partitions
+        self._take_producer_id = take_producer_id
+        self._markers = markers
+        self._settings = settings
+        self._creating: asyncio.Future[list[TopicOutcome]] | None = None
+        self._shard_settings = TransactionSettings(
+            max_timeout_ms=settings.transaction_max_timeout_ms,
+            transactional_id_expiration_ms=settings.transactional_id_expiration_ms,
+        )
+        self.coordinator: Coordinator[TransactionShard] = Coordinator(
+            env, "transaction", TRANSACTION_TOPIC, self._make_shard
+        )
+        for partition in partitions:
+            self.coordinator.take(partition)
+        partitions.on_leader(self.coordinator.take)
+        partitions.on_resigned(self.coordinator.leave)
+        env.spawn(self._expire_ids(), "transactional id expiry")
+
+    # Where a transactional id lives.
+
+    async def leader_of(self, transactional_id: str) -> PartitionState:
+        """The partition a transactional id belongs to; creates the topic when it is first needed."""
+        topic = self._image.topics.get(TRANSACTION_TOPIC)
+        if topic is None:
+            await self._create_topic()
+            topic = self._image.topics.get(TRANSACTION_TOPIC)
+            if topic is None:
+                raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{TRANSACTION_TOPIC} could not be created yet")
+        return topic.partitions[partition_for(transactional_id, len(topic.partitions))]
+
+    async def _create_topic(self) -> None:
+        if self._creating is None:
+            settings = self._settings
+            wanted = NewTopic(
+                TRANSACTION_TOPIC,
+                settings.transaction_state_log_num_partitions,
+                settings.transaction_state_log_replication_factor,
+                configs={
+                    "cleanup.policy": "compact",
+                    "compression.type": "uncompressed",
+                    "min.insync.replicas": str(settings.transaction_state_log_min_isr),
+                    "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+                    "unclean.leader.election.enable": "false",
+                },
+            )
+            self._creating = self._topics.create_topics([wanted])
+        try:
+            outcome = (await asyncio.shield(self._creating))[0]
+        finally:
+            self._creating = None
+        if outcome.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise ApiError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{TRANSACTION_TOPIC} cannot be created: {outcome.message}; "
+                "see transaction.state.log.replication.factor",
+            )
+
+    def _index(self, transactional_id: str) -> int:
+        topic = self._image.topics.get(TRANSACTION_TOPIC)
+        if topic is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"there is no {TRANSACTION_TOPIC} yet; ask FindCoordinator first")
+        return partition_for(transactional_id, len(topic.partitions))
+
+    def _seat(self, transactional_id: str) -> Seat[TransactionShard]:
+        return self.coordinator.seat(self._index(transactional_id))
+
+    # Asking.
+
+    def ask(self, transactional_id: str, question: Question) -> asyncio.Future[Any]:
+        """Put a request to an id's shard; done when it is answered and what it changed is committed."""
+        seat = self._seat(transactional_id)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        seat.perform(question(seat.shard, answer, self._env.now_ms()))
+        return answer
+
+    async def init_producer_id(self, request: InitProducerIdRequest, caller: Caller) -> InitProducerIdResponse:
+        """Start a producer with a transactional id; raises the ApiError of a coordinator that is not here."""
+        transactional_id = request.transactional_id or ""
+        fresh = await self._fresh_producer_id(
+            lambda shard: shard.init_needs_producer_id(transactional_id), transactional_id
+        )
+        response: InitProducerIdResponse = await self.ask(
+            transactional_id,
+            lambda shard, token, now_ms: shard.init_producer_id(request, caller, token, now_ms, fresh),
+        )
+        return response
+
+    async def end_txn(self, request: EndTxnRequest, caller: Caller) -> EndTxnResponse:
+        """Commit or abort; raises the ApiError of a coordinator that is not here."""
+        transactional_id = request.transactional_id
+        bumps = caller.api_version >= BUMP_SINCE
+        fresh = await self._fresh_producer_id(
+            lambda shard: bumps and shard.end_needs_producer_id(transactional_id), transactional_id
+        )
+        response: EndTxnResponse = await self.ask(
+            transactional_id, lambda shard, token, now_ms: shard.end_txn(request, caller, token, now_ms, fresh)
+        )
+        return response
+
+    async def _fresh_producer_id(self, is_needed: Callable[[TransactionShard], bool], transactional_id: str) -> int:
+        """An id if one is needed; once it returns none, none is needed until the loop's next turn."""
+        if not is_needed(self._seat(transactional_id).shard):
+            return NO_PRODUCER_ID
+        # It may not be needed any more when it comes; ids are plenty.
+        return await self._take_producer_id()
+
+    async def read(self, transactional_id: str, query: Callable[[TransactionShard], T]) -> T:
+        """Look something up; nothing is shown that could still be lost."""
+        seat = self._seat(transactional_id)
+        result = query(seat.shard)
+        settled = seat.settled()
+        if settled is not None:
+            try:
+                await settled
+            except ApiError as error:
+                raise as_coordinator_error(error) from error
+        return result
+
+    def read_all(self, query: Callable[[TransactionShard, int], Sequence[T]]) -> list[T]:
+        """The same question to every shard here; raises while one is being loaded."""
+        if self.coordinator.is_loading:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "transactions are being loaded")
+        now_ms = self._env.now_ms()
+        return [row for seat in self.coordinator.seats() for row in query(seat.shard, now_ms)]
+
+    def close(self) -> None:
+        """Coordinate no longer; whoever takes over finishes what was decided."""
+        self.coordinator.close()
+
+    # Seeing decided transactions through.
+
+    def _make_shard(self) -> TransactionShard:
+        def marker_token() -> Token:
+            token: asyncio.Future[Markers] = asyncio.get_running_loop().create_future()
+            token.add_done_callback(lambda due: self._decided(shard, due))
+            return token
+
+        shard = TransactionShard(self._shard_settings, self._coordinator_epoch, self._cluster_version, marker_token)
+        return shard
+
+    def _coordinator_epoch(self, transactional_id: str) -> int:
+        partition = self._partitions.get(TRANSACTION_TOPIC, self._index(transactional_id))
+        return -1 if partition is None else partition.leader_epoch
+
+    def _cluster_version(self) -> int:
+        return self._image.features.get(TRANSACTION_VERSION, 0)
+
+    def _decided(self, shard: TransactionShard, due: asyncio.Future[Markers]) -> None:
+        """Markers are due, unless their decision was lost with its append."""
+        if not due.cancelled() and due.exception() is None:
+            self._send_when_settled(shard, due.result())
+
+    def _send_when_settled(self, shard: TransactionShard, markers: Markers) -> None:
+        seat = self._seat_of(shard, markers)
+        if seat is None:
+            return
+        settled = seat.settled()
+        if settled is None:
+            self._send(shard, markers)
+        else:
+            settled.add_done_callback(lambda done: self._settled(shard, markers, done))
+
+    def _settled(self, shard: TransactionShard, markers: Markers, done: asyncio.Future[None]) -> None:
+        if done.cancelled():
+            return
+        if done.exception() is None:
+            self._send(shard, markers)
+        else:
+            # Too few replicas are in sync, or this broker leads no longer and the seat is about to go.
+            loop = asyncio.get_running_loop()
+            loop.call_later(SETTLE_PAUSE_S, self._send_when_settled, shard, markers)
+
+    def _send(self, shard: TransactionShard, markers: Markers) -> None:
+        def report(partitions: list[TopicPartition]) -> None:
+            seat = self._seat_of(shard, markers)
+            if seat is not None:
+                seat.perform(shard.markers_written(markers, partitions, self._env.now_ms()))
+
+        self._markers.send(markers, report, lambda: self._seat_of(shard, markers) is not None)
+
+    def _seat_of(self, shard: TransactionShard, markers: Markers) -> Seat[TransactionShard] | None:
+        """The seat, while the shard that decided still has it."""
+        try:
+            seat = self._seat(markers.transactional_id)
+        except ApiError:
+            return None
+        return seat if seat.shard is shard else None
+
+    async def _expire_ids(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.transaction_remove_expired_transaction_cleanup_interval_ms / 1000)
+            for seat in self.coordinator.seats():
+                seat.perform(seat.shard.expire(self._env.now_ms()))
+                await asyncio.sleep(0)

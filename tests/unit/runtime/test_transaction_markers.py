@@ -1,0 +1,277 @@
+"""Markers reach their partitions: all of them, wherever they are led, however often that fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from penstock.core.transaction.contract import Markers
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import NO_LEADER, TopicPartition
+from penstock.runtime import transaction_markers
+from penstock.runtime.env import SystemEnv
+from penstock.runtime.peer import PeerLost
+from penstock.runtime.transaction_markers import TransactionMarkers
+from penstock.wire.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+HERE = 1
+A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+def markers(*partitions: TopicPartition, producer_id: int = 7) -> Markers:
+    return Markers(f"id-{producer_id}", producer_id, 3, True, 5, partitions)
+
+
+class Brokers:
+    """Leaders that take markers: `answers` has, by broker, what they do with their next requests; then they accept."""
+
+    def __init__(self, leaders: dict[TopicPartition, int | None]) -> None:
+        self.leaders = leaders
+        self.answers: dict[int, list[ErrorCode | Exception | Callable[[], None]]] = {}
+        self.requests: list[tuple[int, WriteTxnMarkersRequest]] = []
+        self.in_flight: dict[int, int] = {}
+        self.in_flight_max = 0
+        self.gate: asyncio.Event | None = None
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        return self.leaders[TopicPartition(topic, partition)]
+
+    def make_peer(self, broker_id: int) -> Any:
+        brokers = self
+
+        class Peer:
+            def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]:  # noqa: ARG002
+                return asyncio.ensure_future(brokers.take(broker_id, message))
+
+        return Peer()
+
+    async def take(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        self.requests.append((broker_id, request))
+        self.in_flight[broker_id] = self.in_flight.get(broker_id, 0) + 1
+        self.in_flight_max = max(self.in_flight_max, self.in_flight[broker_id])
+        await (self.gate.wait() if self.gate else asyncio.sleep(0))
+        self.in_flight[broker_id] -= 1
+        queue = self.answers.get(broker_id, [])
+        outcome = queue.pop(0) if queue else ErrorCode.NONE
+        if isinstance(outcome, Exception):
+            raise outcome
+        if not isinstance(outcome, ErrorCode):
+            outcome()
+            outcome = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return WriteTxnMarkersResponse(
+            [
+                WritableTxnMarkerResult(
+                    row.producer_id,
+                    [
+                        WritableTxnMarkerTopicResult(
+                            topic.name,
+                            [WritableTxnMarkerPartitionResult(index, outcome) for index in topic.partition_indexes],
+                        )
+                        for topic in row.topics
+                    ],
+                )
+                for row in request.markers
+            ]
+        )
+
+
+Story = Callable[[TransactionMarkers], Coroutine[Any, Any, None]]
+
+
+def tell(brokers: Brokers, story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_markers, "RETRY_MIN_MS", 1)
+
+    async def run() -> None:
+        env = SystemEnv()
+        sender = TransactionMarkers(env, HERE, brokers.leader_of, brokers.make_peer, lambda r: brokers.take(HERE, r))
+        await asyncio.wait_for(story(sender), 10)
+        await env.close()
+
+    asyncio.run(run())
+
+
+async def sent(sender: TransactionMarkers, wanted: Markers) -> list[TopicPartition]:
+    """What is reported, once all is."""
+    reported: list[TopicPartition] = []
+    done = asyncio.Event()
+
+    def report(partitions: list[TopicPartition]) -> None:
+        reported.extend(partitions)
+        if len(reported) >= len(wanted.partitions):
+            done.set()
+
+    sender.send(wanted, report)
+    await done.wait()
+    return reported
+
+
+def test_each_leader_gets_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers({A: HERE, B: 2, C: 2})
+
+    async def story(sender: TransactionMarkers) -> None:
+        assert sorted(await sent(sender, markers(A, B, C))) == [A, B, C]
+
+    tell(brokers, story, monkeypatch)
+    rows = {
+        broker_id: [(topic.name, [*topic.partition_indexes]) for topic in request.markers[0].topics]
+        for broker_id, request in brokers.requests
+    }
+    assert rows == {HERE: [("t", [0])], 2: [("t", [1]), ("u", [0])]}
+    row = brokers.requests[0][1].markers[0]
+    assert (row.producer_id, row.producer_epoch, row.transaction_result, row.coordinator_epoch) == (7, 3, True, 5)
+
+
+def test_a_request_takes_along_all_that_waits_and_one_is_under_way_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers({A: 2})
+
+    async def story(sender: TransactionMarkers) -> None:
+        brokers.gate = asyncio.Event()
+        waiting = [asyncio.ensure_future(sent(sender, markers(A, producer_id=number))) for number in range(5)]
+        await asyncio.sleep(0.01)
+        brokers.gate.set()
+        await asyncio.gather(*waiting)
+
+    tell(brokers, story, monkeypatch)
+    assert brokers.in_flight_max == 1
+    assert sum(len(request.markers) for _, request in brokers.requests) == 5
+    assert len(brokers.requests) <= 2
+
+
+def test_a_large_batch_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_markers, "PARTITIONS_PER_REQUEST_MAX", 2)
+    brokers = Brokers({A: 2, B: 2})
+
+    async def story(sender: TransactionMarkers) -> None:
+        await asyncio.gather(*(sent(sender, markers(A, B, producer_id=number)) for number in range(3)))
+
+    tell(brokers, story, monkeypatch)
+    assert [len(request.markers) for _, request in brokers.requests] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        PeerLost("gone"),
+        ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "full"),
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+@pytest.mark.parametrize("leader", [HERE, 2])
+def test_what_fails_is_tried_again(
+    failure: ErrorCode | Exception, leader: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers = Brokers({A: leader})
+    brokers.answers[leader] = [failure, failure]
+
+    async def story(sender: TransactionMarkers) -> None:
+        assert await sent(sender, markers(A)) == [A]
+
+    tell(brokers, story, monkeypatch)
+    assert len(brokers.requests) == 3
+
+
+def test_a_new_leader_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers({A: 2})
+    brokers.answers[2] = [lambda: brokers.leaders.update({A: 3})]
+
+    async def story(sender: TransactionMarkers) -> None:
+        assert await sent(sender, markers(A)) == [A]
+
+    tell(brokers, story, monkeypatch)
+    assert [broker_id for broker_id, _ in brokers.requests] == [2, 3]
+
+
+def test_a_partition_without_a_leader_waits_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers({A: NO_LEADER, B: 2})
+
+    async def story(sender: TransactionMarkers) -> None:
+        asyncio.get_running_loop().call_later(0.02, brokers.leaders.update, {A: 2})
+        assert await sent(sender, markers(A, B)) == [B, A]
+
+    tell(brokers, story, monkeypatch)
+
+
+def test_a_partition_that_was_deleted_needs_no_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers({A: None, B: 2})
+    brokers.answers[2] = [lambda: brokers.leaders.update({B: None})]
+
+    async def story(sender: TransactionMarkers) -> None:
+        assert await sent(sender, markers(A, B)) == [A, B]
+
+    tell(brokers, story, monkeypatch)
+    assert len(brokers.requests) == 1
+
+
+def test_a_partition_that_knows_a_later_epoch_needs_no_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers({A: 2})
+    brokers.answers[2] = [ErrorCode.INVALID_PRODUCER_EPOCH]
+
+    async def story(sender: TransactionMarkers) -> None:
+        assert await sent(sender, markers(A)) == [A]
+
+    tell(brokers, story, monkeypatch)
+    assert len(brokers.requests) == 1
+
+
+def test_a_fenced_coordinator_leaves_it_to_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers({A: 2})
+    brokers.answers[2] = [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
+    reported: list[TopicPartition] = []
+
+    async def story(sender: TransactionMarkers) -> None:
+        sender.send(markers(A), reported.extend)
+        await asyncio.sleep(0.05)
+
+    tell(brokers, story, monkeypatch)
+    assert (reported, len(brokers.requests)) == ([], 1)
+
+
+def test_what_nobody_wants_any_more_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers({A: 2})
+    brokers.answers[2] = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 100
+    reported: list[TopicPartition] = []
+    wanted = True
+
+    async def story(sender: TransactionMarkers) -> None:
+        nonlocal wanted
+        sender.send(markers(A), reported.extend, lambda: wanted)
+        await asyncio.sleep(0.02)
+        wanted = False
+        await asyncio.sleep(0.02)
+        tried = len(brokers.requests)
+        await asyncio.sleep(0.1)
+        assert len(brokers.requests) == tried > 0
+
+    tell(brokers, story, monkeypatch)
+    assert reported == []
+
+
+def test_a_late_answer_to_what_nobody_wants_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers({A: 2})
+    reported: list[TopicPartition] = []
+    wanted = True
+
+    async def story(sender: TransactionMarkers) -> None:
+        nonlocal wanted
+        brokers.gate = asyncio.Event()
+        sender.send(markers(A), reported.extend, lambda: wanted)
+        await asyncio.sleep(0.01)
+        wanted = False
+        brokers.gate.set()
+        await asyncio.sleep(0.02)
+
+    tell(brokers, story, monkeypatch)
+    assert len(brokers.requests) == 1
+    assert reported == []
