@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.core.metadata import alter_partition, brokers, elections, features, reassignment
+from penstock.core.metadata import alter_partition, brokers, directories, elections, features, reassignment
 from penstock.core.metadata.heartbeats import Heartbeats
 from penstock.core.metadata.image import Image, PartitionState, ResourceType, new_partition, partition_record
 from penstock.core.metadata.result import Result
@@ -19,6 +19,12 @@ from penstock.wire.messages.alter_partition import (
     BrokerState,
 )
 from penstock.wire.messages.alter_partition_reassignments import ReassignablePartition, ReassignableTopic
+from penstock.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+)
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from penstock.wire.messages.elect_leaders import TopicPartitions
@@ -116,8 +122,8 @@ class ClusterWorld:
         self.apply([TopicRecord(name=name, topic_id=topic_id)])
         for index, replicas in enumerate(assignments):
             active = tuple(replica for replica in replicas if self.image.brokers[replica].active)
-            directories = tuple(self.directory(replica) for replica in replicas)
-            self.apply([partition_record(topic_id, index, new_partition(tuple(replicas), active, directories))])
+            places = tuple(self.directory(replica) for replica in replicas)
+            self.apply([partition_record(topic_id, index, new_partition(tuple(replicas), active, places))])
         for key, value in configs.items():
             self.apply([ConfigRecord(ResourceType.TOPIC, name, key.replace("_", "."), value)])
 
@@ -170,6 +176,15 @@ class ClusterWorld:
         result = reassignment.alter_reassignments(self.image, rows, self.defaults, 100)
         (row,) = self.carry_out(result)
         return ErrorCode(row.partitions[0].error_code)
+
+    def assign(self, broker_id: int, directory: bytes, topic: str = "t", partition: int = 0) -> ErrorCode:
+        """A broker says where its replica lies."""
+        rows = [AssignReplicasToDirsRequestPartitionData(partition)]
+        topics = [AssignReplicasToDirsRequestTopicData(self.image.topics[topic].topic_id, rows)]
+        wanted = [AssignReplicasToDirsRequestDirectoryData(directory, topics)]
+        request = AssignReplicasToDirsRequest(broker_id, self.image.brokers[broker_id].epoch, wanted)
+        (row,) = self.carry_out(directories.assign_replicas(self.image, request, self.defaults))
+        return ErrorCode(row.topics[0].partitions[0].error_code)
 
     def elect(self, kind: elections.ElectionType, topic: str = "t", partition: int = 0) -> ErrorCode:
         wanted = [TopicPartitions(topic, [partition])]

@@ -1,0 +1,223 @@
+"""Who leads when brokers go and come: stories in which every line says what the partition is after a step."""
+
+from __future__ import annotations
+
+from metadata_world import ClusterWorld
+
+from penstock.core.metadata import elections
+from penstock.core.metadata.configs import change_configs
+from penstock.core.metadata.elections import ElectionType
+from penstock.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, ResourceType
+from penstock.core.metadata.rules import ElectionRules
+from penstock.model.errors import ErrorCode
+from penstock.wire.messages.elect_leaders import TopicPartitions
+from penstock.wire.messages.metadata_records import FeatureLevelRecord
+
+
+def test_the_next_in_sync_replica_leads_when_the_leader_is_fenced() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    world.alter_isr([1, 3])
+    world.fence(1)
+    assert world.show() == "leader=3@1 isr=3"
+
+
+def test_a_follower_that_is_fenced_costs_no_leader_epoch() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    world.fence(3)
+    assert world.show() == "leader=1@0 isr=1,2"
+
+
+def test_below_the_minimum_those_who_leave_stay_eligible() -> None:
+    world = ClusterWorld(3, min_insync_replicas=2)
+    world.create("t", (1, 2, 3))
+    world.fence(3)
+    assert world.show() == "leader=1@0 isr=1,2"
+    world.fence(2)
+    assert world.show() == "leader=1@0 isr=1 elr=2"
+    world.fence(1)
+    assert world.show() == "leader=-1@1 isr=- elr=2,1 last=1"
+    world.unfence(3)
+    assert world.show() == "leader=-1@1 isr=- elr=2,1 last=1", "3 lacks what was committed without it"
+    world.unfence(2)
+    assert world.show() == "leader=2@2 isr=2 elr=1"
+    world.alter_isr([2, 3])
+    assert world.show() == "leader=2@2 isr=2,3", "enough are in sync again"
+
+
+def test_the_last_in_sync_replica_is_not_trusted_after_an_unclean_stop() -> None:
+    world = ClusterWorld(3, min_insync_replicas=2)
+    world.create("t", (1, 2, 3))
+    world.fence(3, 2)
+    assert world.show() == "leader=1@0 isr=1 elr=2"
+    world.fence(1)
+    world.start(1, clean=False)
+    assert world.show() == "leader=-1@1 isr=- elr=2 last=1"
+    world.unfence(2)
+    assert world.show() == "leader=2@2 isr=2"
+
+
+def test_the_last_in_sync_replica_leads_again_after_a_clean_stop() -> None:
+    world = ClusterWorld(3, min_insync_replicas=2)
+    world.create("t", (1, 2, 3))
+    world.fence(3, 2, 1)
+    world.start(1, clean=True)
+    assert world.show() == "leader=1@2 isr=1 elr=2"
+
+
+def test_when_nobody_is_eligible_the_last_leader_returns_and_recovers() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    world.fence(2, 3)
+    world.start(1, clean=False)
+    assert world.show() == "leader=1@2 isr=1 recovering"
+    world.unfence(2)
+    refused = world.alter_isr([1, 2], leader_recovery_state=1)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    world.alter_isr([1, 2])
+    assert world.show() == "leader=1@2 isr=1,2"
+
+
+def test_the_last_leader_is_not_elected_while_it_is_away() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    world.fence(2, 3)
+    world.incarnations[1] += 1
+    world.heartbeats.forget(1)
+    world.register(1)
+    assert world.show() == "leader=-1@1 isr=- last=1"
+    world.unfence(2)
+    assert world.show() == "leader=-1@1 isr=- last=1"
+
+
+def test_an_unclean_election_takes_whoever_is_up_where_the_topic_allows_it() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3), unclean_leader_election_enable="true")
+    world.alter_isr([1])
+    world.fence(1)
+    assert world.show() == "leader=2@1 isr=2 recovering"
+
+
+def test_without_the_feature_the_last_in_sync_replica_stays_in_the_isr() -> None:
+    world = ClusterWorld(2)
+    world.apply([FeatureLevelRecord(ELIGIBLE_LEADER_REPLICAS_VERSION, 0)])
+    world.create("t", (1, 2))
+    world.fence(2, 1)
+    assert world.show() == "leader=-1@1 isr=1"
+    world.unfence(2)
+    assert world.show() == "leader=-1@1 isr=1"
+    world.start(1, clean=False)
+    assert world.show() == "leader=1@2 isr=1"
+
+
+def test_a_lower_minimum_ends_what_was_eligible_before() -> None:
+    world = ClusterWorld(3, min_insync_replicas=2)
+    world.create("t", (1, 2, 3))
+    world.create("other", (1, 2, 3))
+    world.fence(3, 2)
+    world.apply(change_configs(world.image, ResourceType.TOPIC, "t", {"min.insync.replicas": "1"}))
+    assert world.show("t") == "leader=1@0 isr=1"
+    assert world.show("other") == "leader=1@0 isr=1 elr=2"
+    world.apply(change_configs(world.image, ResourceType.BROKER, "", {"min.insync.replicas": "1"}))
+    assert world.show("other") == "leader=1@0 isr=1"
+
+
+def test_a_lower_minimum_leaves_those_eligible_that_alone_can_lead() -> None:
+    world = ClusterWorld(3, min_insync_replicas=2)
+    world.create("t", (1, 2, 3))
+    world.fence(3, 2, 1)
+    world.apply(change_configs(world.image, ResourceType.TOPIC, "t", {"min.insync.replicas": "1"}))
+    assert world.show() == "leader=-1@1 isr=- elr=2,1 last=1"
+    world.unfence(2)
+    assert world.show() == "leader=2@2 isr=2", "2 commits alone from now on, so 1 is eligible no longer"
+
+
+def test_preferred_leaders_are_elected_when_they_are_in_sync() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    assert world.elect(ElectionType.PREFERRED) is ErrorCode.ELECTION_NOT_NEEDED
+    world.fence(1)
+    world.unfence(1)
+    assert world.show() == "leader=2@1 isr=2,3"
+    assert world.elect(ElectionType.PREFERRED) is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    world.alter_isr([2, 3, 1])
+    assert world.elect(ElectionType.PREFERRED) is ErrorCode.NONE
+    assert world.show() == "leader=1@2 isr=2,3,1"
+    assert world.elect(ElectionType.PREFERRED, "t", 7) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_operators_can_hold_unclean_elections_anywhere() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    assert world.elect(ElectionType.UNCLEAN) is ErrorCode.ELECTION_NOT_NEEDED
+    world.alter_isr([1])
+    world.fence(1, 2, 3)
+    assert world.elect(ElectionType.UNCLEAN) is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    world.unfence(3)
+    assert world.elect(ElectionType.UNCLEAN) is ErrorCode.NONE
+    assert world.show() == "leader=3@2 isr=3 recovering"
+
+
+def test_an_election_for_everything_shows_only_what_it_did() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2), (2, 1), (1, 3))
+    world.fence(1)
+    world.unfence(1)
+    world.alter_isr([2, 1])
+    result = elections.elect_leaders(world.image, ElectionType.PREFERRED, None, world.defaults, 100)
+    (row,) = result.response
+    assert [(one.partition_id, one.error_code) for one in row.partition_result] == [
+        (0, ErrorCode.NONE),
+        (2, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+    ]
+    assert len(result.records) == 1
+    limited = elections.elect_leaders(
+        world.image, ElectionType.PREFERRED, [TopicPartitions("t", [0])], world.defaults, 0
+    )
+    assert limited.records == []
+
+
+def test_balance_moves_a_bounded_number_of_leaders() -> None:
+    world = ClusterWorld(2)
+    world.create("t", *[(1, 2)] * 10)
+    world.fence(1)
+    world.unfence(1)
+    for index in range(10):
+        world.alter_isr([2, 1], "t", index)
+    assert len(elections.balance_leaders(world.image, world.image.topics.values(), world.defaults, 4)) == 4
+    world.apply(elections.balance_leaders(world.image, world.image.topics.values(), world.defaults))
+    assert {world.state("t", index).leader for index in range(10)} == {1}
+    assert world.image.not_preferred_count == 0
+
+
+def test_unclean_elections_of_the_controller_are_for_topics_that_want_them() -> None:
+    world = ClusterWorld(2)
+    world.create("t", (1, 2))
+    world.create("u", (1, 2))
+    for name in ("t", "u"):
+        world.alter_isr([1], name)
+    world.fence(1)
+    assert elections.elect_unclean_leaders(world.image, world.defaults) == []
+    world.apply(change_configs(world.image, ResourceType.TOPIC, "u", {"unclean.leader.election.enable": "true"}))
+    world.apply(elections.elect_unclean_leaders(world.image, world.defaults))
+    assert (world.state("t").leader, world.state("u").leader) == (-1, 2)
+    world.apply(elections.elect_unclean_leaders(world.image, ElectionRules(1, True)))
+    assert world.state("t").leader == 2
+
+
+def test_a_failed_directory_costs_its_replicas_only() -> None:
+    world = ClusterWorld(2)
+    first, second = world.directory(1), world.directory(1, 1)
+    world.register(1, log_dirs=[first, second])
+    world.create("t", (1, 2))
+    world.create("u", (1, 2))
+    state = world.state("u")
+    world.assign(1, second, "u")
+    assert world.state("u").directories == (second, *state.directories[1:])
+    world.heartbeat(1, offline_log_dirs=[second])
+    assert world.show("t") == "leader=1@0 isr=1,2"
+    assert world.show("u") == "leader=2@1 isr=2"
+    assert list(world.image.brokers[1].registration.log_dirs) == [first]
+    world.fence(2)
+    assert world.show("u") == "leader=-1@2 isr=- elr=2 last=2", "1 cannot serve it"

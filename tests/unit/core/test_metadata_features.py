@@ -1,0 +1,108 @@
+"""Levels of features: how a cluster begins, what can be raised, what can be taken back."""
+
+from __future__ import annotations
+
+import pytest
+from metadata_world import ClusterWorld
+
+from penstock.core.metadata.configs import change_configs
+from penstock.core.metadata.features import (
+    SUPPORTED_FEATURES,
+    FeatureUpdate,
+    UpgradeType,
+    first_records,
+    update_features,
+)
+from penstock.core.metadata.image import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    METADATA_VERSION,
+    Image,
+    ResourceType,
+)
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.wire.messages.metadata_records import (
+    ConfigRecord,
+    ControllerFeature,
+    FeatureLevelRecord,
+    RegisterControllerRecord,
+)
+
+MINIMUM = "min.insync.replicas"
+
+
+def test_a_cluster_begins_as_those_of_kafka_41_do() -> None:
+    image = Image()
+    for record in first_records(image, 2):
+        image.replay(record)
+    assert image.features == {METADATA_VERSION: 27, ELIGIBLE_LEADER_REPLICAS_VERSION: 1}
+    assert image.overrides(ResourceType.BROKER, "") == {MINIMUM: "2"}
+    assert first_records(image, 2) == []
+
+
+def update(world: ClusterWorld, *updates: FeatureUpdate, voters: tuple[int, ...] = ()) -> None:
+    world.carry_out(update_features(world.image, updates, SUPPORTED_FEATURES, 2, voters))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        (FeatureUpdate(METADATA_VERSION, 28), "supports 7 to 27"),
+        (FeatureUpdate(METADATA_VERSION, 26), "downgrade to be asked"),
+        (FeatureUpdate(METADATA_VERSION, 22, UpgradeType.SAFE_DOWNGRADE), "might lose"),
+        (FeatureUpdate(METADATA_VERSION, 22, UpgradeType.UNSAFE_DOWNGRADE), "might lose"),
+        (FeatureUpdate(METADATA_VERSION, -1), "below 0"),
+        (FeatureUpdate(METADATA_VERSION, 27, 9), "upgrade type"),
+        (FeatureUpdate("unheard.of", 1), "supports 0 to 0"),
+        (FeatureUpdate("unheard.of", 1, UpgradeType.SAFE_DOWNGRADE), "cannot go up"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(wanted: FeatureUpdate, reason: str) -> None:
+    world = ClusterWorld(2)
+    before = dict(world.image.features)
+    with pytest.raises(ApiError, match=reason) as caught:
+        update(world, FeatureUpdate(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, UpgradeType.SAFE_DOWNGRADE), wanted)
+    assert caught.value.code is ErrorCode.INVALID_UPDATE_VERSION
+    assert world.image.features == before, "all or nothing"
+
+
+def test_levels_that_changed_no_record_can_be_taken_back() -> None:
+    world = ClusterWorld(2)
+    update(world, FeatureUpdate(METADATA_VERSION, 24, UpgradeType.SAFE_DOWNGRADE))
+    assert world.image.features[METADATA_VERSION] == 24
+    update(world, FeatureUpdate(METADATA_VERSION, 27))
+    assert world.image.features[METADATA_VERSION] == 27
+
+
+def test_eligible_leader_replicas_fix_the_minimum_for_everybody() -> None:
+    world = ClusterWorld(2)
+    world.apply([FeatureLevelRecord(ELIGIBLE_LEADER_REPLICAS_VERSION, 0)])
+    world.apply([ConfigRecord(ResourceType.BROKER, "", MINIMUM, None)])
+    world.apply(change_configs(world.image, ResourceType.BROKER, "1", {MINIMUM: "3"}))
+    update(world, FeatureUpdate(ELIGIBLE_LEADER_REPLICAS_VERSION, 1))
+    assert world.image.overrides(ResourceType.BROKER, "") == {MINIMUM: "2"}
+    assert world.image.overrides(ResourceType.BROKER, "1") == {}
+    for name, after in (("1", {MINIMUM: "3"}), ("", {})):
+        with pytest.raises(ApiError) as caught:
+            change_configs(world.image, ResourceType.BROKER, name, after)
+        assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_eligible_leader_replicas_need_a_metadata_version() -> None:
+    world = ClusterWorld(1)
+    world.apply([FeatureLevelRecord(ELIGIBLE_LEADER_REPLICAS_VERSION, 0), FeatureLevelRecord(METADATA_VERSION, 22)])
+    with pytest.raises(ApiError, match=r"needs metadata\.version 23"):
+        update(world, FeatureUpdate(ELIGIBLE_LEADER_REPLICAS_VERSION, 1))
+    update(world, FeatureUpdate(ELIGIBLE_LEADER_REPLICAS_VERSION, 1), FeatureUpdate(METADATA_VERSION, 25))
+    assert world.image.eligible_leader_replicas_enabled
+
+
+def test_every_node_must_support_a_level() -> None:
+    world = ClusterWorld(1)
+    world.apply([FeatureLevelRecord(METADATA_VERSION, 25)])
+    old = [ControllerFeature(METADATA_VERSION, 7, 26)]
+    world.apply([RegisterControllerRecord(controller_id=100, features=old)])
+    with pytest.raises(ApiError, match="controller 100 supports 7 to 26"):
+        update(world, FeatureUpdate(METADATA_VERSION, 27))
+    with pytest.raises(ApiError, match="controller 101 has not registered"):
+        update(world, FeatureUpdate(METADATA_VERSION, 26), voters=(100, 101))
+    update(world, FeatureUpdate(METADATA_VERSION, 26), voters=(100,))

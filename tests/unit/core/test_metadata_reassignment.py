@@ -1,0 +1,117 @@
+"""Replicas move: what a reassignment is while it is under way, how it ends, how it is cancelled."""
+
+from __future__ import annotations
+
+import pytest
+from metadata_world import ClusterWorld
+
+from penstock.core.metadata.reassignment import alter_reassignments, list_reassignments
+from penstock.model.errors import ErrorCode
+from penstock.wire.messages.alter_partition_reassignments import ReassignablePartition, ReassignableTopic
+from penstock.wire.messages.list_partition_reassignments import ListPartitionReassignmentsTopics
+
+
+def test_a_reassignment_ends_when_its_target_is_in_sync() -> None:
+    world = ClusterWorld(5)
+    world.create("t", (1, 2, 3))
+    assert world.reassign((4, 5, 3)) is ErrorCode.NONE
+    assert world.show() == "leader=1@0 isr=1,2,3 replicas=4,5,3,1,2 adding=4,5 removing=1,2"
+    assert world.state().directories == tuple(world.directory(number) for number in (4, 5, 3, 1, 2))
+    world.alter_isr([1, 2, 3, 4])
+    assert world.show().startswith("leader=1@0 isr=1,2,3,4 replicas")
+    answer = world.alter_isr([1, 2, 3, 4, 5])
+    assert answer.error_code == ErrorCode.NEW_LEADER_ELECTED
+    assert world.show() == "leader=4@1 isr=3,4,5"
+    assert world.state().replicas == (4, 5, 3)
+    assert world.state().directories == tuple(world.directory(number) for number in (4, 5, 3))
+
+
+def test_a_leader_that_stays_gets_a_new_epoch_when_replicas_go() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    world.reassign((1, 2))
+    assert world.show() == "leader=1@1 isr=1,2"
+    assert world.state().replicas == (1, 2)
+
+
+def test_another_order_is_a_reassignment_without_work() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    world.reassign((3, 2, 1))
+    assert (world.state().replicas, world.show()) == ((3, 2, 1), "leader=1@0 isr=1,2,3")
+
+
+def test_cancelling_takes_the_added_replicas_away() -> None:
+    world = ClusterWorld(4)
+    world.create("t", (1, 2, 3))
+    assert world.reassign(None) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    world.reassign((1, 2, 4))
+    assert world.reassign(None) is ErrorCode.NONE
+    assert world.show() == "leader=1@1 isr=1,2,3"
+    assert set(world.state().replicas) == {1, 2, 3}
+
+
+def test_cancelling_is_refused_when_only_added_replicas_have_the_records() -> None:
+    world = ClusterWorld(4)
+    world.create("t", (1, 2))
+    world.reassign((3, 4))
+    world.alter_isr([1, 2, 3])
+    world.fence(1, 2)
+    assert world.show().startswith("leader=3@1 isr=3 ")
+    before = world.state()
+    assert world.reassign(None) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert world.state() == before
+
+
+def test_a_reassignment_can_change_its_target() -> None:
+    world = ClusterWorld(5)
+    world.create("t", (1, 2, 3))
+    world.reassign((1, 2, 4))
+    world.reassign((1, 2, 5))
+    assert world.show() == "leader=1@0 isr=1,2,3 replicas=1,2,5,3,4 adding=5 removing=3,4"
+    world.alter_isr([1, 2, 3, 5])
+    assert (world.state().replicas, world.show()) == ((1, 2, 5), "leader=1@1 isr=1,2,5")
+
+
+@pytest.mark.parametrize("target", [(), (1, 9), (1, 1)])
+def test_targets_that_cannot_be_are_refused(target: tuple[int, ...]) -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    assert world.reassign(target) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert world.reassign((1, 2), "none") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_replication_factor_stays_on_demand_and_requests_are_bounded() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2), (1, 2), (1, 2))
+    rows = [ReassignablePartition(0, (1,)), ReassignablePartition(1, (2, 3)), ReassignablePartition(2, (3, 1))]
+    rows.append(rows[1])
+    result = alter_reassignments(
+        world.image, [ReassignableTopic("t", rows)], world.defaults, 1, allow_replication_factor_change=False
+    )
+    assert [row.error_code for row in result.response[0].partitions] == [
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.NONE,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert len(result.records) == 1
+
+
+def test_reassignments_are_listed_by_topic() -> None:
+    world = ClusterWorld(4)
+    world.create("t", (1, 2), (1, 2))
+    world.create("a", (1, 2))
+    assert list_reassignments(world.image, None) == []
+    world.reassign((1, 3), "t", 1)
+    world.reassign((1, 4), "a", 0)
+    listed = list_reassignments(world.image, None)
+    assert [(topic.name, [row.partition_index for row in topic.partitions]) for topic in listed] == [
+        ("a", [0]),
+        ("t", [1]),
+    ]
+    row = listed[1].partitions[0]
+    assert (row.replicas, row.adding_replicas, row.removing_replicas) == ((1, 3, 2), (3,), (2,))
+    wanted = [ListPartitionReassignmentsTopics("t", [0, 1, 7]), ListPartitionReassignmentsTopics("none", [0])]
+    assert [topic.name for topic in list_reassignments(world.image, wanted)] == ["t"]
+    assert list_reassignments(world.image, [ListPartitionReassignmentsTopics("t", [0])]) == []
