@@ -28,6 +28,18 @@ def test_no_rack_twice_while_there_are_others(seed: int) -> None:
         assert len({broker % 3 for broker in replicas}) == 3
 
 
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("partitions_each", [1, 7, 1000])
+def test_big_clusters_stay_balanced(seed: int, partitions_each: int) -> None:
+    """100 K partitions over 12 brokers in 3 racks, in topics of all sizes: less than 10 % between any two brokers."""
+    random, spread = Random(seed), brokers(12, racks=3)
+    total = 100_000 if partitions_each > 1 else 20_000
+    placed = [row for _ in range(total // partitions_each) for row in place(partitions_each, 3, spread, random)]
+    for counted in (Counter(row[0] for row in placed), Counter(broker for row in placed for broker in row)):
+        assert max(counted.values()) < 1.1 * min(counted.values())
+    assert all(len({broker % 3 for broker in row}) == 3 for row in placed)
+
+
 def test_few_racks_are_used_twice_rather_than_refused() -> None:
     for replicas in place(20, 3, brokers(6, racks=2), Random(1)):
         assert len(set(replicas)) == 3

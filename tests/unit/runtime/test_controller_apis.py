@@ -1,0 +1,199 @@
+"""The APIs in front of the controller: what is asked arrives, what is refused comes back in the API's own words."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from controller_world import QUICK, ControllerWorld, play
+
+from penstock.api.allocate_producer_ids import make_allocate_producer_ids
+from penstock.api.alter_partition import make_alter_partition
+from penstock.api.alter_partition_reassignments import make_alter_partition_reassignments
+from penstock.api.assign_replicas_to_dirs import make_assign_replicas_to_dirs
+from penstock.api.broker_heartbeat import make_broker_heartbeat
+from penstock.api.broker_registration import make_broker_registration
+from penstock.api.context import Client, Handler, RequestContext
+from penstock.api.controller_registration import make_controller_registration
+from penstock.api.elect_leaders import make_elect_leaders
+from penstock.api.list_partition_reassignments import make_list_partition_reassignments
+from penstock.api.unregister_broker import make_unregister_broker
+from penstock.api.update_features import make_update_features
+from penstock.core.metadata.image import METADATA_VERSION
+from penstock.model.errors import ErrorCode
+from penstock.wire.codec import decoder, encode
+from penstock.wire.messages import alter_partition, assign_replicas_to_dirs, controller_registration
+from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from penstock.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from penstock.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from penstock.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest
+from penstock.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+
+CALM = replace(QUICK, session_timeout_ms=60_000, leader_imbalance_check_interval_ms=60_000)
+
+
+class Caller:
+    """A connection that asks in one version, through the wire format."""
+
+    def __init__(self, world: ControllerWorld) -> None:
+        self.world = world
+        self.client = Client(("localhost", 1), "CONTROLLER")
+
+    async def ask(self, make: Any, request: Any, version: int) -> Any:
+        handler: Handler = make(self.world.controller)
+        received, _ = decoder(type(request), version)(encode(request, version), 0)
+        response = await handler(received, RequestContext(version, "test", self.client))
+        answered, _ = decoder(type(response), version)(encode(response, version), 0)
+        return answered
+
+
+def test_a_broker_registers_and_reports() -> None:
+    async def scene(world: ControllerWorld) -> None:
+        await world.until(lambda: METADATA_VERSION in world.image.features)
+        caller = Caller(world)
+        request = world.registration(1)
+        answer = await caller.ask(make_broker_registration, request, 4)
+        assert (answer.error_code, answer.broker_epoch) == (0, world.image.brokers[1].epoch)
+        refused = await caller.ask(make_broker_registration, request._replace(cluster_id="x"), 4)
+        assert refused.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+        beat = BrokerHeartbeatRequest(1, answer.broker_epoch, answer.broker_epoch)
+        reply = await caller.ask(make_broker_heartbeat, beat, 1)
+        assert (reply.error_code, reply.is_fenced, reply.is_caught_up, reply.should_shut_down) == (
+            0,
+            False,
+            True,
+            False,
+        )
+        stale = await caller.ask(make_broker_heartbeat, beat._replace(broker_epoch=0), 1)
+        assert stale.error_code == ErrorCode.STALE_BROKER_EPOCH
+        ids = await caller.ask(make_allocate_producer_ids, AllocateProducerIdsRequest(1, answer.broker_epoch), 0)
+        assert (ids.error_code, ids.producer_id_start, ids.producer_id_len) == (0, 0, 1000)
+        refused = await caller.ask(make_allocate_producer_ids, AllocateProducerIdsRequest(1, 0), 0)
+        assert refused.error_code == ErrorCode.STALE_BROKER_EPOCH
+        gone = await caller.ask(make_unregister_broker, UnregisterBrokerRequest(1), 0)
+        assert (gone.error_code, gone.error_message) == (0, None)
+        gone = await caller.ask(make_unregister_broker, UnregisterBrokerRequest(1), 0)
+        assert gone.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+    play(scene, settings=CALM)
+
+
+def test_the_end_of_a_connection_that_carried_heartbeats_is_noticed() -> None:
+    async def scene(world: ControllerWorld) -> None:
+        await world.start(1)
+        caller = Caller(world)
+        await caller.ask(make_broker_heartbeat, BrokerHeartbeatRequest(1, world.epochs[1], 10_000), 1)
+        caller.client.closed()
+        await world.until(lambda: world.image.brokers[1].fenced, 1.0)
+
+    play(scene, settings=CALM)
+
+
+def test_leaders_and_replicas_are_changed_by_their_apis() -> None:
+    async def scene(world: ControllerWorld) -> None:
+        await world.start(1, 2, 3)
+        await world.create("t", (1, 2))
+        caller, topic_id = Caller(world), world.image.topics["t"].topic_id
+        for version, row in (
+            (2, alter_partition.AlterPartitionRequestPartitionData(0, 0, [1], (), 0, 0)),
+            (
+                3,
+                alter_partition.AlterPartitionRequestPartitionData(
+                    0, 0, (), [alter_partition.BrokerState(1, -1)], 0, 0
+                ),
+            ),
+        ):
+            topics = [alter_partition.AlterPartitionRequestTopicData(topic_id, [row])]
+            request = alter_partition.AlterPartitionRequest(1, world.epochs[1], topics)
+            answer = await caller.ask(make_alter_partition, request, version)
+            expected = ErrorCode.NONE if version == 2 else ErrorCode.INVALID_UPDATE_VERSION
+            assert answer.topics[0].partitions[0].error_code == expected
+            stale = await caller.ask(make_alter_partition, request._replace(broker_epoch=1), version)
+            assert stale.error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert world.state().in_sync_replicas == (1,)
+
+        move = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", [ReassignablePartition(0, [1, 3])])])
+        answer = await caller.ask(make_alter_partition_reassignments, move, 1)
+        assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0)
+        listed = await caller.ask(make_list_partition_reassignments, ListPartitionReassignmentsRequest(topics=None), 0)
+        assert list(listed.topics[0].partitions[0].adding_replicas) == [3]
+
+        wanted = ElectLeadersRequest(0, [TopicPartitions("t", [0])])
+        for version in (0, 1, 2):
+            answer = await caller.ask(make_elect_leaders, wanted, version)
+            row = answer.replica_election_results[0].partition_result[0]
+            assert row.error_code == ErrorCode.ELECTION_NOT_NEEDED
+        strange = await caller.ask(make_elect_leaders, wanted._replace(election_type=7), 2)
+        assert strange.error_code == ErrorCode.INVALID_REQUEST
+
+        place = assign_replicas_to_dirs.AssignReplicasToDirsRequestPartitionData(0)
+        places = [assign_replicas_to_dirs.AssignReplicasToDirsRequestTopicData(topic_id, [place])]
+        rows = [assign_replicas_to_dirs.AssignReplicasToDirsRequestDirectoryData(b"\x02" * 16, places)]
+        assign = assign_replicas_to_dirs.AssignReplicasToDirsRequest(2, world.epochs[2], rows)
+        answer = await caller.ask(make_assign_replicas_to_dirs, assign, 0)
+        assert answer.directories[0].topics[0].partitions[0].error_code == ErrorCode.NONE
+        stale = await caller.ask(make_assign_replicas_to_dirs, assign._replace(broker_epoch=0), 0)
+        assert stale.error_code == ErrorCode.STALE_BROKER_EPOCH
+
+    play(scene, settings=CALM)
+
+
+def test_features_and_controllers() -> None:
+    async def scene(world: ControllerWorld) -> None:
+        await world.until(lambda: METADATA_VERSION in world.image.features)
+        caller = Caller(world)
+        for version in (0, 1, 2):
+            # Version 0 has no dry runs and one kind of downgrade.
+            key = FeatureUpdateKey(METADATA_VERSION, 26, *((True,) if version == 0 else (False, 2)))
+            request = UpdateFeaturesRequest(feature_updates=[key], validate_only=version > 0)
+            answer = await caller.ask(make_update_features, request, version)
+            assert (answer.error_code, answer.error_message) == (0, None)
+            assert world.image.features[METADATA_VERSION] == (26 if version == 0 else 27)
+            await caller.ask(make_update_features, _to_27(), 1)
+        refused = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(METADATA_VERSION, 99)])
+        answer = await caller.ask(make_update_features, refused, 1)
+        assert answer.error_code == answer.results[0].error_code == ErrorCode.INVALID_UPDATE_VERSION
+        listener = controller_registration.Listener("CONTROLLER", "localhost", 9093, 0)
+        registration = controller_registration.ControllerRegistrationRequest(100, b"i" * 16, False, [listener], [])
+        assert (await caller.ask(make_controller_registration, registration, 0)).error_code == 0
+        assert world.image.controllers[100].end_points[0].port == 9093
+
+    play(scene, settings=CALM)
+
+
+def _to_27() -> UpdateFeaturesRequest:
+    return UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(METADATA_VERSION, 27, False, 1)])
+
+
+def test_whoever_is_not_active_says_so_in_every_api() -> None:
+    async def scene(world: ControllerWorld) -> None:
+        await world.start(1)
+        world.controller.on_leadership(False)
+        world.quorum.leads = False
+        await asyncio.sleep(0)
+        caller = Caller(world)
+        asked = [
+            (make_broker_registration, world.registration(2), 4),
+            (make_broker_heartbeat, BrokerHeartbeatRequest(1, world.epochs[1], 0), 1),
+            (make_unregister_broker, UnregisterBrokerRequest(1), 0),
+            (make_alter_partition, alter_partition.AlterPartitionRequest(1, 0, []), 3),
+            (make_alter_partition_reassignments, AlterPartitionReassignmentsRequest(), 1),
+            (make_list_partition_reassignments, ListPartitionReassignmentsRequest(), 0),
+            (make_elect_leaders, ElectLeadersRequest(0, [TopicPartitions("t", [0])]), 2),
+            (make_allocate_producer_ids, AllocateProducerIdsRequest(1, 0), 0),
+            (make_update_features, UpdateFeaturesRequest(), 2),
+            (make_controller_registration, controller_registration.ControllerRegistrationRequest(), 0),
+            (make_assign_replicas_to_dirs, assign_replicas_to_dirs.AssignReplicasToDirsRequest(1, 0, []), 0),
+        ]
+        for make, request, version in asked:
+            answer = await caller.ask(make, request, version)
+            assert answer.error_code == ErrorCode.NOT_CONTROLLER, make
+
+    play(scene, settings=CALM)
