@@ -3,7 +3,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: help up test lint fuzz bench docs format clean bare dev
+.PHONY: help up test lint fuzz sim bench docs format clean bare dev
 
 help:                ## what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ lint: dev            ## ruff, mypy --strict, and the layers
 
 fuzz: dev            ## a million hostile frames against a running broker (FRAMES=…, SEED=…)
 	@$(RUN) -m tests.fuzz.run $(if $(FRAMES),--frames $(FRAMES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+sim: dev             ## whole clusters in virtual time, from seeds, with everything going wrong (SEEDS=…, SEED=…)
+	@$(RUN) -m tests.sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: dev           ## Penstock next to its peers, in one run; writes docs/benchmarks.md
 	@$(RUN) -m bench $(ARGS)

@@ -1,0 +1,1 @@
+"""Whole clusters of the real node code in one thread, from one seed; see docs/simulator.md."""

@@ -1,0 +1,150 @@
+"""A consumer that follows the leaders of a topic's partitions, and one that shares them in a group."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from penstock.model.errors import ErrorCode
+from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from penstock.wire.records import read_records, split_batches
+from sim.wire import BACKOFF_S, RETRIABLE, Cluster, Failed
+from support.history import History
+
+BYTES_MAX = 1 << 20
+CONTROL = 0x20
+FETCH_WAIT_MS = 300
+PAUSE_S = 0.05
+
+
+def records_of(data: Any, position: int) -> tuple[list[tuple[int, str]], int]:
+    """Offsets and values of fetched records from a position on, and the position after them."""
+    found: list[tuple[int, str]] = []
+    buffer = bytes(data or b"")
+    for start, header in split_batches(buffer, BYTES_MAX):
+        if not header.attributes & CONTROL:
+            found += [
+                (record.offset, (record.value or b"").decode())
+                for record in read_records(buffer, BYTES_MAX, start)
+                if record.offset >= position
+            ]
+        position = max(position, header.next_offset)
+    return found, position
+
+
+class Consumer:
+    """Reads partitions of one topic from given positions on; `positions` says how far it is."""
+
+    def __init__(self, name: str, cluster: Cluster, history: History, topic: str, partitions: list[int]) -> None:
+        self.name = name
+        self.topic = topic
+        self.cluster = cluster
+        self.history = history
+        self.positions: dict[int, int] = {}
+        for partition in partitions:
+            self.assign(partition, 0)
+
+    def assign(self, partition: int, offset: int) -> None:
+        """Read a partition from an offset on."""
+        self.positions[partition] = offset
+        self.history.moved(self.name, f"{self.topic}-{partition}")
+
+    def unassign(self, partition: int) -> None:
+        self.positions.pop(partition, None)
+
+    async def run(self) -> None:
+        """Read for ever."""
+        while True:
+            await self.poll()
+            # What came meanwhile is read in one go, as applications do that have something to do.
+            await asyncio.sleep(PAUSE_S)
+
+    async def poll(self) -> None:
+        """Ask every leader once."""
+        by_leader: dict[tuple[str, int], list[int]] = {}
+        unknown = not self.positions
+        for partition in self.positions:
+            address = self.cluster.leader_address(self.topic, partition)
+            if address is None:
+                unknown = True
+            else:
+                by_leader.setdefault(address, []).append(partition)
+        if unknown:
+            await self.cluster.refresh([self.topic])
+        if not by_leader:
+            await asyncio.sleep(BACKOFF_S)
+            return
+        settled = await asyncio.gather(*(self._fetch(address, wanted) for address, wanted in by_leader.items()))
+        if not all(settled):
+            await asyncio.sleep(BACKOFF_S)
+            await self.cluster.refresh([self.topic])
+
+    async def _fetch(self, address: tuple[str, int], partitions: list[int]) -> bool:
+        """Fetch from one broker; False if somebody else may lead now."""
+        asked = {partition: self.positions[partition] for partition in partitions}
+        wanted = [
+            FetchPartition(
+                partition, self.cluster.leaders[self.topic, partition][1], offset, partition_max_bytes=BYTES_MAX
+            )
+            for partition, offset in asked.items()
+        ]
+        request = FetchRequest(
+            max_wait_ms=FETCH_WAIT_MS,
+            min_bytes=1,
+            max_bytes=BYTES_MAX,
+            topics=[FetchTopic(topic=self.topic, partitions=wanted)],
+        )
+        try:
+            response = await self.cluster.call(address, request)
+        except Failed:
+            return False
+        if response.error_code:
+            return False
+        settled = True
+        for topic in response.responses:
+            for answer in topic.partitions:
+                settled &= self._take(answer, asked)
+        return settled
+
+    def _take(self, answer: Any, asked: dict[int, int]) -> bool:
+        partition, code = answer.partition_index, answer.error_code
+        name = f"{self.topic}-{partition}"
+        if self.positions.get(partition) != asked.get(partition):
+            # Meanwhile we were told to read elsewhere.
+            return True
+        if code == ErrorCode.NONE:
+            position = asked[partition]
+            found, following = records_of(answer.records, position)
+            if found and found[-1][0] >= answer.high_watermark:
+                self.history.notice(
+                    "uncommitted-read",
+                    f"{self.name} got offset {found[-1][0]} of {name} with a high watermark of {answer.high_watermark}",
+                )
+            self.history.polled(self.name, name, found)
+            self.positions[partition] = following
+            return True
+        if code not in RETRIABLE:
+            self.history.notice("fetch-refused", f"{self.name} {name} at {asked[partition]}: {ErrorCode(code).name}")
+        return False
+
+    async def end_offsets(self) -> dict[int, int] | None:
+        """The high watermarks that the leaders name; None while any of them cannot be asked."""
+        ends: dict[int, int] = {}
+        for partition in self.positions:
+            address = self.cluster.leader_address(self.topic, partition)
+            if address is None:
+                await self.cluster.refresh([self.topic])
+                return None
+            wanted = ListOffsetsTopic(self.topic, [ListOffsetsPartition(partition, -1, -1)])
+            try:
+                response = await self.cluster.call(address, ListOffsetsRequest(-1, 0, [wanted]))
+            except Failed:
+                await self.cluster.refresh([self.topic])
+                return None
+            answer = response.topics[0].partitions[0]
+            if answer.error_code:
+                await self.cluster.refresh([self.topic])
+                return None
+            ends[partition] = answer.offset
+        return ends

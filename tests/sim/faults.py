@@ -1,0 +1,211 @@
+"""What goes wrong in a run: a list of faults drawn from the seed, each of which ends by itself.
+
+The list is data, so that a failing run can be tried again with some of them left out. Promises bound what may be
+drawn: a record that every in-sync replica has in its page cache survives the power cut of one of them, not of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sim.machine import DISK_DELAY_US_MAX, Machine
+from sim.network import Link, NetworkFaults
+from sim.scheduler import SECOND_US
+from sim.world import World
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong. `nodes` are those it happens to, `amount` is for its kind to interpret."""
+
+    at_s: float
+    kind: str
+    nodes: tuple[int, ...] = ()
+    duration_s: float = 0.0
+    amount: int = 0
+
+    def __str__(self) -> str:
+        nodes = ",".join(f"n{node}" for node in self.nodes)
+        amount = f" ({self.amount})" if self.amount else ""
+        return f"{self.at_s:7.3f} s  {self.kind} {nodes}{amount} for {self.duration_s:.3f} s"
+
+
+class Faults:
+    """Carries faults out in a world, and undoes them."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._network = world.network
+        self._kernel = world.network.kernel
+        self._over = False
+
+    def schedule(self, fault: Fault) -> None:
+        """Have it happen at its time."""
+        self._kernel.call_at_us(int(fault.at_s * SECOND_US), self._happen, fault)
+
+    def _happen(self, fault: Fault) -> None:
+        if not self._over:
+            self._world.tell(f"FAULT {fault}")
+            KINDS[fault.kind](self, fault)
+
+    def end(self) -> None:
+        """Everything is whole again: links, disks, processes."""
+        self._over = True
+        self._network.heal_all()
+        self._network.faults = NetworkFaults()
+        for machine in self._world.machines.values():
+            machine.disk.is_full = False
+            machine.slow_disk_us_max = DISK_DELAY_US_MAX
+            machine.spare()
+            machine.resume()
+
+    def _later(self, delay_s: float, work: Callable[..., None], *args: object) -> None:
+        self._kernel.call_later(delay_s, self._unless_over, work, *args)
+
+    def _unless_over(self, work: Callable[..., None], *args: object) -> None:
+        if not self._over:
+            work(*args)
+
+    def _machines(self, fault: Fault) -> list[Machine]:
+        return [self._world.machines[node] for node in fault.nodes if node in self._world.machines]
+
+    # Links.
+
+    def _cut(self, fault: Fault, links: list[Link]) -> None:
+        self._network.cut(links)
+        self._later(fault.duration_s, self._network.heal, links)
+
+    def isolate(self, fault: Fault) -> None:
+        """Nodes cannot reach the other nodes, and with an amount of 1 no clients either."""
+        inside = {f"n{node}" for node in fault.nodes}
+        others = [name for name in self._network.hosts if name not in inside and (fault.amount or name[0] == "n")]
+        links = [(one, other) for one in sorted(inside) for other in others]
+        self._cut(fault, [*links, *((other, one) for one, other in links)])
+
+    def cut_one_way(self, fault: Fault) -> None:
+        """What the first node sends does not reach the second."""
+        first, second = fault.nodes
+        self._cut(fault, [(f"n{first}", f"n{second}")])
+
+    def cut_link(self, fault: Fault) -> None:
+        """Two nodes do not reach each other."""
+        first, second = (f"n{node}" for node in fault.nodes)
+        self._cut(fault, [(first, second), (second, first)])
+
+    def flap(self, fault: Fault) -> None:
+        """A link breaks and heals again and again."""
+        first, second = (f"n{node}" for node in fault.nodes)
+        step_s = fault.duration_s / (2 * max(1, fault.amount))
+        for number in range(fault.amount):
+            self._later(2 * number * step_s, self._network.cut, [(first, second), (second, first)])
+            self._later((2 * number + 1) * step_s, self._network.heal, [(first, second), (second, first)])
+
+    def slow_network(self, fault: Fault) -> None:
+        """A part of all messages, in percent, takes long."""
+        self._network.faults.slow_part = fault.amount / 100
+        self._later(fault.duration_s, self._calm_network)
+
+    def _calm_network(self) -> None:
+        self._network.faults.slow_part = 0.0
+
+    def reset(self, fault: Fault) -> None:
+        """Streams of a node break."""
+        for machine in self._machines(fault):
+            ends = list(machine.host.ends)
+            for end in self._world.random.sample(ends, min(len(ends), fault.amount)):
+                end.break_off()
+
+    # Processes.
+
+    def pause(self, fault: Fault) -> None:
+        for machine in self._machines(fault):
+            machine.pause()
+            self._later(fault.duration_s, machine.resume)
+
+    def kill(self, fault: Fault) -> None:
+        for machine in self._machines(fault):
+            machine.kill()
+            self._restart_later(machine, fault.duration_s)
+
+    def crash_writing(self, fault: Fault) -> None:
+        """Kill in the middle of disk work."""
+        for machine in self._machines(fault):
+            machine.crash_soon(fault.amount)
+            self._later(fault.duration_s, machine.kill)
+            self._restart_later(machine, fault.duration_s + 0.001)
+
+    def power(self, fault: Fault) -> None:
+        for machine in self._machines(fault):
+            machine.lose_power()
+            self._restart_later(machine, fault.duration_s)
+
+    def stop(self, fault: Fault) -> None:
+        """Clean stops, one node after the other, with a start in between."""
+        for number, machine in enumerate(self._machines(fault)):
+            begin_s = number * fault.duration_s / len(fault.nodes)
+            self._later(begin_s, machine.stop)
+            self._restart_later(machine, begin_s + 0.9 * fault.duration_s / len(fault.nodes))
+
+    def _restart_later(self, machine: Machine, delay_s: float) -> None:
+        self._later(delay_s, self._restart, machine)
+
+    def _restart(self, machine: Machine) -> None:
+        if machine.state == "stopping":
+            self._restart_later(machine, 0.5)
+        elif not machine.is_running:
+            machine.start()
+
+    # Disks and clocks.
+
+    def disk_full(self, fault: Fault) -> None:
+        for machine in self._machines(fault):
+            machine.disk.is_full = True
+            self._later(fault.duration_s, self._free_disk, machine)
+
+    @staticmethod
+    def _free_disk(machine: Machine) -> None:
+        machine.disk.is_full = False
+
+    def slow_disk(self, fault: Fault) -> None:
+        """Disk work takes up to `amount` milliseconds."""
+        for machine in self._machines(fault):
+            machine.slow_disk_us_max = fault.amount * 1000
+            self._later(fault.duration_s, self._calm_disk, machine)
+
+    @staticmethod
+    def _calm_disk(machine: Machine) -> None:
+        machine.slow_disk_us_max = DISK_DELAY_US_MAX
+
+    def clock(self, fault: Fault) -> None:
+        """The wall clock jumps by so many milliseconds, and back."""
+        for machine in self._machines(fault):
+            machine.clock_offset_ms += fault.amount
+            self._later(fault.duration_s, self._jump, machine, -fault.amount)
+
+    @staticmethod
+    def _jump(machine: Machine, amount_ms: int) -> None:
+        machine.clock_offset_ms += amount_ms
+
+
+KINDS: dict[str, Callable[[Faults, Fault], None]] = {
+    name: getattr(Faults, name)
+    for name in (
+        "isolate",
+        "cut_one_way",
+        "cut_link",
+        "flap",
+        "slow_network",
+        "reset",
+        "pause",
+        "kill",
+        "crash_writing",
+        "power",
+        "stop",
+        "disk_full",
+        "slow_disk",
+        "clock",
+    )
+}

@@ -1,0 +1,168 @@
+"""What must hold inside the cluster at every moment: looked at from outside, while nothing runs.
+
+two-leaders        two nodes lead a partition in one leader epoch, or the quorum in one epoch
+bad-isr            in-sync replicas that are no replicas, or a leader that is none of them
+leader-behind      the newest leader's log ends before what was committed
+different-logs     replicas disagree about what lies below the high watermark
+different-metadata nodes disagree about a partition in one partition epoch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock.node import Node
+from penstock.wire.kernel import scan_batches
+from penstock.wire.records import read_header
+from sim.disk import DATA, Directory, Inode
+from sim.machine import Machine
+from sim.scheduler import SECOND_US
+from sim.world import TOPIC, World
+from support.history import Anomaly
+
+LOOK_US = 50_000
+
+PartitionName = tuple[str, int]
+
+
+class Watch:
+    """Lets a world run and looks at it now and then."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._found: dict[str, Anomaly] = {}
+        self._leaders: dict[tuple[Any, ...], int] = {}
+        self._states: dict[tuple[Any, ...], Any] = {}
+        # By partition: the newest leader epoch in which somebody led, and how far anything was committed.
+        self._epochs: dict[PartitionName, int] = {}
+        self._committed: dict[PartitionName, int] = {}
+
+    @property
+    def anomalies(self) -> list[Anomaly]:
+        return list(self._found.values())
+
+    def run(self, seconds: float, done: Callable[[], bool] | None = None) -> bool:
+        """As `World.run`, with a look every so often."""
+        scheduler = self._world.scheduler
+        until_us = scheduler.now_us + int(seconds * SECOND_US)
+        while scheduler.now_us < until_us:
+            if scheduler.run(min(scheduler.now_us + LOOK_US, until_us), done):
+                return True
+            self.look()
+        return done is not None and done()
+
+    def look(self) -> None:
+        """Look at every node that runs."""
+        for machine in self._world.machines.values():
+            if machine.state == "up" and machine.node is not None:
+                self._look_at_quorum(machine, machine.node)
+                self._look_at_image(machine, machine.node)
+                self._look_at_partitions(machine, machine.node)
+
+    def _report(self, kind: str, text: str) -> None:
+        self._found.setdefault(kind, Anomaly(kind, f"[{self._world.now_s:.3f}] {text}"))
+
+    def _lead(self, machine: Machine, *what: Any) -> None:
+        leader = self._leaders.setdefault(what, machine.node_id)
+        if leader != machine.node_id:
+            self._report("two-leaders", f"n{leader} and {machine.name} both led {what}")
+
+    def _look_at_quorum(self, machine: Machine, node: Node) -> None:
+        quorum = getattr(node._raft, "quorum", None)
+        if quorum is not None and quorum.role.value == "leader":
+            self._lead(machine, "quorum", quorum.epoch)
+
+    def _look_at_image(self, machine: Machine, node: Node) -> None:
+        for topic in node._raft.image.topics.values():
+            for index, state in enumerate(topic.partitions):
+                key = topic.topic_id, index, state.partition_epoch
+                known = self._states.get(key)
+                if known is state:
+                    continue
+                if known is not None and known != state:
+                    self._report("different-metadata", f"{machine.name} has {state} of {topic.name}, others {known}")
+                self._states[key] = state
+                outside = set(state.in_sync_replicas) - set(state.replicas)
+                if outside or not (state.in_sync_replicas or state.eligible_leader_replicas):
+                    self._report("bad-isr", f"{topic.name}-{index}: {state}")
+                if state.leader >= 0 and state.leader not in state.in_sync_replicas:
+                    self._report("bad-isr", f"the leader is not in sync: {topic.name}-{index}: {state}")
+
+    def _look_at_partitions(self, machine: Machine, node: Node) -> None:
+        partitions = getattr(node, "_partitions", None)
+        for partition in partitions or ():
+            if not getattr(partition, "is_leader", True):
+                continue
+            name, epoch = tuple(partition.name), partition.leader_epoch
+            self._lead(machine, name, partition.topic_id, epoch)
+            key = (*name, partition.topic_id)
+            if epoch >= self._epochs.get(key, -1):
+                self._epochs[key] = epoch
+                committed = self._committed.get(key, 0)
+                if partition.log.end_offset < committed:
+                    self._report(
+                        "leader-behind",
+                        f"{machine.name} leads {partition.name} in epoch {epoch} up to {partition.log.end_offset}, "
+                        f"and {committed} was committed",
+                    )
+                self._committed[key] = max(committed, partition.high_watermark)
+
+
+# At the end.
+
+
+def compare_logs(world: World) -> Iterator[Anomaly]:
+    """Once everything has settled all replicas of a partition have the same bytes on their disks."""
+    for partition in range(world.shape.partitions):
+        name = f"{TOPIC}-{partition}"
+        final = world.history.finals.get(name)
+        if not final:
+            continue
+        end_offset = max(final) + 1
+        logs = {
+            node_id: _batches(world.machines[node_id], name, end_offset)
+            for node_id in world.replicas.get(partition, ())
+        }
+        if not logs:
+            yield Anomaly("different-logs", f"{name}: nobody says who has it")
+            continue
+        first, *others = logs
+        for other in others:
+            if logs[other] != logs[first]:
+                yield Anomaly("different-logs", f"{name}: {_difference(first, logs[first], other, logs[other])}")
+
+
+def _batches(machine: Machine, name: str, end_offset: int) -> dict[int, bytes]:
+    """By base offset, the batches of a partition below an offset as they are on a machine's disk."""
+    found: dict[int, bytes] = {}
+    data = machine.disk.root.entries[DATA]
+    assert isinstance(data, Directory)
+    directory = data.entries.get(name)
+    if not isinstance(directory, Directory):
+        return found
+    for file_name in sorted(directory.entries):
+        inode = directory.entries[file_name]
+        if file_name.endswith(".log") and isinstance(inode, Inode):
+            content = bytes(inode.data)
+            for position, *_ in scan_batches(content, 0, len(content), check_crc=True).batches:
+                header = read_header(content, position)
+                if header.base_offset < end_offset:
+                    found[header.base_offset] = content[position : position + header.size_bytes]
+    return found
+
+
+def _difference(first: int, one: dict[int, bytes], second: int, other: dict[int, bytes]) -> str:
+    for offset in sorted(one.keys() | other.keys()):
+        if one.get(offset) != other.get(offset):
+            return (
+                f"n{first} has {_shown(one.get(offset))} at offset {offset}, n{second} has {_shown(other.get(offset))}"
+            )
+    return "nothing differs"
+
+
+def _shown(batch: bytes | None) -> str:
+    if batch is None:
+        return "nothing"
+    header = read_header(batch)
+    return f"a batch of epoch {header.partition_leader_epoch}, producer {header.producer_id}, crc {header.crc:08x}"

@@ -1,0 +1,243 @@
+"""A machine with one node on it: it starts, stops, is killed, loses power, pauses, and its clock may be wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from random import Random
+from typing import Any, TypeVar
+
+from penstock.config.broker import examine
+from penstock.config.node import NodeSettings
+from penstock.node import CannotStart, Node
+from penstock.runtime.env import Network
+from penstock.runtime.metadata_log import DamagedMetadata
+from penstock.server.limits import ConnectionLimits
+from penstock.storage.files import Filesystem, StorageError
+from penstock.storage.metadata_files import MetadataFileError
+from sim.disk import SimDisk, SimFilesystem
+from sim.network import Host, SimListener, SimNetwork
+from sim.scheduler import SECOND_US, Scheduler, SimCrash, SimLoop
+
+T = TypeVar("T")
+
+WALL_START_MS = 1_760_000_000_000
+DISK_DELAY_US_MAX = 2_000
+
+
+class HostNetwork:
+    """The network as one host sees it."""
+
+    def __init__(self, network: SimNetwork, host: Host) -> None:
+        self._network = network
+        self._host = host
+
+    async def connect(
+        self, host: str, port: int, make_protocol: Callable[[], asyncio.BaseProtocol]
+    ) -> asyncio.BaseTransport:
+        """Open a stream from here."""
+        return await self._network.connect(self._host, host, port, make_protocol)
+
+
+class SimEnv:
+    """The world of one process."""
+
+    def __init__(self, machine: Machine, loop: SimLoop, filesystem: SimFilesystem, random: Random) -> None:
+        self.random = random
+        self.filesystem: Filesystem = filesystem
+        self.network: Network = HostNetwork(machine.network, machine.host)
+        self._machine = machine
+        self._loop = loop
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def now_ms(self) -> int:
+        return self._machine.now_ms()
+
+    def monotonic_ms(self) -> int:
+        return self._loop.scheduler.now_us // 1000
+
+    def run_blocking(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """The work happens at some moment of the time that it takes; what is written after that moment is not in it."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        duration_us = self._machine.disk_delay_us()
+        self._loop.call_later(self._machine.part_of_us(duration_us) / SECOND_US, self._work, work, future, duration_us)
+        return future
+
+    def _work(self, work: Callable[[], T], future: asyncio.Future[T], duration_us: int) -> None:
+        if future.cancelled():
+            return
+        try:
+            result = work()
+        except Exception as error:  # noqa: BLE001
+            self._loop.call_later(duration_us / SECOND_US, self._finish, future.set_exception, error, future)
+        else:
+            self._loop.call_later(duration_us / SECOND_US, self._finish, future.set_result, result, future)
+
+    @staticmethod
+    def _finish(finish: Callable[[Any], None], value: Any, future: asyncio.Future[Any]) -> None:
+        if not future.done():
+            finish(value)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = self._loop.create_task(work, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    async def close(self) -> None:
+        """Cancel every task."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            self._loop.call_exception_handler(
+                {"message": f"background task {task.get_name()} failed", "exception": task.exception()}
+            )
+
+
+class Machine:
+    """One node's machine. `state` is one of down, starting, up, stopping, paused, refused."""
+
+    def __init__(
+        self, node_id: int, properties: Mapping[str, str], scheduler: Scheduler, network: SimNetwork, random: Random
+    ) -> None:
+        self.node_id = node_id
+        self.roles = frozenset(properties["process.roles"].split(","))
+        self.name = f"n{node_id}"
+        self.network = network
+        self.host = network.host(self.name)
+        self.disk = SimDisk()
+        self.state = "down"
+        self.incarnation = 0
+        self.clock_offset_ms = 0
+        self.slow_disk_us_max = DISK_DELAY_US_MAX
+        # Why the node would not start, when it would not.
+        self.refusal = ""
+        self.node: Node | None = None
+        self._properties = properties
+        self._scheduler = scheduler
+        self._random = random
+        self._loop: SimLoop
+        self._env: SimEnv
+        self._filesystem: SimFilesystem
+        # Processes that died: nothing of them may be collected, and so run its last words, before the end.
+        self._graveyard: list[tuple[Node | None, SimEnv]] = []
+
+    @property
+    def is_running(self) -> bool:
+        return self.state in ("starting", "up", "paused", "stopping")
+
+    @property
+    def now_us(self) -> int:
+        return self._scheduler.now_us
+
+    def now_ms(self) -> int:
+        return WALL_START_MS + self._scheduler.now_us // 1000 + self.clock_offset_ms
+
+    def disk_delay_us(self) -> int:
+        return self._random.randint(50, self.slow_disk_us_max)
+
+    def part_of_us(self, duration_us: int) -> int:
+        return self._random.randint(0, duration_us)
+
+    # Life and death.
+
+    def start(self) -> None:
+        """Start the node; it is up when its state says so."""
+        assert not self.is_running
+        self.network.power_returned(self.host)
+        self.incarnation += 1
+        self.state = "starting"
+        self.refusal = ""
+        self._loop = SimLoop(self._scheduler, f"{self.name}.{self.incarnation}")
+        self._filesystem = SimFilesystem(self.disk, self.now_ms)
+        self._filesystem.on_crash = self.kill
+        self._env = SimEnv(self, self._loop, self._filesystem, Random(self._random.getrandbits(64)))
+        examination = examine(self._properties)
+        assert examination.settings is not None, examination.errors
+        self._loop.create_task(self._start(examination.settings), name=f"{self.name} start")
+
+    async def _start(self, settings: NodeSettings) -> None:
+        try:
+            self.node = Node(settings, self._env, self._make_listener)
+            await self.node.start()
+        except (CannotStart, DamagedMetadata, MetadataFileError, StorageError) as error:
+            self.refusal = str(error)
+            self._die("refused")
+            return
+        except SimCrash:
+            return
+        if self.state == "starting":
+            self.state = "up"
+
+    def _make_listener(
+        self,
+        name: str,
+        host: str,  # noqa: ARG002
+        port: int,
+        limits: ConnectionLimits,
+        backlog: int = 0,  # noqa: ARG002
+    ) -> SimListener:
+        return SimListener(self.network, self.host, name, self.name, port, limits)
+
+    def stop(self) -> None:
+        """Ask the node to stop cleanly."""
+        if self.state == "up":
+            self.state = "stopping"
+            self._loop.create_task(self._stop(), name=f"{self.name} stop")
+
+    async def _stop(self) -> None:
+        assert self.node is not None
+        await self.node.stop()
+        await self._env.close()
+        self._die("down")
+
+    def kill(self) -> None:
+        """kill -9: the process is gone, what it wrote is still in the page cache."""
+        if self.is_running:
+            self._die("down")
+
+    def lose_power(self) -> None:
+        """The process is gone, and so is what was not synced."""
+        if self.is_running:
+            self.network.power_failed(self.host)
+            self._die("down")
+        self.disk.lose_power(self._random)
+
+    def crash_soon(self, operations: int) -> None:
+        """Kill the process in the middle of its disk work, so many operations from now."""
+        if self.is_running:
+            self._filesystem.crash_after = operations
+
+    def spare(self) -> None:
+        """Take back what `crash_soon` announced."""
+        if self.is_running:
+            self._filesystem.crash_after = None
+
+    def _die(self, state: str) -> None:
+        self.state = state
+        self._loop.kill()
+        self._filesystem.dead = True
+        self._graveyard.append((self.node, self._env))
+        self.node = None
+        self.network.process_died(self.host)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self.state == "up":
+            self.state = "paused"
+            self._loop.pause()
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self.state == "paused":
+            self.state = "up"
+            self._loop.resume()
+
+    def run_soon(self, work: Callable[[], None]) -> None:
+        """Have something done on the node's own loop."""
+        self._loop.call_soon(work)

@@ -1,0 +1,201 @@
+"""An idempotent producer with Kafka's rules: acks=all, several batches in flight, retries in order.
+
+Batches of a partition keep their sequence numbers whatever happens. When one fails, nothing new is sent to that
+partition until all those in flight are answered; then everything unacknowledged goes out again in its order. So a
+broker that says OUT_OF_ORDER_SEQUENCE to the first of them, or does not know the producer, has forgotten something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.model.errors import ErrorCode
+from penstock.wire.messages.init_producer_id import InitProducerIdRequest
+from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from penstock.wire.records import Record, build_batch
+from sim.wire import BACKOFF_S, RETRIABLE, Cluster, Failed
+from support.history import History, Operation
+
+IN_FLIGHT_MAX = 5
+PRODUCE_TIMEOUT_MS = 2_000
+WAITING_MAX = 20
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Records under one sequence number."""
+
+    first_sequence: int
+    operations: list[Operation]
+    tried: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One partition of a producer."""
+
+    topic: str
+    partition: int
+    next_sequence: int = 0
+    waiting: deque[Batch] = field(default_factory=deque)
+    flying: deque[Batch] = field(default_factory=deque)
+    # Batches that were answered with a failure; they go first.
+    failed: list[Batch] = field(default_factory=list)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.waiting or self.flying or self.failed)
+
+
+class Producer:
+    """Sends numbered values to the partitions of one topic until told to stop."""
+
+    def __init__(self, name: str, cluster: Cluster, history: History, topic: str, partitions: int, now_ms: Any) -> None:
+        self.name = name
+        self._cluster = cluster
+        self._history = history
+        self._now_ms = now_ms
+        self._topic = topic
+        self._producer_id = -1
+        self._producer_epoch = -1
+        self._lanes = [Lane(topic, partition) for partition in range(partitions)]
+        self._count = 0
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def is_drained(self) -> bool:
+        """Everything sent was acknowledged."""
+        return self._stopping and all(lane.is_idle for lane in self._lanes)
+
+    @property
+    def unanswered(self) -> int:
+        return sum(len(lane.waiting) + len(lane.flying) + len(lane.failed) for lane in self._lanes)
+
+    def stop(self) -> None:
+        """Send nothing new; what is on its way is tried until it is answered."""
+        self._stopping = True
+
+    async def run(self, pause_s: float) -> None:
+        """Produce with random pauses around `pause_s`."""
+        await self._take_id()
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._drive(lane)) for lane in self._lanes]
+        random = self._cluster.random
+        while not self._stopping:
+            await asyncio.sleep(random.expovariate(1 / pause_s))
+            lane = random.choice(self._lanes)
+            # A client's memory is bounded, too.
+            if not self._stopping and len(lane.waiting) < WAITING_MAX:
+                self._submit(lane, random.randint(1, 3))
+
+    def _submit(self, lane: Lane, count: int) -> None:
+        operations = []
+        for _ in range(count):
+            self._count += 1
+            operations.append(self._history.send(self.name, lane.name, f"{self.name}:{self._count}"))
+        lane.waiting.append(Batch(lane.next_sequence, operations))
+        lane.next_sequence += count
+        lane.wake.set()
+
+    async def _take_id(self) -> None:
+        while not self._stopping:
+            try:
+                response = await self._cluster.call(self._cluster.some_address(), InitProducerIdRequest(None, 60_000))
+            except Failed:
+                await asyncio.sleep(BACKOFF_S)
+                continue
+            if response.error_code == 0:
+                self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+                return
+            await asyncio.sleep(BACKOFF_S)
+
+    # One partition.
+
+    async def _drive(self, lane: Lane) -> None:
+        while True:
+            lane.wake.clear()
+            if lane.failed and not lane.flying:
+                lane.failed.sort(key=lambda batch: batch.first_sequence)
+                lane.waiting.extendleft(reversed(lane.failed))
+                lane.failed.clear()
+                await self._cluster.refresh([self._topic])
+            if lane.waiting and not lane.failed and len(lane.flying) < IN_FLIGHT_MAX:
+                await self._send_next(lane)
+                continue
+            await lane.wake.wait()
+
+    async def _send_next(self, lane: Lane) -> None:
+        address = self._cluster.leader_address(lane.topic, lane.partition)
+        try:
+            if address is None:
+                raise Failed("no leader is known", maybe_done=False)
+            wire = await self._cluster.wire(address)
+        except Failed:
+            await asyncio.sleep(BACKOFF_S)
+            await self._cluster.refresh([self._topic])
+            return
+        if lane.failed:
+            return
+        batch = lane.waiting.popleft()
+        if batch.tried:
+            for operation in batch.operations:
+                operation.attempts += 1
+        batch.tried = True
+        lane.flying.append(batch)
+        sent = wire.send(self._request(lane, batch), self.name)
+        asyncio.get_running_loop().create_task(self._await_answer(lane, batch, wire, sent))
+
+    def _request(self, lane: Lane, batch: Batch) -> ProduceRequest:
+        now_ms = self._now_ms()
+        records = [
+            Record(index, now_ms, None, operation.value.encode()) for index, operation in enumerate(batch.operations)
+        ]
+        data = build_batch(
+            records,
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            base_sequence=batch.first_sequence,
+        )
+        topic = TopicProduceData(name=lane.topic, partition_data=[PartitionProduceData(lane.partition, data)])
+        return ProduceRequest(None, -1, PRODUCE_TIMEOUT_MS, [topic])
+
+    async def _await_answer(self, lane: Lane, batch: Batch, wire: Any, sent: asyncio.Future[Any]) -> None:
+        try:
+            response = await self._cluster.answer(wire, sent)
+        except Failed:
+            lane.flying.remove(batch)
+            lane.failed.append(batch)
+        else:
+            # Whether it is the oldest decides what an answer about sequences means.
+            is_first = lane.flying[0] is batch and not lane.failed
+            lane.flying.remove(batch)
+            self._answered(lane, batch, response.responses[0].partition_responses[0], is_first)
+        lane.wake.set()
+
+    def _answered(self, lane: Lane, batch: Batch, answer: Any, is_first: bool) -> None:
+        code = answer.error_code
+        if code == ErrorCode.NONE:
+            for index, operation in enumerate(batch.operations):
+                self._history.ok(operation, answer.base_offset + index if answer.base_offset >= 0 else None)
+            return
+        if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            for operation in batch.operations:
+                self._history.ok(operation)
+            return
+        forgotten = code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+        if (forgotten and is_first) or not (forgotten or code in RETRIABLE):
+            name = ErrorCode(code).name
+            self._history.notice("producer-refused", f"{self.name} {lane.name} sequence {batch.first_sequence}: {name}")
+            for operation in batch.operations:
+                self._history.unknown(operation, name)
+            return
+        lane.failed.append(batch)

@@ -1,0 +1,114 @@
+"""Draws a run from its seed: what the cluster looks like, what goes wrong, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from sim.faults import HOUR_MS, Fault
+from sim.world import Shape
+
+QUIET_S = 2.0
+# Of a partition with one replica consumers get records before they are on disk, and a power cut may take them back.
+READ_BEFORE_SYNCED = frozenset(
+    {
+        "lost-read",
+        "fetch-refused",
+        "inconsistent-offsets",
+        "duplicate",
+        "poll-skip",
+        "nonmonotonic-poll",
+        "unseen",
+        "lost-update",
+    }
+)
+# When all replicas lose power at once, what they had not synced yet is gone, acknowledged or not.
+LOST_EVERYWHERE = READ_BEFORE_SYNCED | {"lost-write", "producer-refused", "nonmonotonic-send"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run: reproducible from its seed, or from its parts where some faults were left out."""
+
+    seed: int
+    shape: Shape
+    faults: tuple[Fault, ...]
+    # How long things go wrong.
+    seconds: float
+    # Kinds of anomalies that its faults may lead to, and which are therefore none.
+    excused: frozenset[str] = frozenset()
+
+
+def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
+    """The plan of a seed."""
+    random = Random(f"{seed} plan")
+    shape = _draw_shape(random, nodes)
+    everybody = list(range(1, nodes + 1)) + list(range(101, 101 + shape.controllers))
+    blackout = nodes > 1 and random.random() < 0.1
+    faults: list[Fault] = []
+    for _ in range(random.randint(1, 7)):
+        at_s = round(random.uniform(QUIET_S, seconds), 3)
+        faults.append(_draw_fault(random, at_s, everybody))
+    powers = [fault for fault in faults if fault.kind == "power"]
+    excused: frozenset[str] = frozenset()
+    if blackout:
+        excused = LOST_EVERYWHERE
+        at_s = round(random.uniform(QUIET_S, seconds), 3)
+        faults.append(Fault(at_s, "power", tuple(everybody), round(random.uniform(0.1, 2.0), 3)))
+    elif nodes > 1:
+        # One power cut a run: two at once may take what only the two had.
+        faults = [fault for fault in faults if fault not in powers[1:]]
+    elif powers:
+        excused = READ_BEFORE_SYNCED
+    return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
+
+
+def _draw_shape(random: Random, nodes: int) -> Shape:
+    replicas = min(3, nodes)
+    return Shape(
+        nodes=nodes,
+        controllers=3 if nodes > 1 and random.random() < 0.1 else 0,
+        partitions=random.randint(1, 3),
+        producers=random.randint(1, 2),
+        consumers=1,
+        members=random.randint(0, 2),
+        replication_factor=replicas,
+        min_insync_replicas=min(2, replicas),
+        produce_pause_s=random.choice((0.05, 0.1, 0.2)),
+        admin_pause_s=random.choice((1.0, 3.0)),
+    )
+
+
+def _draw_fault(random: Random, at_s: float, everybody: list[int]) -> Fault:
+    one = random.choice(everybody)
+    short_s, long_s = round(random.uniform(0.05, 1.0), 3), round(random.uniform(0.5, 6.0), 3)
+    duration_s = random.choice((short_s, long_s))
+    alone = [
+        Fault(at_s, "pause", (one,), duration_s),
+        Fault(at_s, "kill", (one,), duration_s),
+        Fault(at_s, "kill", (one,), duration_s),
+        Fault(at_s, "crash_writing", (one,), duration_s, random.randint(0, 60)),
+        Fault(at_s, "power", (one,), duration_s),
+        Fault(at_s, "stop", (one,), max(2.0, long_s)),
+        Fault(at_s, "disk_full", (one,), long_s),
+        Fault(at_s, "slow_disk", (one,), long_s, random.choice((20, 100, 500))),
+        Fault(at_s, "clock", (one,), long_s, random.choice((-HOUR_MS, HOUR_MS, -5_000, 5_000))),
+        Fault(at_s, "slow_network", (), long_s, random.choice((1, 5, 20))),
+        Fault(at_s, "reset", (one,), 0.0, random.randint(1, 5)),
+    ]
+    if len(everybody) == 1:
+        return random.choice(alone)
+    first, second = random.sample(everybody, 2)
+    together = [
+        Fault(at_s, "isolate", (one,), duration_s, random.randint(0, 1)),
+        Fault(at_s, "isolate", (one,), long_s, 0),
+        Fault(at_s, "cut_one_way", (first, second), duration_s),
+        Fault(at_s, "cut_link", (first, second), duration_s),
+        Fault(at_s, "flap", (first, second), long_s, random.randint(2, 10)),
+        Fault(at_s, "kill", (first, second), duration_s),
+        Fault(at_s, "kill", tuple(everybody), short_s),
+        Fault(at_s, "pause", (first, second), duration_s),
+        Fault(at_s, "stop", tuple(everybody), 3.0 * len(everybody)),
+        Fault(at_s, "isolate", (first, second), duration_s, 0),
+    ]
+    return random.choice(alone + together)

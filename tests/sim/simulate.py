@@ -1,0 +1,92 @@
+"""One run from beginning to end, and its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+from sim.faults import Faults
+from sim.invariants import Watch, compare_logs
+from sim.schedule import Plan
+from sim.world import World, without_collector
+from support.history import Anomaly
+from support.history_checks import check
+
+START_S = 15.0
+SETTLE_S = 40.0
+READ_S = 15.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a run."""
+
+    plan: Plan
+    anomalies: list[Anomaly]
+    trace_hash: int = 0
+    virtual_s: float = 0.0
+    real_s: float = 0.0
+    steps: int = 0
+    acknowledged: int = 0
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset(anomaly.kind for anomaly in self.anomalies)
+
+
+def simulate(plan: Plan, tell: Callable[[str], None] | None = None) -> Outcome:
+    """Run a plan; the same plan gives the same outcome."""
+    outcome: Outcome = without_collector(lambda: _simulate(plan, tell))
+    return outcome
+
+
+def _simulate(plan: Plan, tell: Callable[[str], None] | None) -> Outcome:
+    started = perf_counter()
+    world = World(str(plan.seed), plan.shape, tell)
+    watch = Watch(world)
+    anomalies = _live(world, plan, watch)
+    anomalies += watch.anomalies
+    anomalies += [Anomaly("bug", text) for text in world.scheduler.errors[:5]]
+    found = [one for one in anomalies if one.kind not in plan.excused]
+    acknowledged = sum(one.status.value == "ok" and one.kind.value == "send" for one in world.history.operations)
+    outcome = Outcome(
+        plan,
+        found,
+        world.trace_hash,
+        world.now_s,
+        perf_counter() - started,
+        world.scheduler.steps,
+        acknowledged,
+    )
+    world.close()
+    return outcome
+
+
+def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
+    """Start, work while things go wrong, heal, settle, read everything, and judge."""
+    world.start_nodes()
+    if not world.call(world.create_topic(), START_S):
+        return [Anomaly("unavailable", f"no topic {START_S} s after the start: {world.states()}")]
+    world.start_clients()
+    faults = Faults(world)
+    for fault in plan.faults:
+        faults.schedule(fault)
+    watch.run(plan.seconds - world.now_s)
+    faults.end()
+    world.tell("everything heals")
+    watch.run(0.5)
+    world.start_missing()
+    world.stop_changes()
+    if not watch.run(SETTLE_S, world.is_drained):
+        return [*world.history.noticed, Anomaly("unavailable", f"{SETTLE_S} s after healing: {world.unfinished()}")]
+    world.members_stop()
+    for what, work in (
+        ("consumers did not reach the end", world.catch_up()),
+        ("not everything could be read again", world.read_everything()),
+        ("metadata and committed offsets could not be read", world.read_metadata()),
+    ):
+        if not world.call(work, READ_S):
+            return [*world.history.noticed, Anomaly("unavailable", f"{what} {READ_S} s later: {world.states()}")]
+    watch.run(1.0)
+    return [*check(world.history), *compare_logs(world)]

@@ -1,0 +1,281 @@
+"""One simulated cluster with its clients, from one seed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import zlib
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from sim.admin import Admin
+from sim.consumer import Consumer
+from sim.group import GroupMember
+from sim.machine import WALL_START_MS, Machine
+from sim.network import SimNetwork
+from sim.producer import Producer
+from sim.scheduler import SECOND_US, Scheduler, SimLoop
+from sim.wire import BACKOFF_S, Cluster
+from support.history import History
+
+SILENCED = ("penstock", "sim", "asyncio")
+TOPIC = "data"
+GROUP = "readers"
+BROKER_PORT = 9092
+CONTROLLER_PORT = 9093
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a simulated cluster looks like."""
+
+    nodes: int = 3
+    # 0 where the brokers are controllers, too.
+    controllers: int = 0
+    partitions: int = 2
+    producers: int = 2
+    consumers: int = 1
+    members: int = 2
+    replication_factor: int = 3
+    min_insync_replicas: int = 2
+    produce_pause_s: float = 0.1
+    admin_pause_s: float = 2.0
+
+
+class World:
+    """Machines, network, clients and their history. `trace_hash` is the same whenever a seed is run again."""
+
+    def __init__(self, seed: str, shape: Shape, tell: Callable[[str], None] | None = None) -> None:
+        self.seed = seed
+        self.shape = shape
+        self.scheduler = Scheduler()
+        self.trace_hash = 0
+        self._tell = tell
+        self.network = SimNetwork(self.scheduler, Random(f"{seed} network"), self._note)
+        self.random = Random(f"{seed} faults")
+        self.history = History(lambda: self.scheduler.now_us / SECOND_US)
+        self.machines = self._make_machines()
+        brokers = [machine for machine in self.machines.values() if "broker" in machine.roles]
+        self._loops: list[SimLoop] = []
+        self.bootstrap = [(machine.name, BROKER_PORT) for machine in brokers]
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self.members: list[GroupMember] = []
+        # By partition, who has it in the end.
+        self.replicas: dict[int, list[int]] = {}
+        self.admin = Admin("admin", self._cluster("admin"), self.history, shape.replication_factor)
+
+    def _make_machines(self) -> dict[int, Machine]:
+        shape = self.shape
+        ids = list(range(1, shape.nodes + 1))
+        controllers = list(range(101, 101 + shape.controllers)) or ids
+        voters = ",".join(f"{node_id}@n{node_id}:{CONTROLLER_PORT}" for node_id in controllers)
+        machines = {}
+        for node_id in dict.fromkeys((*controllers, *ids)):
+            roles = [role for role, nodes in (("broker", ids), ("controller", controllers)) if node_id in nodes]
+            properties = node_properties(node_id, roles, voters, shape)
+            random = Random(f"{self.seed} machine {node_id}")
+            machines[node_id] = Machine(node_id, properties, self.scheduler, self.network, random)
+        return machines
+
+    @property
+    def now_s(self) -> float:
+        return self.scheduler.now_us / SECOND_US
+
+    def now_ms(self) -> int:
+        """The wall clock of clients, which is right."""
+        return WALL_START_MS + self.scheduler.now_us // 1000
+
+    def tell(self, text: str) -> None:
+        """A line of the story."""
+        if self._tell is not None:
+            self._tell(f"{self.now_s:9.4f}  {text}")
+
+    def _note(self, *facts: Any) -> None:
+        line = f"{self.scheduler.now_us} {' '.join(map(str, facts))}"
+        self.trace_hash = zlib.crc32(line.encode(), self.trace_hash)
+        if self._tell is not None and facts[0] != "deliver":
+            self.tell(" ".join(map(str, facts)))
+
+    # Running.
+
+    def run(self, seconds: float, done: Callable[[], bool] | None = None) -> bool:
+        """Let so much virtual time pass, or less if `done`; True if `done`."""
+        return self.scheduler.run(self.scheduler.now_us + int(seconds * SECOND_US), done)
+
+    def call(self, work: Coroutine[Any, Any, None], seconds: float, name: str = "work") -> bool:
+        """Run a client's work to its end; False if it did not end in time."""
+        task = self.client_loop(name).create_task(work)
+        ended = self.run(seconds, task.done)
+        if ended:
+            task.result()
+        else:
+            task.cancel()
+        return ended
+
+    def client_loop(self, name: str) -> SimLoop:
+        loop = SimLoop(self.scheduler, name)
+        self._loops.append(loop)
+        return loop
+
+    def _cluster(self, name: str) -> Cluster:
+        host = self.network.host(f"c-{name}")
+        return Cluster(self.network, host, name, self.bootstrap, Random(f"{self.seed} {name}"))
+
+    def start_nodes(self) -> None:
+        for machine in self.machines.values():
+            machine.start()
+
+    def start_missing(self) -> None:
+        """Start every node that does not run."""
+        for machine in self.machines.values():
+            if not machine.is_running:
+                machine.start()
+
+    def states(self) -> str:
+        """Which node is in which state."""
+        return ", ".join(
+            f"{machine.name} {machine.state}{': ' + machine.refusal if machine.refusal else ''}"
+            for machine in self.machines.values()
+        )
+
+    def unfinished(self) -> str:
+        """Who still waits for what."""
+        waiting = [f"{producer.name} has {producer.unanswered} batches unanswered" for producer in self.producers]
+        return f"{self.states()}; {'; '.join(waiting)}; admin {'done' if self.admin.is_done else 'not done'}"
+
+    # Clients.
+
+    def start_clients(self) -> None:
+        """Start everybody who works on the topic, which exists by now."""
+        shape = self.shape
+        for number in range(shape.producers):
+            name = f"p{number}"
+            producer = Producer(name, self._cluster(name), self.history, TOPIC, shape.partitions, self.now_ms)
+            self.producers.append(producer)
+            self.client_loop(name).create_task(producer.run(shape.produce_pause_s))
+        for number in range(shape.consumers):
+            name = f"r{number}"
+            consumer = Consumer(name, self._cluster(name), self.history, TOPIC, list(range(shape.partitions)))
+            self.consumers.append(consumer)
+            self.client_loop(name).create_task(consumer.run())
+        for number in range(shape.members):
+            name = f"m{number}"
+            member = GroupMember(name, self._cluster(name), self.history, GROUP, TOPIC)
+            self.members.append(member)
+            self.client_loop(name).create_task(member.run())
+        self.client_loop("admin").create_task(self.admin.run(shape.admin_pause_s))
+
+    async def create_topic(self) -> None:
+        """Create the topic that everybody works on."""
+        settings = {"min.insync.replicas": str(self.shape.min_insync_replicas)}
+        while not await self.admin.create(TOPIC, self.shape.partitions, settings):  # noqa: ASYNC110
+            await asyncio.sleep(BACKOFF_S)
+
+    # The end.
+
+    def stop_changes(self) -> None:
+        """Nothing new is produced or changed from here on."""
+        for producer in self.producers:
+            producer.stop()
+        self.admin.stopping = True
+
+    def members_stop(self) -> None:
+        """Groups commit and end."""
+        for member in self.members:
+            member.stop()
+
+    def is_drained(self) -> bool:
+        """Everything that was sent is acknowledged, and every reader has it."""
+        return all(producer.is_drained for producer in self.producers) and self.admin.is_done
+
+    async def catch_up(self) -> None:
+        """Wait until all readers are at the end."""
+        for consumer in self.consumers:
+            while (ends := await consumer.end_offsets()) is None or any(  # noqa: ASYNC110
+                consumer.positions[partition] < end for partition, end in ends.items()
+            ):
+                await asyncio.sleep(BACKOFF_S)
+
+    async def read_everything(self) -> None:
+        """Read the topic from its first record on, and everything that was committed or changed."""
+        name = "last"
+        reader = Consumer(name, self._cluster(name), self.history, TOPIC, list(range(self.shape.partitions)))
+        polls_before = len(self.history.polls)
+        while (ends := await reader.end_offsets()) is None:  # noqa: ASYNC110
+            await asyncio.sleep(BACKOFF_S)
+        while any(reader.positions[partition] < end for partition, end in ends.items()):
+            await reader.poll()
+        records: dict[str, list[tuple[int, str]]] = {f"{TOPIC}-{partition}": [] for partition in ends}
+        for poll in self.history.polls[polls_before:]:
+            if poll.process == name:
+                records[poll.partition] += poll.records
+        for partition, found in records.items():
+            self.history.final(partition, found)
+        self.history.polls = [poll for poll in self.history.polls if poll.process != name]
+
+    async def read_metadata(self) -> None:
+        """Ask for all that was committed and changed, and who has what."""
+        self.replicas = await self.admin.replicas_of(TOPIC)
+        await self.admin.look_at_everything()
+        for member in self.members[:1]:
+            for partition in range(self.shape.partitions):
+                await member.committed_at_end(partition)
+
+    def close(self) -> None:
+        """End every process. The world is of no use afterwards."""
+        for loop in self._loops:
+            loop.kill()
+        for machine in self.machines.values():
+            machine.kill()
+
+
+def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -> dict[str, str]:
+    """Settings of a small node with short patience."""
+    listeners = []
+    if "broker" in roles:
+        listeners.append(f"PLAINTEXT://n{node_id}:{BROKER_PORT}")
+    if "controller" in roles:
+        listeners.append(f"CONTROLLER://n{node_id}:{CONTROLLER_PORT}")
+    return {
+        "node.id": str(node_id),
+        "process.roles": ",".join(roles),
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "controller.quorum.voters": voters,
+        "listeners": ",".join(listeners),
+        "log.dirs": "/data",
+        "log.cleaner.enable": "false",
+        "auto.create.topics.enable": "false",
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.replication.factor": str(shape.replication_factor),
+        "min.insync.replicas": str(shape.min_insync_replicas),
+        "default.replication.factor": str(shape.replication_factor),
+        "group.initial.rebalance.delay.ms": "0",
+        "group.consumer.min.session.timeout.ms": "3000",
+        "group.consumer.session.timeout.ms": "5000",
+        "group.consumer.min.heartbeat.interval.ms": "500",
+        "group.consumer.heartbeat.interval.ms": "500",
+        "replica.lag.time.max.ms": "3000",
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+    }
+
+
+def silence_logs() -> None:
+    """Warnings of nodes are part of the game; what is wrong is found by other means."""
+    for name in SILENCED:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def without_collector(work: Callable[[], Any]) -> Any:
+    """Run something with the garbage collector off: collections would run code of dead processes at odd moments."""
+    gc.collect()
+    gc.disable()
+    try:
+        return work()
+    finally:
+        gc.enable()

@@ -1,0 +1,164 @@
+"""What clients did and saw, and the anomalies in it.
+
+A `History` is written by the clients of a test, in the simulator or against real processes. `check` (in
+`support.history_checks`) then names every anomaly. Times are whatever the clock says, as long as they rise.
+
+An operation is open until it is known to have worked (`ok`), to have had no effect (`fail`), or until nobody will ever
+know (`unknown`). One that was tried more than once may take effect after it was answered: a delayed copy of an earlier
+try can still arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class Status(Enum):
+    """What is known of an operation."""
+
+    OPEN = "open"
+    OK = "ok"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+class Kind(Enum):
+    """What was tried."""
+
+    SEND = "send"
+    COMMIT = "commit"
+    FETCH_COMMITTED = "fetch committed"
+    CHANGE = "change"
+    LOOK = "look"
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One attempt to do or learn something. `key` is the partition, group and partition, or thing that was changed."""
+
+    kind: Kind
+    process: str
+    key: str
+    value: Any
+    invoked: float
+    attempts: int = 1
+    status: Status = Status.OPEN
+    completed: float | None = None
+    # An offset for sends (None where the broker only said that it has the record), what was read for reads.
+    result: Any = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        until = "…" if self.completed is None else f"{self.completed:.3f}"
+        result = "" if self.result is None else f" -> {self.result}"
+        return (
+            f"[{self.invoked:.3f}-{until}] {self.process} {self.kind.value} {self.key} {self.value!r} "
+            f"{self.status.value}{result}{' ' + self.reason if self.reason else ''}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """Records of one partition that a consumer got at once; `resumed` where it began or was moved before this."""
+
+    process: str
+    partition: str
+    time: float
+    records: tuple[tuple[int, str], ...]
+    resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """Something that must not happen."""
+
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}"
+
+
+class History:
+    """Everything that happened, in the order in which it was noted."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.operations: list[Operation] = []
+        self.polls: list[Poll] = []
+        # By partition, all records as they were read at the very end, by offset.
+        self.finals: dict[str, dict[int, str]] = {}
+        self.noticed: list[Anomaly] = []
+        self._moved: dict[tuple[str, str], bool] = {}
+
+    # Producing.
+
+    def send(self, process: str, partition: str, value: str) -> Operation:
+        """A record is on its way."""
+        return self._invoke(Kind.SEND, process, partition, value)
+
+    # Consuming.
+
+    def moved(self, process: str, partition: str) -> None:
+        """The consumer begins to read the partition, or reads on somewhere else; its next poll follows nothing."""
+        self._moved[process, partition] = True
+
+    def polled(self, process: str, partition: str, records: Iterable[tuple[int, str]]) -> None:
+        """The consumer got these records."""
+        found = tuple(records)
+        if found:
+            resumed = self._moved.pop((process, partition), False)
+            self.polls.append(Poll(process, partition, self._clock(), found, resumed))
+
+    def final(self, partition: str, records: Iterable[tuple[int, str]]) -> None:
+        """What a partition holds from its first to its last offset once everything has settled."""
+        self.finals[partition] = dict(records)
+
+    # Groups and metadata: values that are written and read.
+
+    def commit(self, process: str, group: str, partition: str, offset: int) -> Operation:
+        """A group's offset is being committed."""
+        return self._invoke(Kind.COMMIT, process, f"{group} {partition}", offset)
+
+    def fetch_committed(self, process: str, group: str, partition: str) -> Operation:
+        """A group's committed offset is being asked for; its result is None where there is none."""
+        return self._invoke(Kind.FETCH_COMMITTED, process, f"{group} {partition}", None)
+
+    def change(self, process: str, thing: str, value: Any) -> Operation:
+        """A thing of the cluster's metadata (a topic, a setting) is being given a value, None to remove it."""
+        return self._invoke(Kind.CHANGE, process, thing, value)
+
+    def look(self, process: str, thing: str) -> Operation:
+        """The present value of a thing is being asked for, where the answer must be up to date."""
+        return self._invoke(Kind.LOOK, process, thing, None)
+
+    # Outcomes.
+
+    def ok(self, operation: Operation, result: Any = None) -> None:
+        """It worked."""
+        self._complete(operation, Status.OK, result=result)
+
+    def fail(self, operation: Operation, reason: str) -> None:
+        """It did not happen and never will."""
+        self._complete(operation, Status.FAIL, reason=reason)
+
+    def unknown(self, operation: Operation, reason: str) -> None:
+        """It may have happened, or may yet happen."""
+        self._complete(operation, Status.UNKNOWN, reason=reason)
+
+    def notice(self, kind: str, text: str) -> None:
+        """A client saw by itself that something is wrong."""
+        self.noticed.append(Anomaly(kind, f"[{self._clock():.3f}] {text}"))
+
+    def _invoke(self, kind: Kind, process: str, key: str, value: Any) -> Operation:
+        operation = Operation(kind, process, key, value, self._clock())
+        self.operations.append(operation)
+        return operation
+
+    def _complete(self, operation: Operation, status: Status, result: Any = None, reason: str = "") -> None:
+        assert operation.status is Status.OPEN, f"completed twice: {operation}"
+        operation.status, operation.result, operation.reason = status, result, reason
+        operation.completed = self._clock()
