@@ -41,6 +41,8 @@ from penstock.wire.records import (
 
 QUORUM_STATE = "quorum-state"
 SNAPSHOT_SUFFIX = ".checkpoint"
+# A leader's snapshot that is being fetched.
+PART_SUFFIX = ".part"
 # A leader's snapshot that is whole, while the log it replaces may still be there.
 PENDING_SUFFIX = ".pending"
 RECORDS_PER_BATCH = 1000

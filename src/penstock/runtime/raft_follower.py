@@ -20,6 +20,7 @@ from penstock.core.raft.quorum import Quorum, Role
 from penstock.runtime.env import Env
 from penstock.runtime.log_sync import LogSync
 from penstock.runtime.metadata_log import (
+    PART_SUFFIX,
     PENDING_SUFFIX,
     Batch,
     DamagedMetadata,
@@ -41,7 +42,6 @@ RETRY_MS = 50
 # After something that a moment's wait does not mend.
 RETRY_LATER_MS = 1_000
 SNAPSHOT_PIECE_BYTES = 4 * 1024 * 1024
-PART_SUFFIX = ".part"
 
 logger = logging.getLogger("penstock.metadata")
 
@@ -178,7 +178,8 @@ class Follower:
     async def _load(self, leader_id: int, snapshot: LogEnd) -> None:
         epoch = self._loading_epoch
         name = SnapshotId(snapshot.offset, snapshot.epoch)
-        part = self._log.directory / (name.file_name + PART_SUFFIX)
+        # One that was given up a moment ago may still be on its way out.
+        part = self._log.directory / f"{name.file_name}.{self._number}{PART_SUFFIX}"
         delay_ms = RETRY_MS
         try:
             file = self._env.filesystem.write_file(part, b"")
@@ -186,7 +187,7 @@ class Follower:
             batches, image = await self._decode(leader_id, epoch, snapshot, file)
             await self._env.run_blocking(file.sync)
             self._check_still(leader_id, epoch)
-            put_in_place(self._env.filesystem, file, part.with_name(name.file_name + PENDING_SUFFIX))
+            put_in_place(self._env.filesystem, file, self._log.directory / (name.file_name + PENDING_SUFFIX))
             self._installed(name, batches, image)
             delay_ms = 0
         except PeerLost as error:

@@ -20,6 +20,7 @@ from penstock.core.raft.messages import LogEnd
 from penstock.core.raft.voters import VoterHistory, VoterSet
 from penstock.runtime.env import Env
 from penstock.runtime.metadata_log import (
+    PART_SUFFIX,
     PENDING_SUFFIX,
     Batch,
     SnapshotId,
@@ -65,6 +66,9 @@ class MetadataLog:
         filesystem.make_directory(directory)
         filesystem.sync_directory(directory.parent)
         election = read_election(filesystem, directory)
+        for name in filesystem.list_directory(directory):
+            if name.endswith(PART_SUFFIX):
+                filesystem.unlink(directory / name)
         self._finish_pending()
         extent = inspect_log(filesystem, directory)
         self.snapshots = list_snapshots(filesystem, directory)
