@@ -1,0 +1,42 @@
+"""Versions 0-4. KIP-98: a group's committed offsets become part of a transaction."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.core.contract import ProducerIdentity
+from penstock.core.metadata.image import Image
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.runtime.coordinator import partition_for
+from penstock.runtime.groups import OFFSETS_TOPIC, Groups
+from penstock.runtime.transactions import Transactions
+from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+FENCED_SINCE = 2
+
+
+def make_add_offsets_to_txn(image: Image, groups: Groups, transactions: Transactions) -> Handler:
+    """The handler."""
+
+    async def add_offsets_to_txn(request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
+        name = request.transactional_id
+        producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+        try:
+            partition = await offsets_partition(request.group_id)
+            error: ErrorCode = await transactions.ask(
+                name,
+                # Clients of version 2 of transactions don't send this request any more.
+                lambda shard, token, now_ms: shard.add_partitions(name, producer, [partition], 0, token, now_ms),
+            )
+        except ApiError as failure:
+            error = failure.code
+        if error is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        return AddOffsetsToTxnResponse(error_code=error)
+
+    async def offsets_partition(group_id: str) -> TopicPartition:
+        # A group's offsets may be the first ones of all.
+        await groups.leader_of(group_id)
+        return TopicPartition(OFFSETS_TOPIC, partition_for(group_id, len(image.topics[OFFSETS_TOPIC].partitions)))
+
+    return add_offsets_to_txn

@@ -1,0 +1,91 @@
+"""Versions 0-5. KIP-98 partitions of a transaction; from 4 on brokers ask for many transactions at once (KIP-890)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from penstock.api.context import Handler, RequestContext
+from penstock.core.contract import ProducerIdentity
+from penstock.core.metadata.image import Image
+from penstock.core.transaction.transaction import EPOCH_BUMPS, by_topic
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.runtime.transactions import Transactions
+from penstock.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+BATCHED_SINCE = 4
+FENCED_SINCE = 2
+
+Errors = Mapping[TopicPartition, ErrorCode]
+
+
+def make_add_partitions_to_txn(image: Image, transactions: Transactions) -> Handler:
+    """The handler."""
+
+    async def add_partitions_to_txn(
+        request: AddPartitionsToTxnRequest, context: RequestContext
+    ) -> AddPartitionsToTxnResponse:
+        version = context.api_version
+        if version >= BATCHED_SINCE:
+            found = await asyncio.gather(*(add_or_verify(one, version) for one in request.transactions))
+            return AddPartitionsToTxnResponse(
+                results_by_transaction=[
+                    AddPartitionsToTxnResult(one.transactional_id, _rows(errors))
+                    for one, errors in zip(request.transactions, found, strict=True)
+                ]
+            )
+        single = AddPartitionsToTxnTransaction(
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_rows(await add_or_verify(single, version)))
+
+    async def add_or_verify(wanted: AddPartitionsToTxnTransaction, version: int) -> Errors:
+        partitions = [TopicPartition(topic.name, index) for topic in wanted.topics for index in topic.partitions]
+        missing = [one for one in partitions if image.partition(*one) is None]
+        if missing:
+            # All or none: a transaction that lacks one of its partitions could not end there.
+            errors = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            return errors | dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        try:
+            return await ask(wanted, partitions, version)
+        except ApiError as error:
+            return dict.fromkeys(partitions, error.code)
+
+    async def ask(wanted: AddPartitionsToTxnTransaction, partitions: Sequence[TopicPartition], version: int) -> Errors:
+        name = wanted.transactional_id
+        producer = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
+        if wanted.verify_only:
+            return await transactions.read(name, lambda shard: shard.verify_partitions(name, producer, partitions))
+        client_version = EPOCH_BUMPS if version >= BATCHED_SINCE else 0
+        error: ErrorCode = await transactions.ask(
+            name,
+            lambda shard, token, now_ms: shard.add_partitions(
+                name, producer, partitions, client_version, token, now_ms
+            ),
+        )
+        if error is ErrorCode.PRODUCER_FENCED and version < FENCED_SINCE:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        return dict.fromkeys(partitions, error)
+
+    return add_partitions_to_txn
+
+
+def _rows(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            topic,
+            [AddPartitionsToTxnPartitionResult(index, errors[TopicPartition(topic, index)]) for index in indexes],
+        )
+        for topic, indexes in by_topic(errors).items()
+    ]

@@ -1,0 +1,21 @@
+"""Versions 0-5. KIP-98 the end of a transaction; from 5 on it raises the producer's epoch (KIP-890)."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.api.group_calls import caller_of
+from penstock.model.errors import ApiError
+from penstock.runtime.transactions import Transactions
+from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+
+def make_end_txn(transactions: Transactions) -> Handler:
+    """The handler."""
+
+    async def end_txn(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+        try:
+            return await transactions.end_txn(request, caller_of(context))
+        except ApiError as error:
+            return EndTxnResponse(error_code=error.code)
+
+    return end_txn

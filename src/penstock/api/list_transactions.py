@@ -1,0 +1,34 @@
+"""Versions 0-2. KIP-664: the transactional ids of this coordinator; KIP-994 by duration, KIP-1152 by pattern."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.api.transaction_pattern import compile_pattern
+from penstock.core.transaction.listing import TransactionFilter
+from penstock.core.transaction.states import BY_TITLE
+from penstock.model.errors import ApiError
+from penstock.runtime.transactions import Transactions
+from penstock.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+
+def make_list_transactions(transactions: Transactions) -> Handler:
+    """The handler."""
+
+    def list_transactions(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+        unknown = [title for title in request.state_filters if title not in BY_TITLE]
+        try:
+            pattern = request.transactional_id_pattern
+            wanted = TransactionFilter(
+                frozenset(BY_TITLE[title] for title in request.state_filters if title in BY_TITLE)
+                if request.state_filters
+                else None,
+                frozenset(request.producer_id_filters) if request.producer_id_filters else None,
+                request.duration_filter,
+                compile_pattern(pattern) if pattern else None,
+            )
+            rows = transactions.read_all(lambda shard, now_ms: shard.listing(wanted, now_ms))
+        except ApiError as error:
+            return ListTransactionsResponse(error_code=error.code)
+        return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=rows)
+
+    return list_transactions

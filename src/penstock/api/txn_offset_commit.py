@@ -1,0 +1,125 @@
+"""Versions 0-5. KIP-98 offsets inside a transaction, KIP-447 with the group's generation, KIP-890 from 5 on the
+offsets become part of the transaction by being committed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from penstock.api.context import Handler, RequestContext
+from penstock.api.group_calls import caller_of
+from penstock.core.contract import ProducerIdentity
+from penstock.core.group.offset_requests import transactional_commit_refused
+from penstock.core.metadata.image import Image
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.runtime.coordinator import partition_for
+from penstock.runtime.groups import OFFSETS_TOPIC, Groups
+from penstock.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+# Whether a partition is part of a producer's open transaction; with the last argument it becomes that.
+Verify = Callable[[str, ProducerIdentity, TopicPartition, bool], Awaitable[ErrorCode]]
+
+LOADING_SINCE = 2
+ABORTABLE_SINCE = 4
+ADDS_SINCE = 5
+
+# While the transaction's coordinator cannot be asked, producers are to look for the group's once more.
+_COME_AGAIN = frozenset(
+    (
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    )
+)
+
+
+def make_txn_offset_commit(image: Image, groups: Groups, verify: Verify) -> Handler:
+    """The handler."""
+
+    async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+        known = request._replace(topics=_known(image, request))
+        response = TxnOffsetCommitResponse()
+        if known.topics:
+            try:
+                response = await commit(known, context)
+            except ApiError as error:
+                response = transactional_commit_refused(known, _told(error.code, context.api_version))
+        return _merged(request, response)
+
+    async def commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
+        topic = image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"there is no {OFFSETS_TOPIC} yet; ask FindCoordinator first")
+        partition = TopicPartition(OFFSETS_TOPIC, partition_for(request.group_id, len(topic.partitions)))
+        producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+        error = await verify(request.transactional_id, producer, partition, context.api_version >= ADDS_SINCE)
+        if error is not ErrorCode.NONE:
+            raise ApiError(error, f"{partition} could not be verified as part of {request.transactional_id}")
+        caller = caller_of(context)
+        answer: TxnOffsetCommitResponse = await groups.ask(
+            request.group_id, lambda shard, token, now_ms: shard.txn_offset_commit(request, caller, token, now_ms)
+        )
+        return answer
+
+    return txn_offset_commit
+
+
+def _known(image: Image, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitRequestTopic]:
+    """The topics and partitions of a request that exist."""
+    topics = [
+        TxnOffsetCommitRequestTopic(
+            topic.name,
+            [row for row in topic.partitions if image.partition(topic.name, row.partition_index) is not None],
+        )
+        for topic in request.topics
+    ]
+    return [topic for topic in topics if topic.partitions]
+
+
+def _told(error: ErrorCode, version: int) -> ErrorCode:
+    """An error as a client of this version knows it."""
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version >= LOADING_SINCE:
+        return error
+    if error in _COME_AGAIN and error is not ErrorCode.NOT_COORDINATOR:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
+
+
+def _merged(request: TxnOffsetCommitRequest, response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+    """A row for everything that was asked for; what was not passed on does not exist."""
+    errors = {
+        TopicPartition(topic.name, row.partition_index): row.error_code
+        for topic in response.topics
+        for row in topic.partitions
+    }
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic.name,
+                [
+                    TxnOffsetCommitResponsePartition(
+                        row.partition_index,
+                        errors.get(
+                            TopicPartition(topic.name, row.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        ),
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,66 @@
+"""Version 1. KIP-98: a transaction coordinator ends transactions on the partitions that this broker leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from penstock.api.context import Handler, RequestContext
+from penstock.core.replica.producer_state import EndMarker
+from penstock.core.transaction.transaction import by_topic
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+# Writes one partition's marker for a producer id and epoch; done when it is committed, fails with ApiError.
+WriteMarker = Callable[[TopicPartition, int, int, EndMarker], Awaitable[None]]
+
+# A group coordinator that is not there yet is for the transaction coordinator a leader that is not there yet.
+_AS_LEADER = frozenset(
+    (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+)
+
+
+def make_write_txn_markers(write_marker: WriteMarker) -> Handler:
+    """The handler."""
+
+    async def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+        return await answer_markers(write_marker, request)
+
+    return write_txn_markers
+
+
+async def answer_markers(write_marker: WriteMarker, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    """Write every marker of a request, all at once; a coordinator on this broker comes here without a connection."""
+    return WriteTxnMarkersResponse([*await asyncio.gather(*(_end(write_marker, one) for one in request.markers))])
+
+
+async def _end(write_marker: WriteMarker, marker: WritableTxnMarker) -> WritableTxnMarkerResult:
+    partitions = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
+    ending = EndMarker(not marker.transaction_result, marker.coordinator_epoch)
+
+    async def write(partition: TopicPartition) -> ErrorCode:
+        try:
+            await write_marker(partition, marker.producer_id, marker.producer_epoch, ending)
+        except ApiError as error:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _AS_LEADER else error.code
+        return ErrorCode.NONE
+
+    errors = dict(zip(partitions, await asyncio.gather(*map(write, partitions)), strict=True))
+    return WritableTxnMarkerResult(
+        marker.producer_id,
+        [
+            WritableTxnMarkerTopicResult(
+                topic,
+                [WritableTxnMarkerPartitionResult(index, errors[TopicPartition(topic, index)]) for index in indexes],
+            )
+            for topic, indexes in by_topic(errors).items()
+        ],
+    )
