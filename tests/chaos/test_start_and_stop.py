@@ -128,7 +128,7 @@ def test_a_clean_start_scans_nothing(tmp_path: Path) -> None:
         for partition in range(3):
             client.produce("orders", batch_of([b"x" * 1000] * 10), partition=partition)
     with NodeThread(tmp_path) as node:
-        reports = node.look(lambda node: [partition.log.recovery for partition in node._partitions])
+        reports = node.look(lambda node: [partition.log.recovery for partition in node._broker.partitions])
         assert len(reports) == 3
         assert all(report.clean and report.segments_scanned == 0 for report in reports)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.operations import ALL_ON_CLUSTER, NOT_ASKED
@@ -17,17 +16,6 @@ from penstock.wire.messages.describe_cluster import (
 
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
-
-
-class Quorum(Protocol):
-    """What is asked about the controllers."""
-
-    @property
-    def leader_id(self) -> int:
-        """Who leads, -1 when nobody is known to."""
-
-    def voter_addresses(self) -> Mapping[int, tuple[str, int]]:
-        """Where each voter listens."""
 
 
 def make_describe_cluster(image: Image, cluster_id: str, controller_id: Callable[[], int]) -> Handler:
@@ -60,8 +48,13 @@ def make_describe_cluster(image: Image, cluster_id: str, controller_id: Callable
     return describe_cluster
 
 
-def make_describe_controllers(image: Image, quorum: Quorum, cluster_id: str) -> Handler:
-    """The handler of the controller listener: it tells of controllers, not of brokers."""
+def make_describe_controllers(
+    image: Image, leader_id: Callable[[], int], addresses: Callable[[], Mapping[int, tuple[str, int]]], cluster_id: str
+) -> Handler:
+    """The handler of the controller listener: it tells of controllers, not of brokers.
+
+    `addresses` are those of the voters; what a controller registered itself counts more.
+    """
 
     def describe_controllers(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
         if request.endpoint_type != CONTROLLER_ENDPOINTS:
@@ -70,19 +63,17 @@ def make_describe_controllers(image: Image, quorum: Quorum, cluster_id: str) -> 
                 error_message="this is a controller; ask a broker's listener about brokers",
                 endpoint_type=CONTROLLER_ENDPOINTS,
             )
-        addresses = dict(quorum.voter_addresses())
+        known = dict(addresses())
         for controller in image.controllers.values():
             for endpoint in controller.end_points:
                 if endpoint.name == context.client.listener_name:
-                    addresses[controller.controller_id] = (endpoint.host, endpoint.port)
+                    known[controller.controller_id] = (endpoint.host, endpoint.port)
         return DescribeClusterResponse(
             error_message=None,
             endpoint_type=CONTROLLER_ENDPOINTS,
             cluster_id=cluster_id,
-            controller_id=quorum.leader_id,
-            brokers=[
-                DescribeClusterBroker(node_id, host, port) for node_id, (host, port) in sorted(addresses.items())
-            ],
+            controller_id=leader_id(),
+            brokers=[DescribeClusterBroker(node_id, host, port) for node_id, (host, port) in sorted(known.items())],
             cluster_authorized_operations=(
                 ALL_ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED
             ),

@@ -15,7 +15,7 @@ from penstock.core.metadata.names import INTERNAL_TOPICS, check_topic_name
 from penstock.core.metadata.topics import NewTopic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, ZERO_UUID
-from penstock.runtime.controller import Controller
+from penstock.runtime.controller_client import TopicCreator
 from penstock.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -29,7 +29,7 @@ NULL_NAMES_SINCE = 12
 
 
 def make_metadata(
-    image: Image, controller: Controller, cluster_id: str, controller_id: Callable[[], int], auto_create: bool
+    image: Image, controller: TopicCreator, cluster_id: str, controller_id: Callable[[], int], auto_create: bool
 ) -> Handler:
     """The handler; `auto_create` is the broker's auto.create.topics.enable."""
 

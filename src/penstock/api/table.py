@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from penstock.api.alter_configs import make_alter_configs
+from penstock.api.alter_partition_reassignments import make_alter_partition_reassignments
 from penstock.api.api_versions import make_api_versions
 from penstock.api.consumer_group_describe import make_consumer_group_describe
 from penstock.api.consumer_group_heartbeat import make_consumer_group_heartbeat
@@ -27,6 +28,7 @@ from penstock.api.describe_lag import make_describe_lag
 from penstock.api.describe_log_dirs import make_describe_log_dirs
 from penstock.api.describe_producers import make_describe_producers
 from penstock.api.describe_topic_partitions import make_describe_topic_partitions
+from penstock.api.elect_leaders import make_elect_leaders
 from penstock.api.fetch import make_fetch
 from penstock.api.find_coordinator import make_find_coordinator
 from penstock.api.heartbeat import make_heartbeat
@@ -37,6 +39,7 @@ from penstock.api.leave_group import make_leave_group
 from penstock.api.list_config_resources import make_list_config_resources
 from penstock.api.list_groups import make_list_groups
 from penstock.api.list_offsets import make_list_offsets
+from penstock.api.list_partition_reassignments import make_list_partition_reassignments
 from penstock.api.metadata import make_metadata
 from penstock.api.offset_commit import make_offset_commit
 from penstock.api.offset_delete import make_offset_delete
@@ -44,9 +47,13 @@ from penstock.api.offset_fetch import make_offset_fetch
 from penstock.api.offset_for_leader_epoch import make_offset_for_leader_epoch
 from penstock.api.produce import make_produce
 from penstock.api.sync_group import make_sync_group
+from penstock.api.unregister_broker import make_unregister_broker
+from penstock.api.update_features import make_update_features
+from penstock.core.metadata.features import SUPPORTED_FEATURES
 from penstock.core.metadata.image import Image
 from penstock.core.replica.fetch_session import SessionCache
 from penstock.runtime.controller import Controller
+from penstock.runtime.controller_client import TopicCreator
 from penstock.runtime.env import Env
 from penstock.runtime.groups import Groups
 from penstock.runtime.lag import LagView
@@ -54,14 +61,15 @@ from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.partition import Partition
 from penstock.runtime.partitions import Partitions
 from penstock.runtime.producer_ids import ProducerIds
+from penstock.runtime.raft_driver import RaftDriver
 
 API_VERSIONS_KEY = 18
 
 Parts = TypeVar("Parts")
 
-# Feature levels this broker understands: Kafka 4.1's metadata version is level 27.
-METADATA_VERSION_LEVELS = (7, 27)
-FEATURES: Mapping[str, tuple[int, int]] = {"metadata.version": METADATA_VERSION_LEVELS}
+# Feature levels this node understands.
+FEATURES: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +78,9 @@ class Services:
 
     env: Env
     image: Image
+    raft: RaftDriver
     controller: Controller
+    topic_creator: TopicCreator
     partitions: Partitions
     producer_ids: ProducerIds
     sessions: SessionCache
@@ -80,6 +90,7 @@ class Services:
     settle_deletions: Callable[[list[Partition]], None]
     groups: Groups
     lag: LagView
+    propose: Callable[[Partition], None]
 
 
 class Entry(NamedTuple, Generic[Parts]):
@@ -93,14 +104,26 @@ class Entry(NamedTuple, Generic[Parts]):
 
 TABLE: Mapping[int, Entry[Services]] = {
     0: Entry(0, 13, "produce", lambda s: make_produce(s.env, s.partitions, s.settings.node.penstock_sync_on_ack)),
-    1: Entry(4, 18, "fetch", lambda s: make_fetch(s.env, s.partitions, s.sessions, s.settings.node.fetch_max_bytes)),
+    1: Entry(
+        4,
+        18,
+        "fetch",
+        lambda s: make_fetch(
+            s.env,
+            s.partitions,
+            s.sessions,
+            s.settings.node.fetch_max_bytes,
+            by_rack=s.settings.node.replica_selector_class == RACK_AWARE_SELECTOR,
+            propose=s.propose,
+        ),
+    ),
     2: Entry(1, 10, "list_offsets", lambda s: make_list_offsets(s.partitions)),
     3: Entry(
         0,
         13,
         "metadata",
         lambda s: make_metadata(
-            s.image, s.controller, s.cluster_id, s.controller_id, s.settings.node.auto_create_topics_enable
+            s.image, s.topic_creator, s.cluster_id, s.controller_id, s.settings.node.auto_create_topics_enable
         ),
     ),
     8: Entry(2, 9, "offset_commit", lambda s: make_offset_commit(s.image, s.groups)),
@@ -123,10 +146,15 @@ TABLE: Mapping[int, Entry[Services]] = {
     35: Entry(1, 4, "describe_log_dirs", lambda s: make_describe_log_dirs(s.env, s.partitions)),
     37: Entry(0, 3, "create_partitions", lambda s: make_create_partitions(s.controller)),
     42: Entry(0, 2, "delete_groups", lambda s: make_delete_groups(s.groups)),
+    43: Entry(0, 2, "elect_leaders", lambda s: make_elect_leaders(s.controller)),
     44: Entry(0, 1, "incremental_alter_configs", lambda s: make_incremental_alter_configs(s.controller, s.settings)),
+    45: Entry(0, 1, "alter_partition_reassignments", lambda s: make_alter_partition_reassignments(s.controller)),
+    46: Entry(0, 0, "list_partition_reassignments", lambda s: make_list_partition_reassignments(s.controller)),
     47: Entry(0, 0, "offset_delete", lambda s: make_offset_delete(s.groups)),
+    57: Entry(0, 2, "update_features", lambda s: make_update_features(s.controller)),
     60: Entry(0, 2, "describe_cluster", lambda s: make_describe_cluster(s.image, s.cluster_id, s.controller_id)),
     61: Entry(0, 0, "describe_producers", lambda s: make_describe_producers(s.partitions)),
+    64: Entry(0, 0, "unregister_broker", lambda s: make_unregister_broker(s.controller)),
     68: Entry(0, 1, "consumer_group_heartbeat", lambda s: make_consumer_group_heartbeat(s.groups)),
     69: Entry(0, 1, "consumer_group_describe", lambda s: make_consumer_group_describe(s.groups)),
     74: Entry(0, 1, "list_config_resources", lambda s: make_list_config_resources(s.image)),

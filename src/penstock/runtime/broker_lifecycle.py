@@ -1,8 +1,8 @@
-"""A broker's life in its cluster: it registers, shows that it lives, serves while it is not fenced, and takes its leave.
+"""A broker in its cluster: it registers, shows that it lives, serves while it is not fenced, and takes its leave.
 
-    registered, fenced ──caught up with its registration──▶ active ──asks to leave──▶ shutting down ──leads nothing──▶ gone
-           ▲                                                  │
-           └────────────── the controller heard nothing for broker.session.timeout.ms
+    registered, fenced ──caught up with the metadata──▶ active ──asks to leave──▶ shutting down ──leads nothing──▶ gone
+           ▲                                              │
+           └── the controller heard nothing for broker.session.timeout.ms
 
 A broker registers once a start and keeps the epoch that the controllers gave it. Heartbeats go on while it is fenced,
 which is how it comes back. A controller that has forgotten the broker's epoch (STALE_BROKER_EPOCH) has seen a newer

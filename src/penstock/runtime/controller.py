@@ -108,6 +108,7 @@ class Controller:
     async def register_broker(self, request: BrokerRegistrationRequest) -> int:
         """Take in a broker, or a new incarnation of one; the answer is its epoch. Raises ApiError."""
         duties, broker_id = self._active(), request.broker_id
+        await duties.begun.wait()
         image = self._raft.image
 
         def alive() -> bool:

@@ -82,6 +82,8 @@ class Duties:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._sweep_again = False
+        # Set once the cluster's first records are committed: before, nobody can tell what it supports.
+        self.begun = asyncio.Event()
         self.heartbeats = Heartbeats(settings.session_timeout_ms, settings.lost_connection_grace_ms)
 
     def start(self) -> None:
@@ -98,6 +100,7 @@ class Duties:
 
     def stop(self) -> None:
         """Another node is active now, or none."""
+        self.begun.set()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -255,6 +258,7 @@ class Duties:
     async def _begin(self) -> None:
         minimum = self._rules().min_insync_replicas
         await self._decide(lambda image: features.first_records(image, minimum))
+        self.begun.set()
         self.sweep()
 
     async def balance(self) -> None:

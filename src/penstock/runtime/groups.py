@@ -13,7 +13,7 @@ from penstock.core.metadata.image import Image, PartitionState, ResourceType
 from penstock.core.metadata.topics import NewTopic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
-from penstock.runtime.controller import Controller
+from penstock.runtime.controller_client import TopicCreator
 from penstock.runtime.coordinator import Coordinator, Seat, as_coordinator_error, partition_for
 from penstock.runtime.env import Env
 from penstock.runtime.partitions import Partitions
@@ -62,7 +62,7 @@ class Groups:
     """What handlers ask about groups."""
 
     def __init__(
-        self, env: Env, image: Image, controller: Controller, partitions: Partitions, settings: NodeSettings
+        self, env: Env, image: Image, controller: TopicCreator, partitions: Partitions, settings: NodeSettings
     ) -> None:
         self._env = env
         self._image = image

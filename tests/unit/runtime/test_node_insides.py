@@ -36,7 +36,7 @@ def delete(client: WireClient, name: str) -> None:
 
 
 def listeners(node: Node) -> int:
-    return sum(len(partition._append_listeners) for partition in node._partitions)
+    return sum(len(partition._append_listeners) for partition in node._broker.partitions)
 
 
 def test_long_polls_leave_no_listeners_behind(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_topic_deleted_while_it_is_being_synced_takes_nothing_with_it(tmp_path
                 code = client.receive(produce_request(f"goes-{number}", request), 9)[1]
                 assert code.responses[0].partition_responses[0].error_code in (0, 3)
         assert client.produce("stays", batch_of([b"x"])).error_code == 0
-        assert node.look(lambda node: [directory.failure for directory in node._partitions.directories]) == [None]
+        assert node.look(lambda node: [directory.failure for directory in node._broker.partitions.directories]) == [None]
         assert node.errors == []
 
 

@@ -1,0 +1,16 @@
+"""Versions 0-1. KIP-595: a new leader of the metadata quorum makes itself known."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.runtime.raft_driver import RaftDriver
+from penstock.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+
+
+def make_begin_quorum_epoch(raft: RaftDriver) -> Handler:
+    """The handler."""
+
+    def begin_quorum_epoch(request: BeginQuorumEpochRequest, context: RequestContext) -> BeginQuorumEpochResponse:
+        return raft.requests.begin_epoch(request)
+
+    return begin_quorum_epoch

@@ -1,0 +1,20 @@
+"""Versions 4-18. KIP-595: voters and observers follow the metadata log by fetching it from its leader."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.api.context import Handler, RequestContext
+from penstock.runtime.raft_driver import RaftDriver
+from penstock.wire.messages.fetch import FetchRequest, FetchResponse
+
+
+def make_controller_fetch(raft: RaftDriver) -> Handler:
+    """The handler."""
+
+    def controller_fetch(
+        request: FetchRequest, context: RequestContext
+    ) -> FetchResponse | asyncio.Future[FetchResponse]:
+        return raft.requests.fetch(request)
+
+    return controller_fetch

@@ -1,0 +1,16 @@
+"""Versions 0-1. KIP-595: a leader of the metadata quorum resigns."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.runtime.raft_driver import RaftDriver
+from penstock.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+
+
+def make_end_quorum_epoch(raft: RaftDriver) -> Handler:
+    """The handler."""
+
+    def end_quorum_epoch(request: EndQuorumEpochRequest, context: RequestContext) -> EndQuorumEpochResponse:
+        return raft.requests.end_epoch(request)
+
+    return end_quorum_epoch

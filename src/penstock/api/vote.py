@@ -1,0 +1,16 @@
+"""Versions 0-2. KIP-595 votes, KIP-996 pre-votes, KIP-853 directory ids."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.runtime.raft_driver import RaftDriver
+from penstock.wire.messages.vote import VoteRequest, VoteResponse
+
+
+def make_vote(raft: RaftDriver) -> Handler:
+    """The handler."""
+
+    def vote(request: VoteRequest, context: RequestContext) -> VoteResponse:
+        return raft.requests.vote(request)
+
+    return vote

@@ -1,0 +1,205 @@
+"""The broker in a node: its partitions, groups and handlers, and its place in the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from penstock.api.dispatch import Dispatcher
+from penstock.api.forwarding import Forwarding
+from penstock.api.table import FEATURES, VERSIONS, Services, make_handlers
+from penstock.config.node import NodeSettings
+from penstock.core.replica.fetch_session import SessionCache
+from penstock.model.ids import Uuid
+from penstock.node.directories import Directories
+from penstock.node.endpoints import Endpoints
+from penstock.node.failures import CannotStart
+from penstock.runtime.broker_lifecycle import BrokerLifecycle, RegistrationRefused
+from penstock.runtime.cleaner import Cleaner
+from penstock.runtime.controller import Controller
+from penstock.runtime.controller_client import ControllerClient
+from penstock.runtime.env import Env
+from penstock.runtime.groups import Groups
+from penstock.runtime.housekeeping import Housekeeping
+from penstock.runtime.isr import InSyncKeeper
+from penstock.runtime.lag import LagView
+from penstock.runtime.live_settings import LiveSettings
+from penstock.runtime.partitions import Partitions
+from penstock.runtime.peer import Peer
+from penstock.runtime.producer_ids import ProducerIds
+from penstock.runtime.raft_driver import RaftDriver
+from penstock.runtime.replica_fetchers import ReplicaFetchers, fetcher_settings
+from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
+from penstock.wire.messages.broker_registration import Listener as RegisteredListener
+
+DRAIN_S = 5.0
+# A broker whose leaderships nobody can take over stops all the same.
+LEAVE_MS_MAX = 30_000
+
+logger = logging.getLogger("penstock.node")
+
+
+class BrokerRole:
+    """One broker of the cluster.
+
+    `way_to_controllers` makes a connection to the active controller. There are several, so that a heartbeat or a
+    change of the in-sync replicas never waits behind another request.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        settings: NodeSettings,
+        raft: RaftDriver,
+        live: LiveSettings,
+        directories: Directories,
+        endpoints: Endpoints,
+        way_to_controllers: Callable[[], ControllerClient],
+    ) -> None:
+        self._env = env
+        self._settings = settings
+        self._raft = raft
+        self._live = live
+        self._directories = directories
+        self._endpoints = endpoints
+        self._requests = way_to_controllers()
+        self._proposals = way_to_controllers()
+        self._lifecycle = BrokerLifecycle(
+            env,
+            way_to_controllers().ask,
+            lambda: raft.applied_offset - 1,
+            settings.broker_heartbeat_interval_ms,
+            settings.broker_session_timeout_ms,
+            self._offline_directories,
+        )
+        self._fetchers: ReplicaFetchers
+        self._groups: Groups
+        self._housekeeping: Housekeeping
+        self.partitions: Partitions
+
+    async def start(self, controller: Controller, unreachable: Controller) -> None:
+        """Register, catch up with the metadata, open every replica, accept clients, and wait to be let in."""
+        settings, env, raft = self._settings, self._env, self._raft
+        try:
+            await self._lifecycle.register(self._registration(), settings.initial_broker_registration_timeout_ms)
+        except RegistrationRefused as error:
+            raise CannotStart(str(error)) from error
+        await raft.applied(self._lifecycle.broker_epoch + 1)
+        self.partitions = Partitions(
+            env,
+            settings.node_id,
+            raft.image,
+            self._live.topic_defaults,
+            self._directories.log_directories,
+            settings.socket_request_max_bytes,
+            lag_ms_max=settings.replica_lag_time_max_ms,
+        )
+        raft.on_commit(self.partitions.follow)
+        await self.partitions.open_gradually()
+        self._groups = Groups(env, raft.image, self._requests, self.partitions, settings)
+        raft.on_commit(self._groups.follow)
+        self._housekeeping = Housekeeping(env, self.partitions, settings)
+        await self._housekeeping.watch_disks()
+        self._housekeeping.start()
+        Cleaner(env, self.partitions, settings).start()
+        keeper = InSyncKeeper(
+            env, self.partitions, self._proposals.ask, self._broker_epoch, settings.replica_lag_time_max_ms
+        )
+        keeper.start()
+        self._fetchers = ReplicaFetchers(
+            env, self.partitions, self._make_peer, fetcher_settings(settings), self._broker_epoch
+        )
+        self._fetchers.start()
+        self._endpoints.serve_brokers(self._dispatcher(keeper, controller, unreachable))
+        self._lifecycle.start()
+        await self._lifecycle.active()
+
+    def _dispatcher(self, keeper: InSyncKeeper, controller: Controller, unreachable: Controller) -> Dispatcher:
+        settings, env, raft = self._settings, self._env, self._raft
+
+        def services(decider: Controller) -> Services:
+            return Services(
+                env=env,
+                image=raft.image,
+                raft=raft,
+                controller=decider,
+                topic_creator=self._requests,
+                partitions=self.partitions,
+                producer_ids=ProducerIds(self._requests.ask, settings.node_id, self._broker_epoch),
+                sessions=SessionCache(settings.max_incremental_fetch_session_cache_slots, env.random),
+                settings=self._live,
+                cluster_id=self._directories.cluster_id,
+                controller_id=self._some_broker,
+                settle_deletions=self._housekeeping.settle_deletions,
+                groups=self._groups,
+                lag=LagView(env, self.partitions),
+                propose=keeper.propose,
+            )
+
+        return Dispatcher(
+            make_handlers(services(controller)),
+            VERSIONS,
+            Forwarding(self._requests, lambda: raft.is_leader, make_handlers(services(unreachable))),
+        )
+
+    async def leave(self) -> None:
+        """Hand every leadership over to others, where there are any."""
+        if not self._settings.controlled_shutdown_enable:
+            return
+        others = [
+            broker
+            for broker in self._raft.image.brokers.values()
+            if broker.broker_id != self._settings.node_id and not broker.fenced
+        ]
+        if others and not await self._lifecycle.leave(LEAVE_MS_MAX):
+            logger.warning("nobody took over all leaderships within %d ms; stopping all the same", LEAVE_MS_MAX)
+
+    async def stop(self) -> None:
+        """Finish what was accepted and close every log."""
+        # Members that wait for a rebalance would wait longer than we drain.
+        self._groups.close()
+        draining = asyncio.ensure_future(self._endpoints.stop_brokers(DRAIN_S))
+        await asyncio.sleep(0)
+        self.partitions.wake_readers()
+        await draining
+        self._fetchers.stop()
+        await self.partitions.close_all()
+
+    def mark_clean(self) -> None:
+        """The last thing at a clean stop: say that it was one."""
+        self._housekeeping.finish(self._broker_epoch())
+
+    # Facts.
+
+    def _broker_epoch(self) -> int:
+        return self._lifecycle.broker_epoch
+
+    def _offline_directories(self) -> list[Uuid]:
+        return [one.directory_id for one in self._directories.log_directories if one.failure is not None]
+
+    def _some_broker(self) -> int:
+        """Clients send what is for the controller to any broker, which forwards it."""
+        return self._settings.node_id
+
+    def _make_peer(self, broker_id: int) -> Peer:
+        def address() -> tuple[str, int] | None:
+            broker = self._raft.image.brokers.get(broker_id)
+            name = self._settings.inter_broker_listener_name
+            return broker.endpoint(name) if broker is not None and name is not None else None
+
+        client_id = f"broker-{self._settings.node_id}"
+        return Peer(self._env, address, client_id, self._settings.replica_socket_timeout_ms)
+
+    def _registration(self) -> BrokerRegistrationRequest:
+        settings = self._settings
+        return BrokerRegistrationRequest(
+            broker_id=settings.node_id,
+            cluster_id=self._directories.cluster_id,
+            incarnation_id=self._env.random.randbytes(16),
+            listeners=[RegisteredListener(*address) for address in self._endpoints.broker_addresses()],
+            features=[Feature(name, low, high) for name, (low, high) in FEATURES.items()],
+            rack=settings.broker_rack,
+            log_dirs=[directory.directory_id for directory in self._directories.log_directories],
+            previous_broker_epoch=self._directories.previous_broker_epoch,
+        )

@@ -1,0 +1,71 @@
+"""The controller in a node: its handlers, and itself made known to the cluster."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from penstock.api.context import Client, RequestContext
+from penstock.api.controller_table import (
+    CONTROLLER_VERSIONS,
+    ENVELOPE_KEY,
+    ControllerServices,
+    make_controller_handlers,
+)
+from penstock.api.dispatch import Dispatcher
+from penstock.api.envelope import make_envelope
+from penstock.api.table import FEATURES
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.controller_client import ControllerClient
+from penstock.runtime.env import Env
+from penstock.wire.apis import APIS
+from penstock.wire.messages.controller_registration import ControllerRegistrationRequest, Feature, Listener
+
+REGISTRATION_PATIENCE_MS = 60_000
+
+logger = logging.getLogger("penstock.node")
+
+_KEYS = {api.module: key for key, api in APIS.items()}
+
+
+class ControllerRole:
+    """What the controller listener serves."""
+
+    def __init__(self, services: ControllerServices) -> None:
+        self._raft = services.raft
+        handlers = make_controller_handlers(services)
+        self.dispatcher = Dispatcher(handlers, CONTROLLER_VERSIONS)
+        handlers[ENVELOPE_KEY] = make_envelope(lambda: self._raft.is_leader, self.dispatcher.answer)
+        self._handlers = handlers
+        self._local = Client(("local", 0), "")
+
+    def serve(self, request: Any) -> Any:
+        """Answer a request of this process as one that came over the network would be."""
+        key = _KEYS[type(request).__module__.rpartition(".")[2]]
+        context = RequestContext(APIS[key].last_stable_version, None, self._local)
+        return self._handlers[key](request, context)
+
+
+def register_controller(
+    env: Env, node_id: int, client: ControllerClient, addresses: list[tuple[str, str, int, int]]
+) -> None:
+    """Tell the active controller, whoever it is, where this one listens; tries until it is known."""
+    request = ControllerRegistrationRequest(
+        controller_id=node_id,
+        incarnation_id=env.random.randbytes(16),
+        listeners=[Listener(*address) for address in addresses],
+        features=[Feature(name, low, high) for name, (low, high) in FEATURES.items()],
+    )
+
+    async def register() -> None:
+        while True:
+            try:
+                response = await client.ask(request, REGISTRATION_PATIENCE_MS)
+            except ApiError as error:
+                logger.warning("this controller is not registered yet: %s", error.message)
+                continue
+            if response.error_code:
+                logger.warning("this controller cannot register: %s", ErrorCode(response.error_code).name)
+            return
+
+    env.spawn(register(), "register the controller")
