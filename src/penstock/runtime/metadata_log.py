@@ -46,6 +46,7 @@ PART_SUFFIX = ".part"
 # A leader's snapshot that is whole, while the log it replaces may still be there.
 PENDING_SUFFIX = ".pending"
 RECORDS_PER_BATCH = 1000
+BLOCK_BYTES = 512
 RESTORE = "nothing was changed. Restore the metadata directory from a backup or from another controller before starting"
 
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
@@ -230,8 +231,9 @@ class LogExtent(NamedTuple):
 def inspect_log(filesystem: Filesystem, directory: Path) -> LogExtent | None:
     """Read the log through without changing it; None when there is none. Raises DamagedMetadata.
 
-    A write that a crash cut short leaves fewer bytes than it announced, or zeros, and was never acknowledged. Bytes
-    that are all there and fail their checksum were damaged later, and what they said may have been acknowledged.
+    A write that a crash cut short leaves fewer bytes than it announced, or zeros in place of its last blocks, and was
+    never acknowledged. Bytes that are all there and fail their checksum were damaged later, and what they said may have
+    been acknowledged.
     """
     names = sorted(name for name in filesystem.list_directory(directory) if name.endswith(LOG_SUFFIX))
     if not names:
@@ -244,7 +246,7 @@ def inspect_log(filesystem: Filesystem, directory: Path) -> LogExtent | None:
         if int(name.partition(".")[0]) != next_offset:
             raise DamagedMetadata(f"{path} does not follow offset {next_offset - 1}: a segment is missing; {RESTORE}")
         scan = scan_batches(data, 0, len(data), check_crc=True)
-        torn = scan.position < len(data) and (scan.problem is None or not any(memoryview(data)[scan.position :]))
+        torn = scan.position < len(data) and (scan.problem is None or _ends_in_zeros(data, scan.position))
         if (scan.problem is not None and not torn) or (torn and name != names[-1]):
             raise DamagedMetadata(
                 f"{path} is damaged at byte {scan.position}: {scan.problem or 'it is cut short'}; {RESTORE}"
@@ -258,6 +260,12 @@ def inspect_log(filesystem: Filesystem, directory: Path) -> LogExtent | None:
         if scan.batches:
             epoch = read_header(data, scan.batches[-1][0]).partition_leader_epoch
     return LogExtent(start_offset, next_offset, epoch)
+
+
+def _ends_in_zeros(data: bytes, position: int) -> bool:
+    """Whether nothing but zeros follows `position`, or the beginning of a block after it: blocks are written whole."""
+    end = len(data.rstrip(b"\0"))
+    return end <= position or -(-end // BLOCK_BYTES) * BLOCK_BYTES < len(data)
 
 
 def check_agreement(

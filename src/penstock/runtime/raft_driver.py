@@ -489,7 +489,8 @@ class RaftDriver:
         self._note_leadership()
         if self._applied.bytes_since_snapshot >= self._snapshot_bytes:
             self._applied.bytes_since_snapshot = 0
-            self._snapshots.begin(self.applied_offset, self._snapshot_failed)
+            # A snapshot must not outlive entries that it stands for: those here may be on other voters' disks only.
+            self._sync.durable(self.applied_offset).add_done_callback(self._begin_snapshot)
 
     def _apply_more(self) -> None:
         self._applying = False
@@ -503,6 +504,10 @@ class RaftDriver:
                 future.set_result(None)
         waiters[:] = [row for row in waiters if not row[1].done()]
 
+    def _begin_snapshot(self, durable: asyncio.Future[None]) -> None:
+        if not durable.cancelled() and durable.exception() is None and not self._stopped:
+            self._snapshots.begin(min(self.applied_offset, self.log.flushed_offset), self._snapshot_failed)
+
     def _snapshot_failed(self) -> None:
         """Try again when half as much again has come."""
         self._applied.bytes_since_snapshot = self._snapshot_bytes // 2
@@ -510,6 +515,7 @@ class RaftDriver:
     def take_snapshot(self) -> None:
         """Write a snapshot of everything applied, before this returns."""
         self._applied.bytes_since_snapshot = 0
+        self.log.flush()
         self._snapshots.take(self.applied_offset)
 
     def _install(self, snapshot: SnapshotId, batches: list[Batch], image: Image) -> None:
