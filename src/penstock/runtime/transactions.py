@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from penstock.config.node import NodeSettings
 from penstock.core.contract import Caller, Effects, Token
@@ -20,6 +20,7 @@ from penstock.core.transaction.contract import Markers, TransactionSettings
 from penstock.core.transaction.shard import BUMP_SINCE, TransactionShard
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
+from penstock.runtime.controller_client import TopicCreator
 from penstock.runtime.coordinator import Coordinator, Seat, as_coordinator_error, partition_for
 from penstock.runtime.env import Env
 from penstock.runtime.partitions import Partitions
@@ -35,13 +36,6 @@ SETTLE_PAUSE_S = 0.2
 
 T = TypeVar("T")
 Question = Callable[[TransactionShard, Token, int], Effects]
-
-
-class TopicCreator(Protocol):
-    """Whoever can have topics created."""
-
-    def create_topics(self, wanted: Sequence[NewTopic]) -> asyncio.Future[list[TopicOutcome]]:
-        """What became of each topic, once that is committed."""
 
 
 class Transactions:
