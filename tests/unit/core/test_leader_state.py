@@ -96,3 +96,62 @@ def test_a_replica_without_the_start_of_this_epoch_stays_out() -> None:
     assert state.proposal(1) is None
     state.fetched(2, 100, 2)
     assert state.proposal(2) == {1, 2}
+
+
+def test_below_the_minimum_in_sync_nothing_is_committed() -> None:
+    state = LeaderState(1, 5, (1, 2, 3), (1, 2), 100, 80, now_ms=0, min_in_sync=2)
+    state.fetched(2, 100, 1)
+    assert state.high_watermark == 100
+    state.appended(120)
+    assert not state.settled((1,))
+    assert not state.has_enough_in_sync
+    assert state.high_watermark == 100
+    assert state.require(1)
+    assert state.high_watermark == 120
+
+
+def test_a_minimum_above_the_number_of_replicas_asks_for_all_of_them() -> None:
+    state = LeaderState(1, 5, (1,), (1,), 10, 4, now_ms=0, min_in_sync=3)
+    assert state.has_enough_in_sync
+    assert state.high_watermark == 10
+
+
+def test_a_follower_that_keeps_pace_is_waited_for_until_it_stops() -> None:
+    """Otherwise a busy leader that is alone in sync would be ahead of it for ever."""
+    state = LeaderState(1, 5, (1, 2), (1,), 100, 100, now_ms=0)
+    state.fetched(2, 90, 10)
+    state.appended(110)
+    assert state.high_watermark == 110
+    assert not state.may_join(2)
+    state.fetched(2, 105, 20)
+    state.appended(120)
+    assert state.high_watermark == 110, "it has caught up with what there was at its last fetch"
+    assert not state.may_join(2)
+    state.fetched(2, 115, 30)
+    assert state.high_watermark == 115
+    assert state.may_join(2)
+    assert not state.expire_joining(20 + LAG_MS)
+    assert state.expire_joining(31 + LAG_MS)
+    assert state.high_watermark == 120
+
+
+def test_a_follower_that_could_not_join_is_not_waited_for() -> None:
+    state = LeaderState(1, 5, (1, 2), (1,), 100, 100, now_ms=0)
+    state.fetched(2, 100, 10)
+    state.appended(110)
+    assert state.high_watermark == 100
+    assert state.excluded(2)
+    assert state.high_watermark == 110
+    state.fetched(2, 105, 20, is_eligible=False)
+    assert not state.may_join(2)
+
+
+def test_a_replica_that_is_taken_away_holds_nothing_back() -> None:
+    state = three_replicas()
+    state.fetched(2, 100, 1)
+    assert state.settled((1, 2), (1, 2))
+    assert state.high_watermark == 100
+    assert state.follower(3) is None
+    state.settled((1, 2), (1, 2, 4), now_ms=5)
+    assert state.follower(4) is not None
+    assert state.low_watermark == -1
