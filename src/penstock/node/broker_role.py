@@ -112,6 +112,7 @@ class BrokerRole:
         )
         self._fetchers.start()
         self._endpoints.serve_brokers(self._dispatcher(keeper, controller, unreachable))
+        raft.on_leader(lambda leader_id: self._lifecycle.greet() if leader_id >= 0 else None)
         self._lifecycle.start()
         await self._lifecycle.active()
 

@@ -146,4 +146,5 @@ class Node:
         if self._controller_role is not None:
             way.serve_locally = self._controller_role.serve
         self._ways.append(way)
+        self._raft.on_leader(way.leader_changed)
         return way

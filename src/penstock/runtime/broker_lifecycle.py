@@ -88,6 +88,10 @@ class BrokerLifecycle:
         """Begin to send heartbeats."""
         self._env.spawn(self._beat(), "heartbeats")
 
+    def greet(self) -> None:
+        """There is another controller: let it hear of this broker at once."""
+        self._wake.set()
+
     async def active(self) -> None:
         """Returns once the controller lets this broker serve."""
         await self._active.wait()
@@ -104,8 +108,8 @@ class BrokerLifecycle:
 
     async def _beat(self) -> None:
         while not self._released.is_set():
-            await self._beat_once()
             self._wake.clear()
+            await self._beat_once()
             is_eager = self.is_fenced or self._wants_shutdown
             pause_ms = min(EAGER_HEARTBEAT_MS, self._interval_ms) if is_eager else self._interval_ms
             try:

@@ -45,6 +45,8 @@ class ControllerSettings:
 
     session_timeout_ms: int = 4_000
     lost_connection_grace_ms: int = 300
+    # What brokers get to greet a controller that has just become active.
+    first_session_ms: int = 1_500
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_ms: int = 300_000
     unclean_leader_election_interval_ms: int = 300_000
@@ -90,7 +92,7 @@ class Duties:
         """Give everybody a fresh session and begin."""
         now_ms = self._env.monotonic_ms()
         for broker in self._quorum.image.brokers.values():
-            self.heartbeats.register(broker.broker_id, broker.fenced, now_ms)
+            self.heartbeats.inherit(broker.broker_id, broker.fenced, now_ms, self._settings.first_session_ms)
         self.watch()
         self._spawn(self._begin(), "controller begins")
         settings = self._settings

@@ -102,6 +102,8 @@ class RaftDriver:
         self._applied = AppliedImage()
         self._snapshots = SnapshotTaker(env, self._log)
         self._leadership_listeners: list[Callable[[bool], None]] = []
+        self._leader_listeners: list[Callable[[int], None]] = []
+        self._told_leader = -1
         self._queue: deque[tuple[Callable[[Image], Result[Any]], asyncio.Future[Any]]] = deque()
         self._deciding = False
         self._commit_waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -188,6 +190,10 @@ class RaftDriver:
     def on_leadership(self, listener: Callable[[bool], None]) -> None:
         """Have `listener` called whenever `is_leader` changes."""
         self._leadership_listeners.append(listener)
+
+    def on_leader(self, listener: Callable[[int], None]) -> None:
+        """Have `listener` called with the leader's id whenever this node learns of another leader, or of none (-1)."""
+        self._leader_listeners.append(listener)
 
     def applied(self, offset: int) -> asyncio.Future[None]:
         """A future that is done when everything before `offset` is in the image, whoever leads."""
@@ -287,6 +293,10 @@ class RaftDriver:
             return Effects()
         self._set_timer()
         self._note_leadership()
+        if self.quorum.leader_id != self._told_leader:
+            self._told_leader = self.quorum.leader_id
+            for listener in self._leader_listeners:
+                listener(self._told_leader)
         self._wake()
         return effects
 

@@ -1,9 +1,10 @@
 """Which brokers are alive, as the active controller sees it. Nothing here is in the log.
 
 A broker's session lasts from each heartbeat for the session timeout, on a clock that never jumps. A controller that
-has just become active has heard of nobody yet, so everybody starts with a fresh session. When the connection of a
+has just become active has heard of nobody yet, so everybody starts with a session. When the connection of a
 broker's heartbeats breaks, its process is most likely gone: it gets a short grace to come back instead of the rest of
-its session.
+its session. Brokers greet a new controller at once, so those that it has not heard of soon have died with the old one,
+most likely in the same process: the first session is a short one too.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ class Heartbeats:
     def register(self, broker_id: int, fenced: bool, now_ms: int) -> None:
         """Start a session anew; what an earlier incarnation had begun is forgotten."""
         self._sessions[broker_id] = Session(now_ms + self._session_timeout_ms, fenced=fenced)
+
+    def inherit(self, broker_id: int, fenced: bool, now_ms: int, first_session_ms: int) -> None:
+        """Expect a broker that an earlier controller had registered."""
+        self._sessions[broker_id] = Session(now_ms + min(first_session_ms, self._session_timeout_ms), fenced=fenced)
 
     def forget(self, broker_id: int) -> None:
         """The broker is no longer registered."""
