@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from transaction_shell import DATA, ID, TransactionShell, caller, play
 
 from penstock.core.contract import ProducerIdentity
 from penstock.core.metadata.topics import NewTopic, TopicOutcome
@@ -18,6 +17,7 @@ from penstock.runtime import transactions
 from penstock.runtime.partition import Partition
 from penstock.runtime.transactions import TRANSACTION_TOPIC
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
+from support.transaction_shell import DATA, ID, TransactionShell, caller, play
 
 
 @contextmanager
