@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from penstock.core.metadata.names import folded
 from penstock.model.ids import NO_LEADER, Uuid
 from penstock.wire.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
@@ -144,6 +145,8 @@ class Image:
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[Uuid, Topic] = {}
+        # By what metrics would call it: two topics whose names differ only in '.' and '_' must not be.
+        self.folded_names: dict[str, str] = {}
         self.brokers: dict[int, Broker] = {}
         self.controllers: dict[int, RegisterControllerRecord] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
@@ -187,26 +190,6 @@ class Image:
         """Whether replicas that left the ISR below its minimum are remembered as safe leaders (KIP-966)."""
         return self.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
 
-    def copy(self) -> Image:
-        """The image as it is now, for whoever needs it to stand still; partition states are shared."""
-        other = Image()
-        other.replace_with(self)
-        other.topics = {}
-        other.topics_by_id = {}
-        for topic in self.topics.values():
-            twin = Topic(topic.name, topic.topic_id)
-            twin.partitions = topic.partitions.copy()
-            other.topics[topic.name] = other.topics_by_id[topic.topic_id] = twin
-        for name in ("brokers", "controllers", "features", "leader_counts", "in_sync_counts", "eligible_counts"):
-            setattr(other, name, getattr(self, name).copy())
-        other.configs = {key: settings.copy() for key, settings in self.configs.items()}
-        other.leaderless, other.reassigning = self.leaderless.copy(), self.reassigning.copy()
-        return other
-
-    def replace_with(self, other: Image) -> None:
-        """Become what `other` is; whoever holds this image sees the new one. `other` is not used afterwards."""
-        self.__dict__.update(other.__dict__)
-
     def snapshot(self) -> Iterator[Any]:
         """The records that rebuild this image."""
         # Features come first: they say how what follows is to be read.
@@ -233,6 +216,9 @@ class Image:
         topic = Topic(record.name, record.topic_id)
         self.topics[record.name] = topic
         self.topics_by_id[record.topic_id] = topic
+        alike = folded(record.name)
+        if alike is not None:
+            self.folded_names[alike] = record.name
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         topic = self.topics_by_id.pop(record.topic_id)
@@ -241,6 +227,7 @@ class Image:
             self.leaderless.pop((topic.topic_id, index), None)
             self.reassigning.pop((topic.topic_id, index), None)
         del self.topics[topic.name]
+        self.folded_names.pop(folded(topic.name) or "", None)
         self.configs.pop((ResourceType.TOPIC, topic.name), None)
 
     def _partition(self, record: PartitionRecord) -> None:
@@ -286,14 +273,24 @@ class Image:
         state = self._states.setdefault(state, state)
         if len(self._states) > SHARED_STATES_MAX:
             self._states.clear()
-        self._count(old, -1)
-        self._count(state, 1)
+        partitions[index] = state
+        self._recount(old, state)
         if old.leader < 0:
             self.leaderless.pop((topic_id, index), None)
         if old.adding_replicas or old.removing_replicas:
             self.reassigning.pop((topic_id, index), None)
-        partitions[index] = state
         self._note(topic_id, index, state)
+
+    def _recount(self, old: PartitionState, new: PartitionState) -> None:
+        """As `_count` of the old one away and of the new one in; most changes touch little of it."""
+        if old.leader != new.leader or old.replicas != new.replicas:
+            self.leader_counts[old.leader] -= 1
+            self.leader_counts[new.leader] = self.leader_counts.get(new.leader, 0) + 1
+            self.not_preferred_count += ((new.leader,) != new.replicas[:1]) - ((old.leader,) != old.replicas[:1])
+        if old.in_sync_replicas != new.in_sync_replicas:
+            _count_replicas(self.in_sync_counts, old.in_sync_replicas, new.in_sync_replicas)
+        if old.eligible_leader_replicas != new.eligible_leader_replicas:
+            _count_replicas(self.eligible_counts, old.eligible_leader_replicas, new.eligible_leader_replicas)
 
     def _note(self, topic_id: Uuid, index: int, state: PartitionState) -> None:
         if state.leader < 0:
@@ -302,14 +299,15 @@ class Image:
             self.reassigning[topic_id, index] = None
 
     def _count(self, state: PartitionState, step: int) -> None:
-        leaders, in_sync = self.leader_counts, self.in_sync_counts
-        leaders[state.leader] = leaders.get(state.leader, 0) + step
-        for broker_id in state.in_sync_replicas:
-            in_sync[broker_id] = in_sync.get(broker_id, 0) + step
-        for broker_id in state.eligible_leader_replicas:
-            self.eligible_counts[broker_id] = self.eligible_counts.get(broker_id, 0) + step
-        if state.replicas and state.leader != state.replicas[0]:
-            self.not_preferred_count += step
+        """Count what a partition names when it comes (1) and when it goes (-1)."""
+        self.leader_counts[state.leader] = self.leader_counts.get(state.leader, 0) + step
+        self.not_preferred_count += step * ((state.leader,) != state.replicas[:1])
+        for counts, replicas in (
+            (self.in_sync_counts, state.in_sync_replicas),
+            (self.eligible_counts, state.eligible_leader_replicas),
+        ):
+            for broker_id in replicas:
+                counts[broker_id] = counts.get(broker_id, 0) + step
 
     def _shared(self, values: Any) -> tuple[Any, ...]:
         found = tuple(values)
@@ -379,6 +377,15 @@ _REPLAY: dict[type, Callable[[Image, Any], None]] = {
     NoOpRecord: Image._no_op,
     ClearElrRecord: Image._clear_eligible,
 }
+
+
+def _count_replicas(counts: dict[int, int], old: tuple[int, ...], new: tuple[int, ...]) -> None:
+    for broker_id in old:
+        if broker_id not in new:
+            counts[broker_id] -= 1
+    for broker_id in new:
+        if broker_id not in old:
+            counts[broker_id] = counts.get(broker_id, 0) + 1
 
 
 def changed_state(old: PartitionState, change: PartitionChangeRecord) -> PartitionState:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from penstock.model.errors import ApiError, ErrorCode
 
@@ -29,12 +28,6 @@ def check_topic_name(name: str) -> None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
 
 
-def colliding(name: str, existing: Iterable[str]) -> str | None:
-    """A topic whose name differs only in '.' against '_': metrics could not tell the two apart."""
-    if "." not in name and "_" not in name:
-        return None
-    folded = name.replace(".", "_")
-    for other in existing:
-        if other != name and other.replace(".", "_") == folded:
-            return other
-    return None
+def folded(name: str) -> str | None:
+    """What metrics make of a name: '.' is '_' there. None for a name that has neither and is like no other."""
+    return name.replace(".", "_") if "." in name or "_" in name else None

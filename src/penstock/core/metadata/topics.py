@@ -18,7 +18,7 @@ from penstock.core.metadata.image import (
     new_partition,
     partition_record,
 )
-from penstock.core.metadata.names import METADATA_TOPIC, check_topic_name, colliding
+from penstock.core.metadata.names import METADATA_TOPIC, check_topic_name, folded
 from penstock.core.metadata.result import Result
 from penstock.core.metadata.rules import default_directory
 from penstock.model.errors import ApiError, ErrorCode
@@ -75,26 +75,26 @@ def create_topics(
     outcomes = [
         TopicOutcome(name, error=ErrorCode.INVALID_REQUEST, message="the request names it twice") for name in twice
     ]
-    taken = set(image.topics)
+    added: dict[str, str] = {}
     budget = PARTITIONS_PER_REQUEST_MAX
     for topic in wanted:
         if topic.name in twice:
             continue
         try:
-            created, outcome = _create_topic(image, taken, topic, defaults, place, check_configs, new_id(), budget)
+            created, outcome = _create_topic(image, added, topic, defaults, place, check_configs, new_id(), budget)
         except ApiError as error:
             outcomes.append(TopicOutcome(topic.name, error=error.code, message=error.message))
             continue
         records.extend(created)
         outcomes.append(outcome)
-        taken.add(topic.name)
+        added[folded(topic.name) or topic.name] = topic.name
         budget -= outcome.partitions
     return Result(records, outcomes)
 
 
 def _create_topic(
     image: Image,
-    taken: set[str],
+    added: Mapping[str, str],
     topic: NewTopic,
     defaults: TopicDefaults,
     place: Place,
@@ -103,11 +103,12 @@ def _create_topic(
     budget: int,
 ) -> tuple[list[object], TopicOutcome]:
     check_topic_name(topic.name)
-    if topic.name in taken:
+    if topic.name in image.topics:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
     if topic.name == METADATA_TOPIC:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{METADATA_TOPIC} is the cluster's own log")
-    twin = colliding(topic.name, taken)
+    alike = folded(topic.name)
+    twin = None if alike is None else image.folded_names.get(alike) or added.get(alike)
     if twin is not None:
         raise ApiError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,

@@ -1,0 +1,56 @@
+"""Topics are created where brokers can take them, under names that metrics can tell apart."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from metadata_world import ClusterWorld
+
+from penstock.core.metadata.topics import NewTopic, TopicDefaults, TopicOutcome, add_partitions, create_topics
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.wire.messages.metadata_records import RemoveTopicRecord
+
+
+def create(world: ClusterWorld, *wanted: NewTopic) -> list[TopicOutcome]:
+    ids = count(1)
+    outcomes: list[TopicOutcome] = world.carry_out(
+        create_topics(
+            world.image,
+            wanted,
+            TopicDefaults(1, 1),
+            lambda partitions, factor: [tuple(range(1, factor + 1))] * partitions,
+            lambda _: None,
+            lambda: bytes([*world.offset.to_bytes(4), next(ids)]) + bytes(11),
+        )
+    )
+    return outcomes
+
+
+def test_names_that_metrics_cannot_tell_apart_are_refused() -> None:
+    world = ClusterWorld(1)
+    outcomes = create(world, NewTopic("a.b"), NewTopic("a_b"), NewTopic("plain"))
+    assert [one.error for one in outcomes] == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.NONE]
+    assert create(world, NewTopic("a_b"))[0].error is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert create(world, NewTopic("a.b"))[0].error is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert create(world, NewTopic("plain"))[0].error is ErrorCode.TOPIC_ALREADY_EXISTS
+    world.apply([RemoveTopicRecord(world.image.topics["a.b"].topic_id)])
+    assert create(world, NewTopic("a_b"))[0].error is ErrorCode.NONE
+
+
+def test_only_active_brokers_begin_in_sync() -> None:
+    world = ClusterWorld(3)
+    world.create("other", (1, 2))
+    world.fence(2)
+    world.heartbeat(1, want_shut_down=True)
+    assert world.image.brokers[1].in_controlled_shutdown
+    (outcome,) = create(world, NewTopic("t", assignments={0: (1, 2, 3)}))
+    assert outcome.error is ErrorCode.NONE
+    assert world.show() == "leader=3@0 isr=3"
+    (refused,) = create(world, NewTopic("u", assignments={0: (1, 2)}))
+    assert refused.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    world.apply(add_partitions(world.image, "t", 2, [(3, 2, 1)], lambda *_: []))
+    assert world.show("t", 1) == "leader=3@0 isr=3"
+    with pytest.raises(ApiError) as caught:
+        add_partitions(world.image, "t", 3, [(1, 2, 2)], lambda *_: [])
+    assert caught.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
