@@ -1,0 +1,76 @@
+"""`penstock gateway`: the HTTP side of a cluster, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+import click
+
+from penstock.cli.client import knock
+from penstock.cli.failures import CommandFailure
+from penstock.cli.options import Connection, connection_options
+from penstock.cli.server import _log_to_stderr, _stop_with_parent
+from penstock.cli.style import StyledCommand
+
+
+@click.command(cls=StyledCommand)
+@connection_options
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 for all.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="REST, docs, console.")
+@click.option(
+    "--registry-port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="The schema registry."
+)
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+@click.option("--ready-fd", type=click.IntRange(0), hidden=True)
+@click.option("--lifeline-fd", type=click.IntRange(0), hidden=True)
+def command(
+    connection: Connection,
+    host: str,
+    port: int,
+    registry_port: int,
+    log_level: str,
+    ready_fd: int | None,
+    lifeline_fd: int | None,
+) -> None:
+    """Serve HTTP next to the brokers: REST for records and administration, and the schema registry.
+
+    It keeps nothing of its own, so any number of them may run.
+    """
+    try:
+        from penstock.gateway.gateway import serve
+        from penstock.gateway.settings import GatewaySettings
+    except ImportError as error:
+        raise CommandFailure(
+            "the gateway's packages are not installed",
+            f"{error.name} is missing",
+            "pip install 'penstock[gateway]'",
+        ) from None
+    knock(connection.bootstrap)
+    _log_to_stderr(log_level)
+    if lifeline_fd is not None:
+        threading.Thread(target=_stop_with_parent, args=(lifeline_fd,), name="lifeline", daemon=True).start()
+
+    def ready(addresses: dict[str, Any]) -> None:
+        if ready_fd is not None:
+            with os.fdopen(ready_fd, "w") as pipe:
+                pipe.write(json.dumps(addresses) + "\n")
+
+    settings = GatewaySettings(
+        bootstrap_servers=connection.bootstrap,
+        host=host,
+        rest_port=port,
+        registry_port=registry_port,
+        client_properties=connection.properties,
+    )
+    try:
+        sys.exit(serve(settings, ready))
+    except OSError as error:
+        raise CommandFailure(
+            f"cannot listen on {host}", error.strerror or str(error), "choose other ports with --port, --registry-port"
+        ) from None

@@ -1,0 +1,129 @@
+"""The composition root of a gateway: its parts, its two ports, start and stop in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+from confluent_kafka.admin import AdminClient
+from starlette.types import ASGIApp
+
+from penstock.gateway.registry.api.application import registry_application
+from penstock.gateway.registry.service import Registry
+from penstock.gateway.settings import GatewaySettings
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 30.0
+SHUTDOWN_TIMEOUT_S = 5
+BACKLOG = 2048
+
+Ready = Callable[[dict[str, Any]], None]
+
+
+class _Server(uvicorn.Server):
+    """A server among several: signals are the gateway's business. `up` is set once it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def serve(settings: GatewaySettings, ready: Ready) -> int:
+    """Run a gateway until SIGTERM or SIGINT; the process's exit code. `ready` gets the addresses once it serves."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(run(settings, ready))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(run(settings, ready))
+
+
+async def run(settings: GatewaySettings, ready: Ready) -> int:
+    """Run a gateway on the present loop until a signal comes."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    cluster_id = await asyncio.to_thread(_cluster_id, settings)
+    registry = Registry(settings.client())
+    await registry.start()
+    try:
+        applications: dict[str, tuple[ASGIApp, int]] = {
+            "registry": (registry_application(registry, cluster_id, settings.limits), settings.registry_port),
+        }
+        await _listen(settings, applications, ready, stopping)
+    finally:
+        await registry.stop()
+    return 0
+
+
+async def _listen(
+    settings: GatewaySettings, applications: dict[str, tuple[ASGIApp, int]], ready: Ready, stopping: asyncio.Event
+) -> None:
+    sockets = {name: _bind(settings.host, port) for name, (_, port) in applications.items()}
+    servers = [
+        _Server(
+            uvicorn.Config(
+                application,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                ws="websockets-sansio",
+                timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
+                backlog=BACKLOG,
+            )
+        )
+        for application, _ in applications.values()
+    ]
+    tasks = [
+        asyncio.create_task(server.serve([bound]), name=f"gateway-{name}")
+        for server, (name, bound) in zip(servers, sockets.items(), strict=True)
+    ]
+    for server in servers:
+        await server.up.wait()
+    addresses = {name: f"http://{_address(bound)}" for name, bound in sockets.items()}
+    for name, address in addresses.items():
+        log.info("%s at %s", name, address)
+    ready(addresses)
+    waiter = asyncio.create_task(stopping.wait(), name="gateway-stop")
+    await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    waiter.cancel()
+    for server in servers:
+        server.should_exit = True
+    await asyncio.gather(*tasks)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    bound.bind((host, port))
+    return bound
+
+
+def _address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _cluster_id(settings: GatewaySettings) -> str:
+    """The cluster's id; the first word with the brokers, so it waits for them."""
+    metadata = AdminClient(settings.client()).list_topics(timeout=CONNECT_TIMEOUT_S)
+    return str(metadata.cluster_id or "")

@@ -1,0 +1,97 @@
+"""The registry's HTTP application: all its operations, contexts in paths, and its own description."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+from starlette.responses import Response
+
+from penstock import __version__
+from penstock.gateway.registry.api.schemas import schema_operations
+from penstock.gateway.registry.api.settings import settings_operations
+from penstock.gateway.registry.api.shapes import PAGE, answer, page
+from penstock.gateway.registry.api.subjects import subject_operations
+from penstock.gateway.registry.api.versions import version_operations
+from penstock.gateway.registry.service import Registry
+from penstock.gateway.web.application import Application, Limits, json_response
+from penstock.gateway.web.openapi import document
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.problem import Problem
+
+IN_CONTEXT = re.compile(r"/contexts/([^/]+)(/(?:compatibility/subjects|subjects|config|mode|schemas))(?:/([^/]*)(.*))?")
+
+
+def registry_operations(registry: Registry, cluster_id: str) -> list[Operation]:
+    """All operations of the registry."""
+
+    async def root(call: Call) -> Response:
+        del call
+        return answer({})
+
+    async def contexts(call: Call) -> Response:
+        return answer(page(call, registry.state.contexts()))
+
+    async def metadata_id(call: Call) -> Response:
+        del call
+        scope = {"path": [], "clusters": {"kafka-cluster": cluster_id, "schema-registry-cluster": "schema-registry"}}
+        return answer({"scope": scope, "id": ""})
+
+    async def metadata_version(call: Call) -> Response:
+        del call
+        return answer({"version": __version__, "commitId": ""})
+
+    return [
+        Operation("GET", "/", root, "Answer, if the registry is up.", "Server"),
+        Operation("GET", "/contexts", contexts, "List the contexts.", "Server", PAGE),
+        Operation("GET", "/v1/metadata/id", metadata_id, "Show which cluster this is.", "Server"),
+        Operation("GET", "/v1/metadata/version", metadata_version, "Show the version of the registry.", "Server"),
+        *subject_operations(registry),
+        *version_operations(registry),
+        *schema_operations(registry),
+        *settings_operations(registry),
+    ]
+
+
+def registry_application(registry: Registry, cluster_id: str, limits: Limits) -> Application:
+    """What listens on the registry's port."""
+    operations = registry_operations(registry, cluster_id)
+    described = document(
+        operations,
+        title="Penstock schema registry",
+        version=__version__,
+        description="Confluent's Schema Registry API for Avro, JSON Schema and Protobuf.",
+    )
+
+    async def openapi(call: Call) -> Response:
+        del call
+        return json_response(described)
+
+    itself = Operation("GET", "/openapi.json", openapi, "Describe this API.", "Server")
+    return Application(
+        [*operations, itself],
+        limits=limits,
+        invalid_status=lambda _: 422,
+        render_error=_error,
+        rewrite=_rewrite,
+    )
+
+
+def _error(problem: Problem) -> Response:
+    response = answer(problem.as_json(), problem.status)
+    response.headers.update(problem.headers)
+    return response
+
+
+def _rewrite(path: str) -> tuple[str, dict[str, str]]:
+    """A path below `/contexts/{context}` as the same path with a qualified subject."""
+    match = IN_CONTEXT.fullmatch(path)
+    if match is None:
+        return path, {}
+    context, place, subject, rest = unquote(match[1]).strip(":"), match[2], match[3], match[4] or ""
+    if place == "/schemas":
+        tail = f"/{subject}{rest}" if subject is not None else ""
+        return f"{place}{tail}", {"subject": f":{context}:", "subjectPrefix": f":{context}:"}
+    if subject is None:
+        return (place, {"subjectPrefix": f":{context}:"}) if place == "/subjects" else (f"{place}/:{context}:", {})
+    return f"{place}/:{context}:{subject}{rest}", {}

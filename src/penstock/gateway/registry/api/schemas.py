@@ -1,0 +1,129 @@
+"""`/schemas`: schemas by id, by guid, or all of them."""
+
+from __future__ import annotations
+
+from starlette.responses import PlainTextResponse, Response
+
+from penstock.gateway.registry import errors
+from penstock.gateway.registry.api.shapes import (
+    DELETED,
+    FORMAT,
+    IN_SUBJECT,
+    PAGE,
+    REGISTRY_TYPE,
+    SCHEMA_ID,
+    answer,
+    describe,
+    describe_text,
+    page,
+)
+from penstock.gateway.registry.lookup import parse_stored
+from penstock.gateway.registry.schema import SCHEMA_TYPES, StoredSchema
+from penstock.gateway.registry.service import Registry
+from penstock.gateway.registry.subjects import context_of, parse_subject
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.parameters import flag, path, query
+
+TAG = "Schemas"
+GUID = path("guid", "A schema's guid.", pattern="^[0-9a-fA-F-]{32,36}$")
+
+
+def schema_operations(registry: Registry) -> list[Operation]:
+    """The operations on schemas wherever they are registered."""
+
+    def holders(call: Call) -> list[StoredSchema]:
+        found = registry.state.with_id(parse_subject(call["subject"]).context, call["id"])
+        if not found:
+            raise errors.schema_not_found(call["id"])
+        return sorted(found, key=lambda schema: (schema.subject, schema.version))
+
+    def text_of(call: Call, schema: StoredSchema) -> str:
+        form = call["format"]
+        return parse_stored(registry.state, schema).formatted(form) if form else schema.text
+
+    async def by_id(call: Call) -> Response:
+        schema = holders(call)[0]
+        shown = {**describe_text(schema, text_of(call, schema)), "guid": schema.guid}
+        if call["fetchMaxId"]:
+            shown["maxId"] = registry.state.last_id(context_of(schema.subject))
+        return answer(shown)
+
+    async def text_by_id(call: Call) -> Response:
+        return PlainTextResponse(text_of(call, holders(call)[0]), media_type=REGISTRY_TYPE)
+
+    async def subjects_of(call: Call) -> Response:
+        found = [schema for schema in holders(call) if call["deleted"] or not schema.deleted]
+        if not found:
+            raise errors.schema_not_found(call["id"])
+        return answer(page(call, list(dict.fromkeys(schema.subject for schema in found))))
+
+    async def versions_of(call: Call) -> Response:
+        found = [schema for schema in holders(call) if call["deleted"] or not schema.deleted]
+        if not found:
+            raise errors.schema_not_found(call["id"])
+        return answer(page(call, [{"subject": each.subject, "version": each.version} for each in found]))
+
+    async def types(call: Call) -> Response:
+        del call
+        return answer(list(SCHEMA_TYPES))
+
+    async def all_schemas(call: Call) -> Response:
+        found = []
+        prefix = call["subjectPrefix"].removeprefix(":*:")
+        for subject in registry.state.subjects():
+            if subject.startswith(prefix):
+                versions = (
+                    registry.state.versions(subject) if call["deleted"] else registry.state.live_versions(subject)
+                )
+                found += versions[-1:] if call["latestOnly"] else versions
+        return answer([describe(schema, deleted=schema.deleted) for schema in page(call, found)])
+
+    def with_guid(call: Call) -> list[StoredSchema]:
+        wanted = call["guid"].lower()
+        found = [
+            schema
+            for subject in registry.state.subjects()
+            for schema in registry.state.versions(subject)
+            if schema.guid == wanted
+        ]
+        if not found:
+            raise errors.schema_not_found(wanted)
+        return found
+
+    async def by_guid(call: Call) -> Response:
+        schema = with_guid(call)[0]
+        return answer({**describe_text(schema, text_of(call, schema)), "guid": schema.guid})
+
+    async def ids_of_guid(call: Call) -> Response:
+        pairs = {(context_of(schema.subject), schema.id) for schema in with_guid(call)}
+        return answer([{"context": context, "id": schema_id} for context, schema_id in sorted(pairs)])
+
+    one = (SCHEMA_ID, IN_SUBJECT)
+    fetch_max = flag("fetchMaxId", "Show the highest id there is too.")
+    return [
+        Operation(
+            "GET",
+            "/schemas",
+            all_schemas,
+            "List schemas with their subjects.",
+            TAG,
+            (
+                query("subjectPrefix", "What subjects must start with.", default=""),
+                DELETED,
+                flag("latestOnly", "Show the latest version of each subject only."),
+                *PAGE,
+            ),
+            answers={200: {"type": "array", "items": {"type": "object"}}},
+        ),
+        Operation("GET", "/schemas/types", types, "List the formats of schemas.", TAG),
+        Operation("GET", "/schemas/ids/{id}", by_id, "Show a schema.", TAG, (*one, FORMAT, fetch_max)),
+        Operation("GET", "/schemas/ids/{id}/schema", text_by_id, "Show a schema's text.", TAG, (*one, FORMAT)),
+        Operation(
+            "GET", "/schemas/ids/{id}/subjects", subjects_of, "List the subjects of an id.", TAG, (*one, DELETED, *PAGE)
+        ),
+        Operation(
+            "GET", "/schemas/ids/{id}/versions", versions_of, "List the versions of an id.", TAG, (*one, DELETED, *PAGE)
+        ),
+        Operation("GET", "/schemas/guids/{guid}", by_guid, "Show a schema by its guid.", TAG, (GUID, FORMAT)),
+        Operation("GET", "/schemas/guids/{guid}/ids", ids_of_guid, "List the ids of a guid.", TAG, (GUID,)),
+    ]

@@ -1,0 +1,116 @@
+"""JSON shapes and parameters that several operations of the registry share, and answers made of stored schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from starlette.responses import Response
+
+from penstock.gateway.registry.schema import AVRO, SCHEMA_TYPES, Reference, Source, StoredSchema
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Body, Call
+from penstock.gateway.web.parameters import Parameter, flag, number, path, query
+
+REGISTRY_TYPE = "application/vnd.schemaregistry.v1+json"
+MEDIA_TYPES = (
+    "application/json",
+    REGISTRY_TYPE,
+    "application/vnd.schemaregistry+json",
+    "application/octet-stream",
+)
+
+SUBJECT = path("subject", "The name of a subject, such as orders-value; `:.context:name` names one in a context.")
+VERSION = path("version", "A version's number, or latest.")
+SCHEMA_ID = path("id", "The id of a schema.", type="integer", minimum=0, maximum=(1 << 31) - 1)
+DELETED = flag("deleted", "Show what was deleted softly too.")
+NORMALIZE = flag("normalize", "Hold spellings of the same schema to be the same.")
+FORMAT = query("format", "resolved (Avro) or serialized (Protobuf); the stored text otherwise.", default="")
+IN_SUBJECT = query("subject", "A subject whose context the id is looked up in.", default="")
+OFFSET = number("offset", "How many entries to leave out at the start.", default=0)
+LIMIT = number("limit", "How many entries to show at most; -1 for all.", minimum=-1, default=-1)
+PAGE: tuple[Parameter, ...] = (OFFSET, LIMIT)
+
+REFERENCE_SHAPE = {
+    "type": "object",
+    "required": ["name", "subject", "version"],
+    "properties": {
+        "name": {"type": "string"},
+        "subject": {"type": "string"},
+        "version": {"type": "integer", "minimum": -1, "maximum": (1 << 31) - 1},
+    },
+}
+NULLABLE_OBJECT = {"type": ["object", "null"]}
+SCHEMA_SHAPE: dict[str, Any] = {
+    "type": "object",
+    "required": ["schema"],
+    "properties": {
+        "schema": {"type": "string", "description": "The text of the schema."},
+        "schemaType": {"enum": [*SCHEMA_TYPES, "", None], "description": "AVRO when it is left out."},
+        "references": {"type": ["array", "null"], "items": REFERENCE_SHAPE},
+        "metadata": NULLABLE_OBJECT,
+        "ruleSet": NULLABLE_OBJECT,
+        "id": {"type": ["integer", "null"], "minimum": -1, "maximum": (1 << 31) - 1},
+        "version": {"type": ["integer", "null"], "minimum": -1, "maximum": (1 << 31) - 1},
+    },
+}
+SCHEMA_BODY = Body(
+    SCHEMA_SHAPE,
+    MEDIA_TYPES,
+    example={"schema": '{"type":"record","name":"Order","fields":[{"name":"id","type":"string"}]}'},
+)
+
+Item = TypeVar("Item")
+
+
+def answer(value: Any, status: int = 200) -> Response:
+    """An answer of the registry."""
+    return json_response(value, status, REGISTRY_TYPE)
+
+
+def page(call: Call, items: Sequence[Item]) -> list[Item]:
+    """The part of a list that the caller asked for."""
+    start, limit = call["offset"], call["limit"]
+    return list(items[start : start + limit] if limit > 0 else items[start:])
+
+
+def source_of(body: dict[str, Any]) -> Source:
+    """The schema in a request."""
+    return Source(
+        body.get("schemaType") or AVRO,
+        body["schema"],
+        tuple(Reference(each["name"], each["subject"], each["version"]) for each in body.get("references") or ()),
+        body.get("metadata") or None,
+        body.get("ruleSet") or None,
+    )
+
+
+def describe(schema: StoredSchema, text: str | None = None, *, deleted: bool = False) -> dict[str, Any]:
+    """A version as the API shows it, with `text` in place of the stored one."""
+    shown: dict[str, Any] = {
+        "subject": schema.subject,
+        "version": schema.version,
+        "id": schema.id,
+        "guid": schema.guid,
+        **describe_text(schema, text),
+    }
+    if schema.timestamp_ms > 0:
+        shown["ts"] = schema.timestamp_ms
+    if deleted:
+        shown["deleted"] = schema.deleted
+    return shown
+
+
+def describe_text(schema: StoredSchema, text: str | None = None) -> dict[str, Any]:
+    """What a schema says, without where it is registered."""
+    shown: dict[str, Any] = {}
+    if schema.schema_type != AVRO:
+        shown["schemaType"] = schema.schema_type
+    if schema.references:
+        shown["references"] = [reference.as_json() for reference in schema.references]
+    if schema.metadata:
+        shown["metadata"] = dict(schema.metadata)
+    if schema.rule_set:
+        shown["ruleSet"] = dict(schema.rule_set)
+    shown["schema"] = schema.text if text is None else text
+    return shown

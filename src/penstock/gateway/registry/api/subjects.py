@@ -1,0 +1,105 @@
+"""`/subjects`: names, lookup of a schema, deletion."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from penstock.gateway.registry import errors
+from penstock.gateway.registry.api.shapes import (
+    DELETED,
+    FORMAT,
+    NORMALIZE,
+    PAGE,
+    SCHEMA_BODY,
+    SUBJECT,
+    answer,
+    describe,
+    page,
+    source_of,
+)
+from penstock.gateway.registry.decisions import delete_subject
+from penstock.gateway.registry.lookup import find_same, parse_source, parse_stored, pinned
+from penstock.gateway.registry.service import Registry
+from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, checked_subject, context_of
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.parameters import flag, query
+
+TAG = "Subjects"
+
+
+def subject_operations(registry: Registry) -> list[Operation]:
+    """The operations on subjects as a whole."""
+
+    async def list_subjects(call: Call) -> Response:
+        prefix = call["subjectPrefix"]
+        names = []
+        for name in registry.state.subjects():
+            if not _matches(name, prefix):
+                continue
+            live = bool(registry.state.live_versions(name))
+            gone = any(schema.deleted for schema in registry.state.versions(name))
+            if (gone and not live) if call["deletedOnly"] else (live or call["deleted"]):
+                names.append(name)
+        return answer(page(call, names))
+
+    async def look_up(call: Call) -> Response:
+        subject = checked_subject(call["subject"])
+        versions = registry.state.versions(subject) if call["deleted"] else registry.state.live_versions(subject)
+        if not versions:
+            raise errors.subject_not_found(subject)
+        source = pinned(registry.state, context_of(subject), source_of(call.body))
+        parsed = parse_source(registry.state, context_of(subject), source)
+        texts = [parsed.normalized, parsed.canonical] if call["normalize"] else [parsed.canonical]
+        for text in texts:
+            found = find_same(registry.state, subject, source, text, deleted=call["deleted"])
+            if found is not None:
+                shown = parse_stored(registry.state, found).formatted(call["format"]) if call["format"] else None
+                return answer(describe(found, shown))
+        raise errors.schema_not_found()
+
+    async def delete(call: Call) -> Response:
+        subject = checked_subject(call["subject"])
+        return answer(await registry.write(lambda state: delete_subject(state, subject, permanent=call["permanent"])))
+
+    return [
+        Operation(
+            "GET",
+            "/subjects",
+            list_subjects,
+            "List the subjects.",
+            TAG,
+            (
+                query("subjectPrefix", "What names must start with; `:*:` for all contexts.", default=":*:"),
+                DELETED,
+                flag("deletedOnly", "Show only what was deleted softly."),
+                *PAGE,
+            ),
+            answers={200: {"type": "array", "items": {"type": "string"}}},
+        ),
+        Operation(
+            "POST",
+            "/subjects/{subject}",
+            look_up,
+            "Find out whether a schema is registered under a subject, and as which version.",
+            TAG,
+            (SUBJECT, NORMALIZE, DELETED, FORMAT),
+            SCHEMA_BODY,
+        ),
+        Operation(
+            "DELETE",
+            "/subjects/{subject}",
+            delete,
+            "Delete a subject: softly, and in a second step for good.",
+            TAG,
+            (SUBJECT, flag("permanent", "Delete for good what was deleted softly.")),
+            answers={200: {"type": "array", "items": {"type": "integer"}}},
+        ),
+    ]
+
+
+def _matches(name: str, prefix: str) -> bool:
+    """Whether a subject is asked for: `:*:` looks at all contexts, no prefix at the default one."""
+    if prefix.startswith(":*:"):
+        bare = name.split(":", 2)[2] if name.startswith(":.") else name
+        return bare.startswith(prefix[3:])
+    return name.startswith(prefix) and (bool(prefix) or context_of(name) == DEFAULT_CONTEXT)

@@ -1,0 +1,171 @@
+"""`/subjects/{subject}/versions`: registering schemas, and looking at versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import PlainTextResponse, Response
+
+from penstock.gateway.registry import errors
+from penstock.gateway.registry.api.shapes import (
+    DELETED,
+    FORMAT,
+    NORMALIZE,
+    PAGE,
+    REGISTRY_TYPE,
+    SCHEMA_BODY,
+    SUBJECT,
+    VERSION,
+    answer,
+    describe,
+    page,
+    source_of,
+)
+from penstock.gateway.registry.decisions import delete_version, register
+from penstock.gateway.registry.lookup import find_version, parse_stored
+from penstock.gateway.registry.schema import StoredSchema
+from penstock.gateway.registry.service import Registry
+from penstock.gateway.registry.subjects import checked_subject
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.parameters import flag, query
+from penstock.gateway.web.problem import Problem
+
+TAG = "Versions"
+INTEGERS = {"type": "array", "items": {"type": "integer"}}
+
+
+def version_operations(registry: Registry) -> list[Operation]:
+    """The operations on the versions of a subject."""
+
+    def chosen(call: Call) -> StoredSchema:
+        subject = checked_subject(call["subject"])
+        return find_version(registry.state, subject, call["version"], deleted=call["deleted"])
+
+    def text_of(call: Call, schema: StoredSchema) -> str:
+        form = call["format"]
+        return parse_stored(registry.state, schema).formatted(form) if form else schema.text
+
+    async def list_versions(call: Call) -> Response:
+        subject = checked_subject(call["subject"])
+        everything = registry.state.versions(subject)
+        if call["deletedOnly"]:
+            shown = [schema for schema in everything if schema.deleted]
+        else:
+            shown = everything if call["deleted"] else registry.state.live_versions(subject)
+        if not shown:
+            raise errors.subject_not_found(subject)
+        return answer(page(call, [schema.version for schema in shown]))
+
+    async def register_schema(call: Call) -> Response:
+        subject = checked_subject(call["subject"])
+        source, body = source_of(call.body), call.body
+        wanted_id, version = body.get("id"), body.get("version")
+        stored: StoredSchema = await registry.write(
+            lambda state: register(
+                state,
+                subject,
+                source,
+                normalize=call["normalize"],
+                schema_id=wanted_id if wanted_id is not None and wanted_id >= 0 else None,
+                version=version if version is not None and version > 0 else None,
+            )
+        )
+        # Clients cache the text they get here and may want another form later, so none is sent.
+        return answer({"id": stored.id, "version": stored.version, "guid": stored.guid})
+
+    async def get_version(call: Call) -> Response:
+        schema = chosen(call)
+        return answer(describe(schema, text_of(call, schema), deleted=schema.deleted))
+
+    async def get_text(call: Call) -> Response:
+        return PlainTextResponse(text_of(call, chosen(call)), media_type=REGISTRY_TYPE)
+
+    async def referenced_by(call: Call) -> Response:
+        schema = chosen(call)
+        referrers = registry.state.referrers(schema.subject, schema.version)
+        return answer(page(call, [each.id for each in referrers if call["deleted"] or not each.deleted]))
+
+    async def delete(call: Call) -> Response:
+        subject = checked_subject(call["subject"])
+        version, permanent = call["version"], call["permanent"]
+        return answer(await registry.write(lambda state: delete_version(state, subject, version, permanent=permanent)))
+
+    async def by_metadata(call: Call) -> Response:
+        subject = checked_subject(call["subject"])
+        sent = call.request.query_params
+        keys, values = sent.getlist("key"), sent.getlist("value")
+        if len(keys) != len(values):
+            raise Problem(400, 40001, "`key` and `value` must come in pairs", "send as many keys as values")
+        wanted = dict(zip(keys, values, strict=True))
+        versions = registry.state.versions(subject) if call["deleted"] else registry.state.live_versions(subject)
+        if not versions:
+            raise errors.subject_not_found(subject)
+        for schema in reversed(versions):
+            properties = (schema.metadata or {}).get("properties") or {}
+            if all(properties.get(key) == value for key, value in wanted.items()):
+                return answer(describe(schema, text_of(call, schema)))
+        raise errors.schema_not_found()
+
+    one: Any = (SUBJECT, VERSION)
+    return [
+        Operation(
+            "GET",
+            "/subjects/{subject}/versions",
+            list_versions,
+            "List the versions of a subject.",
+            TAG,
+            (SUBJECT, DELETED, flag("deletedOnly", "Show only what was deleted softly."), *PAGE),
+            answers={200: INTEGERS},
+        ),
+        Operation(
+            "POST",
+            "/subjects/{subject}/versions",
+            register_schema,
+            "Register a schema as the next version of a subject.",
+            TAG,
+            (SUBJECT, NORMALIZE),
+            SCHEMA_BODY,
+        ),
+        Operation(
+            "GET",
+            "/subjects/{subject}/versions/{version}",
+            get_version,
+            "Show a version.",
+            TAG,
+            (*one, FORMAT, DELETED),
+        ),
+        Operation(
+            "GET",
+            "/subjects/{subject}/versions/{version}/schema",
+            get_text,
+            "Show the text of a version and nothing else.",
+            TAG,
+            (*one, FORMAT, DELETED),
+        ),
+        Operation(
+            "GET",
+            "/subjects/{subject}/versions/{version}/referencedby",
+            referenced_by,
+            "List the ids of the schemas that refer to a version.",
+            TAG,
+            (*one, DELETED, *PAGE),
+            answers={200: INTEGERS},
+        ),
+        Operation(
+            "DELETE",
+            "/subjects/{subject}/versions/{version}",
+            delete,
+            "Delete a version: softly, and in a second step for good.",
+            TAG,
+            (*one, flag("permanent", "Delete for good what was deleted softly.")),
+            answers={200: {"type": "integer"}},
+        ),
+        Operation(
+            "GET",
+            "/subjects/{subject}/metadata",
+            by_metadata,
+            "Show the latest version whose metadata has these properties.",
+            TAG,
+            (SUBJECT, query("key", "A property's name."), query("value", "Its value."), FORMAT, DELETED),
+        ),
+    ]

@@ -1,0 +1,186 @@
+"""What a request to change the registry leads to: records to write and an answer, from the state alone.
+
+A decision is good for the state it was made from; whoever writes its records checks that nothing came in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.gateway.registry import errors
+from penstock.gateway.registry.compatibility import incompatibilities
+from penstock.gateway.registry.lookup import (
+    find_same,
+    parse_source,
+    parse_stored,
+    pinned,
+    version_number,
+)
+from penstock.gateway.registry.records import RegistryRecord, schema_record
+from penstock.gateway.registry.schema import ParsedSchema, Source, StoredSchema, fingerprint
+from penstock.gateway.registry.state import RegistryState
+from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, context_of
+
+SCHEMA_BYTES_MAX = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Records to append in this order, and what the caller is told once they are. Each prefix is a valid change."""
+
+    records: tuple[RegistryRecord, ...]
+    answer: Any
+
+
+def register(
+    state: RegistryState,
+    subject: str,
+    source: Source,
+    *,
+    normalize: bool = False,
+    schema_id: int | None = None,
+    version: int | None = None,
+) -> Decision:
+    """Give a subject a version with this schema; the answer is the StoredSchema, which may have been there before.
+
+    `schema_id` and `version` are for subjects in IMPORT mode.
+    """
+    if len(source.text.encode()) > SCHEMA_BYTES_MAX:
+        raise errors.too_large(SCHEMA_BYTES_MAX)
+    mode = _check_mode(state, subject, importing=schema_id is not None)
+    context = context_of(subject)
+    source = pinned(state, context, source)
+    parsed = parse_source(state, context, source)
+    normalize = normalize or bool(state.config_in_scope(subject).get("normalize"))
+    text = parsed.normalized if normalize else parsed.canonical
+    if version is None:
+        known = find_same(state, subject, source, text)
+        if known is not None and schema_id in (None, known.id):
+            return Decision((), known)
+    if mode != "IMPORT":
+        reasons = compatibility_problems(state, subject, parsed)
+        if reasons:
+            raise errors.incompatible(reasons)
+    next_version = max((schema.version for schema in state.versions(subject)), default=0) + 1
+    if version is not None and version != next_version and mode != "IMPORT":
+        raise errors.invalid_schema(f"version {version} is not the next one, {next_version}")
+    new_print = fingerprint(text, source.references, source.metadata, source.rule_set)
+    if schema_id is not None:
+        if any(schema.fingerprint != new_print for schema in state.with_id(context, schema_id)):
+            raise errors.id_does_not_match(schema_id)
+    else:
+        schema_id = state.id_of(context, new_print) or state.last_id(context) + 1
+    schema = StoredSchema(
+        subject,
+        version or next_version,
+        schema_id,
+        source.schema_type,
+        text,
+        source.references,
+        source.metadata,
+        source.rule_set,
+    )
+    records: list[RegistryRecord] = []
+    if context != DEFAULT_CONTEXT and context not in state.contexts():
+        records.append(RegistryRecord("CONTEXT", context, value={"tenant": "default", "context": context}))
+    # An older, deleted version with the same id would be in the way of looking the id up.
+    records += [
+        RegistryRecord("SCHEMA", subject, old.version)
+        for old in state.versions(subject)
+        if old.deleted
+        and old.id == schema.id
+        and old.version < schema.version
+        and not state.referrers(subject, old.version)
+    ]
+    return Decision((*records, schema_record(schema)), schema)
+
+
+def _check_mode(state: RegistryState, subject: str, *, importing: bool) -> str:
+    mode = state.mode_in_scope(subject)
+    place = f"Subject {subject} in context {context_of(subject)}"
+    if mode.startswith("READONLY"):
+        raise errors.not_permitted(f"{place} is in read-only mode", "set its mode with PUT /mode/{subject}")
+    if importing and mode != "IMPORT":
+        raise errors.not_permitted(f"{place} is not in import mode", "leave out `id`, or set its mode to IMPORT")
+    if not importing and mode == "IMPORT":
+        raise errors.not_permitted(f"{place} is not in read-write mode", "give `id`, or set its mode to READWRITE")
+    return mode
+
+
+def compatibility_problems(
+    state: RegistryState, subject: str, parsed: ParsedSchema, against: list[StoredSchema] | None = None
+) -> list[str]:
+    """Why a schema may not become the next version of a subject; empty when it may.
+
+    `against` are the versions it is held against instead of the subject's own.
+    """
+    older = state.live_versions(subject) if against is None else against
+    level = state.level(subject)
+    chosen = older if level.transitive else older[-1:]
+    return incompatibilities(level, parsed, [(each.version, parse_stored(state, each)) for each in chosen])
+
+
+def delete_version(state: RegistryState, subject: str, version: str, *, permanent: bool) -> Decision:
+    """Take a version away, softly or for good; the answer is its number."""
+    _check_writable(state, subject)
+    number = version_number(version)
+    everything = state.versions(subject)
+    if not everything or (not permanent and not state.live_versions(subject)):
+        raise errors.subject_not_found(subject)
+    if number is None:
+        candidates = everything if permanent else state.live_versions(subject)
+        number = candidates[-1].version
+    schema = state.version(subject, number)
+    if schema is None:
+        raise errors.version_not_found(version)
+    if any(permanent or not referrer.deleted for referrer in state.referrers(subject, number)):
+        raise errors.reference_exists(f"{{subject={subject},version={number}}}")
+    if not permanent:
+        if schema.deleted:
+            raise errors.version_soft_deleted(subject, number)
+        return Decision((schema_record(replace(schema, deleted=True)),), number)
+    if not schema.deleted:
+        raise errors.version_not_soft_deleted(subject, number)
+    return Decision((RegistryRecord("SCHEMA", subject, number), *_forget(state, subject, [number])), number)
+
+
+def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> Decision:
+    """Take a subject away, softly or for good; the answer is the list of its versions."""
+    _check_writable(state, subject)
+    everything = state.versions(subject)
+    if not everything:
+        raise errors.subject_not_found(subject)
+    versions = everything if permanent else state.live_versions(subject)
+    if not versions:
+        raise errors.subject_soft_deleted(subject)
+    numbers = [schema.version for schema in versions]
+    for number in numbers:
+        if any(
+            referrer.subject != subject and (permanent or not referrer.deleted)
+            for referrer in state.referrers(subject, number)
+        ):
+            raise errors.reference_exists(f"{{subject={subject},version={number}}}")
+    if not permanent:
+        value = {"subject": subject, "version": numbers[-1]}
+        return Decision((RegistryRecord("DELETE_SUBJECT", subject, value=value),), numbers)
+    if any(not schema.deleted for schema in versions):
+        raise errors.subject_not_soft_deleted(subject)
+    gone = [RegistryRecord("SCHEMA", subject, number) for number in reversed(numbers)]
+    return Decision((*gone, *_forget(state, subject, numbers)), numbers)
+
+
+def _forget(state: RegistryState, subject: str, numbers: list[int]) -> list[RegistryRecord]:
+    """The settings of a subject go with its last version."""
+    if any(schema.version not in numbers for schema in state.versions(subject)):
+        return []
+    kinds = [("CONFIG", state.config(subject)), ("MODE", state.mode(subject))]
+    return [RegistryRecord(kind, subject) for kind, value in kinds if value is not None]
+
+
+def _check_writable(state: RegistryState, subject: str) -> None:
+    if state.mode_in_scope(subject).startswith("READONLY"):
+        raise errors.not_permitted(
+            f"Subject {subject} in context {context_of(subject)} is in read-only mode",
+            "set its mode with PUT /mode/{subject}",
+        )

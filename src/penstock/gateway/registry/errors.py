@@ -1,0 +1,146 @@
+"""The registry's errors, with the codes that Confluent's clients know."""
+
+from __future__ import annotations
+
+from penstock.gateway.web.problem import Problem
+
+
+def subject_not_found(subject: str) -> Problem:
+    """No version of this subject has ever been registered."""
+    return Problem(404, 40401, f"Subject '{subject}' not found.", "GET /subjects lists those that are there")
+
+
+def version_not_found(version: object) -> Problem:
+    """The subject is there, this version of it is not."""
+    return Problem(404, 40402, f"Version {version} not found.", "GET /subjects/{subject}/versions lists them")
+
+
+def schema_not_found(what: object = "") -> Problem:
+    """No schema with this id, or none like the one that was sent."""
+    return Problem(404, 40403, f"Schema {what} not found" if what != "" else "Schema not found", "register it first")
+
+
+def subject_soft_deleted(subject: str) -> Problem:
+    """The subject was deleted before."""
+    return Problem(404, 40404, f"Subject '{subject}' was soft deleted.", "set permanent=true to delete it for good")
+
+
+def subject_not_soft_deleted(subject: str) -> Problem:
+    """Only what was deleted softly can be deleted for good."""
+    return Problem(
+        404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted", "delete it first"
+    )
+
+
+def version_soft_deleted(subject: str, version: int) -> Problem:
+    """The version was deleted before."""
+    return Problem(
+        404, 40406, f"Subject '{subject}' Version {version} was soft deleted.", "set permanent=true to delete for good"
+    )
+
+
+def version_not_soft_deleted(subject: str, version: int) -> Problem:
+    """Only what was deleted softly can be deleted for good."""
+    return Problem(
+        404,
+        40407,
+        f"Subject '{subject}' Version {version} was not deleted first before being permanently deleted",
+        "delete it first",
+    )
+
+
+def level_not_configured(subject: str) -> Problem:
+    """The subject has no compatibility level of its own."""
+    return Problem(
+        404,
+        40408,
+        f"Subject '{subject}' does not have subject-level compatibility configured",
+        "set defaultToGlobal=true for the level that applies",
+    )
+
+
+def mode_not_configured(subject: str) -> Problem:
+    """The subject has no mode of its own."""
+    return Problem(
+        404,
+        40409,
+        f"Subject '{subject}' does not have subject-level mode configured",
+        "set defaultToGlobal=true for the mode that applies",
+    )
+
+
+def incompatible(reasons: list[str]) -> Problem:
+    """The subject's level forbids this schema."""
+    return Problem(
+        409,
+        40901,
+        f"Schema being registered is incompatible with an earlier schema: {'; '.join(reasons)}",
+        "change the schema, or the subject's level with PUT /config/{subject}",
+    )
+
+
+def invalid_schema(reason: object) -> Problem:
+    """The text is no schema."""
+    return Problem(422, 42201, f"Invalid schema: {reason}")
+
+
+def invalid_version(version: str) -> Problem:
+    """Not a version."""
+    return Problem(
+        422,
+        42202,
+        f"The specified version '{version[:40]}' is not a valid version id.",
+        "use a number from 1 to 2147483647, or latest",
+    )
+
+
+def invalid_level() -> Problem:
+    """Not a level."""
+    return Problem(
+        422,
+        42203,
+        "Invalid compatibility level.",
+        "use NONE, BACKWARD, FORWARD, FULL, or one of the last three with _TRANSITIVE",
+    )
+
+
+def invalid_mode() -> Problem:
+    """Not a mode."""
+    return Problem(422, 42204, "Invalid mode.", "use READWRITE, READONLY or IMPORT")
+
+
+def not_permitted(reason: str, fix: str = "") -> Problem:
+    """The mode forbids it."""
+    return Problem(422, 42205, reason, fix)
+
+
+def reference_exists(what: str) -> Problem:
+    """Others refer to it."""
+    return Problem(422, 42206, f"One or more references exist to the schema {what}.", "delete those that refer to it")
+
+
+def id_does_not_match(schema_id: int) -> Problem:
+    """An import names an id that another schema has."""
+    return Problem(422, 42207, f"Overwrite new schema with id {schema_id} is not permitted.", "choose another id")
+
+
+def invalid_subject(subject: str) -> Problem:
+    """Not a name for a subject."""
+    return Problem(
+        422, 42208, f"The specified subject '{subject[:80]}' is not a valid.", "use a name without control characters"
+    )
+
+
+def too_large(size_max: int) -> Problem:
+    """More than a record may hold."""
+    return Problem(422, 42209, f"The schema is longer than {size_max} bytes.", "split it with references")
+
+
+def store_failed(reason: object) -> Problem:
+    """The topic could not be written or read."""
+    return Problem(500, 50001, f"Error in the backend data store: {reason}", "check that the brokers can be reached")
+
+
+def timed_out(what: str) -> Problem:
+    """The topic took too long."""
+    return Problem(500, 50002, f"{what} timed out", "try again; check that the brokers can be reached")

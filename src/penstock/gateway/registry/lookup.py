@@ -1,0 +1,119 @@
+"""Finding what is registered: versions by name, dependencies of a schema, the schema of a text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from penstock.gateway.registry import errors
+from penstock.gateway.registry.parsing import parse
+from penstock.gateway.registry.schema import (
+    ParsedSchema,
+    Reference,
+    SchemaUnusable,
+    Source,
+    StoredSchema,
+    fingerprint,
+)
+from penstock.gateway.registry.state import RegistryState
+from penstock.gateway.registry.subjects import context_of, in_context
+
+VERSION_MAX = (1 << 31) - 1
+DEPENDENCIES_MAX = 500
+
+
+def version_number(text: str) -> int | None:
+    """A version as a caller names it; None for the latest."""
+    if text in ("latest", "-1"):
+        return None
+    if not re.fullmatch(r"\d{1,10}", text) or not 0 < int(text) <= VERSION_MAX:
+        raise errors.invalid_version(text)
+    return int(text)
+
+
+def find_version(state: RegistryState, subject: str, version: str, *, deleted: bool = False) -> StoredSchema:
+    """The version of a subject; a Problem where it is not there."""
+    number = version_number(version)
+    candidates = state.versions(subject) if deleted else state.live_versions(subject)
+    if not candidates:
+        raise errors.subject_not_found(subject)
+    if number is None:
+        return candidates[-1]
+    for schema in candidates:
+        if schema.version == number:
+            return schema
+    raise errors.version_not_found(version)
+
+
+def pinned(state: RegistryState, context: str, source: Source) -> Source:
+    """The source with references to the latest version (-1) turned into references to that very version."""
+    references = []
+    for reference in source.references:
+        if reference.version == -1:
+            latest = next(reversed(state.live_versions(in_context(context, reference.subject))), None)
+            reference = replace(reference, version=latest.version if latest is not None else -1)
+        references.append(reference)
+    return replace(source, references=tuple(references))
+
+
+def dependencies(state: RegistryState, context: str, references: tuple[Reference, ...]) -> tuple[tuple[str, str], ...]:
+    """The texts that references stand for, each after those it needs itself; a Problem where one is not there."""
+    found: dict[str, str] = {}
+
+    def collect(around: str, wanted: tuple[Reference, ...], path: tuple[str, ...]) -> None:
+        for reference in wanted:
+            if reference.name in path:
+                raise errors.invalid_schema(f"the reference {reference.name!r} leads to itself")
+            if reference.name in found:
+                continue
+            subject = in_context(around, reference.subject)
+            schema = state.version(subject, reference.version)
+            if schema is None:
+                raise errors.invalid_schema(
+                    f"no schema reference found for subject {reference.subject!r} and version {reference.version}"
+                )
+            collect(context_of(subject), schema.references, (*path, reference.name))
+            found[reference.name] = schema.text
+            if len(found) > DEPENDENCIES_MAX:
+                raise errors.invalid_schema(f"it has more than {DEPENDENCIES_MAX} references")
+
+    collect(context, references, ())
+    return tuple(found.items())
+
+
+def parse_source(state: RegistryState, context: str, source: Source) -> ParsedSchema:
+    """The schema of what was sent; a Problem where it is none."""
+    try:
+        wanted = pinned(state, context, source).references
+        return parse(source.schema_type, source.text, dependencies(state, context, wanted))
+    except SchemaUnusable as error:
+        raise errors.invalid_schema(error) from None
+
+
+def parse_stored(state: RegistryState, schema: StoredSchema) -> ParsedSchema:
+    """The schema of a stored text."""
+    source = Source(schema.schema_type, schema.text, schema.references)
+    return parse_source(state, context_of(schema.subject), source)
+
+
+def find_same(
+    state: RegistryState, subject: str, source: Source, text: str, *, deleted: bool = False
+) -> StoredSchema | None:
+    """The latest version of a subject that says the same as `source`, whose canonical text is `text`."""
+    wanted = fingerprint(text, source.references, source.metadata, source.rule_set)
+    versions = state.versions(subject) if deleted else state.live_versions(subject)
+    for schema in reversed(versions):
+        if schema.fingerprint == wanted:
+            return schema
+    # One that was registered with metadata or rules is found without naming them.
+    plain = fingerprint(text, source.references)
+    if source.metadata or source.rule_set:
+        return None
+    return next(
+        (
+            schema
+            for schema in reversed(versions)
+            if (schema.metadata or schema.rule_set) and fingerprint(schema.text, schema.references) == plain
+        ),
+        None,
+    )

@@ -1,0 +1,66 @@
+"""Which records of `_schemas` count, when several gateways write at the same time and nobody leads.
+
+A gateway decides from what it has read and appends the outcome with the offset of the last record it had read. The
+record counts only if nothing came in between, which every reader can tell from the log alone: the partition's leader
+puts appends in order, and of two that were decided from the same state the first one counts. Its writer reads it
+back; the other one finds its own refused, decides again from the newer state, and appends anew.
+
+A refused record may hide, under the same key, one that counts, and compaction would then remove the wrong one. So
+whoever finds its record refused appends what counts for that key once more (`stale_keys`); if it cannot, another
+gateway does. Records without the two headers, which Confluent's registry writes, always count.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+BASE_HEADER = "penstock.base"
+WRITE_HEADER = "penstock.write"
+
+
+class Entry(NamedTuple):
+    """A record of the topic. `base` and `write` are what its headers say; None and empty without them."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int = 0
+    base: int | None = None
+    write: str = ""
+
+
+class AppendOrder:
+    """Judges entries in the order of the log, and remembers what counts under each key."""
+
+    def __init__(self) -> None:
+        self.last_offset = -1
+        self._write = ""
+        self._before_write = -1
+        self._values: dict[bytes, bytes | None] = {}
+        self._stale: dict[bytes, None] = {}
+
+    def admit(self, entry: Entry) -> bool:
+        """Whether the entry counts. Entries come in the order of their offsets, each once."""
+        assert entry.offset > self.last_offset
+        if not entry.write or entry.write != self._write:
+            self._write, self._before_write = entry.write, self.last_offset
+        self.last_offset = entry.offset
+        counts = entry.base is None or entry.base >= self._before_write
+        if entry.key is None:
+            return False
+        if counts:
+            self._values[entry.key] = entry.value
+        if self._values.get(entry.key) == entry.value:
+            self._stale.pop(entry.key, None)
+        else:
+            self._stale[entry.key] = None
+        return counts
+
+    @property
+    def stale_keys(self) -> list[bytes]:
+        """Keys whose last record does not count, so that what counts must be appended again."""
+        return list(self._stale)
+
+    def value(self, key: bytes) -> bytes | None:
+        """What counts under a key; None where nothing does."""
+        return self._values.get(key)

@@ -1,0 +1,127 @@
+"""The registry as a running thing: a state that follows the topic, and writes that wait until they count."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from penstock.gateway.kafka.delivery import QueueFull
+from penstock.gateway.registry import errors
+from penstock.gateway.registry.decisions import Decision
+from penstock.gateway.registry.log import TOPIC, SchemaLog
+from penstock.gateway.registry.ordering import Entry
+from penstock.gateway.registry.records import RegistryRecord, decode_record
+from penstock.gateway.registry.state import RegistryState
+
+log = logging.getLogger(__name__)
+
+WRITE_TIMEOUT_S = 15.0
+WRITE_ATTEMPTS_MAX = 10
+START_TIMEOUT_S = 60.0
+REPAIR_DELAY_S = (3.0, 8.0)
+REPLICATION_FACTOR_MAX = 3
+TOPIC_CONFIG = {
+    "cleanup.policy": "compact",
+    # A record that does not count is mended within seconds of its writer's or another gateway's reading it. Compaction
+    # must not come first, not even when every gateway was down for a while.
+    "min.compaction.lag.ms": str(24 * 60 * 60 * 1000),
+}
+
+Decide = Callable[[RegistryState], Decision]
+
+
+class Registry:
+    """What the HTTP side talks to. `state` is for reading; changes go through `write`."""
+
+    def __init__(self, client_settings: dict[str, Any], random_source: random.Random | None = None) -> None:
+        self.state = RegistryState()
+        self._settings = client_settings
+        self._random = random_source or random.Random()
+        self._log = SchemaLog(client_settings, self._apply)
+        self._writing = asyncio.Lock()
+        self._repair: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Make the topic if there is none, and read it to its end."""
+        async with asyncio.timeout(START_TIMEOUT_S):
+            await asyncio.to_thread(ensure_topic, self._settings)
+            await self._log.start()
+        self._repair = asyncio.create_task(self._repair_forever(), name="schemas-repair")
+
+    async def stop(self) -> None:
+        """Stop following the topic."""
+        if self._repair is not None:
+            self._repair.cancel()
+            await asyncio.gather(self._repair, return_exceptions=True)
+        await self._log.stop()
+
+    async def write(self, decide: Decide) -> Any:
+        """Carry a change out: the decision's answer, once its records count.
+
+        When another gateway wrote in between, the decision is made again from the newer state.
+        """
+        async with self._writing:
+            try:
+                async with asyncio.timeout(WRITE_TIMEOUT_S):
+                    return await self._write(decide)
+            except TimeoutError:
+                raise errors.timed_out("Write to the Kafka store") from None
+            except QueueFull:
+                raise errors.store_failed("too many writes are waiting") from None
+            except KafkaException as error:
+                raise errors.store_failed(error.args[0].str()) from None
+
+    async def _write(self, decide: Decide) -> Any:
+        for _ in range(WRITE_ATTEMPTS_MAX):
+            decision = decide(self.state)
+            if not decision.records or await self._append(decision.records):
+                return decision.answer
+            await self._log.repair()
+        raise errors.store_failed("other gateways wrote at the same time, again and again")
+
+    async def _append(self, records: Sequence[RegistryRecord]) -> bool:
+        return await self._log.append([(record.key_bytes(), record.value_bytes()) for record in records])
+
+    def _apply(self, entry: Entry, counts: bool) -> None:
+        record = decode_record(entry.key, entry.value)
+        if counts and record is not None:
+            self.state.apply(record, entry.timestamp_ms)
+
+    async def _repair_forever(self) -> None:
+        """Mend what a gateway left behind that wrote a record which does not count and then died."""
+        while True:
+            before = set(self._log.stale_keys)
+            await asyncio.sleep(self._random.uniform(*REPAIR_DELAY_S))
+            if before & set(self._log.stale_keys):
+                async with self._writing:
+                    try:
+                        async with asyncio.timeout(WRITE_TIMEOUT_S):
+                            await self._log.repair()
+                    except (TimeoutError, KafkaException, QueueFull) as error:
+                        log.warning("keys of %s could not be written again yet: %s", TOPIC, error)
+
+
+def ensure_topic(client_settings: dict[str, Any]) -> None:
+    """Make `_schemas` unless it is there."""
+    admin = AdminClient(client_settings)
+    metadata = admin.list_topics(timeout=START_TIMEOUT_S / 2)
+    existing = metadata.topics.get(TOPIC)
+    if existing is not None and existing.error is None:
+        if len(existing.partitions) != 1:
+            raise RuntimeError(f"topic {TOPIC} has {len(existing.partitions)} partitions, but its order needs just one")
+        return
+    copies = min(REPLICATION_FACTOR_MAX, len(metadata.brokers))
+    topic = NewTopic(TOPIC, 1, copies, config=TOPIC_CONFIG)
+    try:
+        admin.create_topics([topic])[TOPIC].result(START_TIMEOUT_S / 2)
+    except KafkaException as error:
+        # Another gateway that starts at the same moment may have been faster.
+        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+            raise

@@ -1,0 +1,163 @@
+"""What the registry knows: the sum of the records of `_schemas`. Only `apply` changes it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from penstock.gateway.registry.compatibility import Level
+from penstock.gateway.registry.records import RegistryRecord, stored_schema
+from penstock.gateway.registry.schema import StoredSchema
+from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, GLOBAL_CONTEXT, context_of, in_context
+
+DEFAULT_LEVEL = Level.BACKWARD
+DEFAULT_MODE = "READWRITE"
+
+
+class RegistryState:
+    """Subjects with their versions, ids, settings. Names of subjects are qualified ones throughout."""
+
+    def __init__(self) -> None:
+        self._subjects: dict[str, dict[int, StoredSchema]] = {}
+        self._by_id: dict[tuple[str, int], dict[tuple[str, int], StoredSchema]] = defaultdict(dict)
+        self._ids_by_print: dict[tuple[str, bytes], int] = {}
+        self._last_ids: dict[str, int] = {}
+        self._referrers: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
+        self._configs: dict[str, Mapping[str, Any]] = {}
+        self._modes: dict[str, str] = {}
+
+    def apply(self, record: RegistryRecord, timestamp_ms: int = 0) -> None:
+        """Take a record in. What is not understood changes nothing."""
+        match record.keytype:
+            case "SCHEMA":
+                self._apply_schema(record, timestamp_ms)
+            case "DELETE_SUBJECT" if record.value is not None:
+                last = record.value.get("version")
+                for schema in list(self._subjects.get(record.subject, {}).values()):
+                    if isinstance(last, int) and schema.version <= last and not schema.deleted:
+                        self._put(replace(schema, deleted=True))
+            case "CLEAR_SUBJECT" if record.value is not None:
+                for schema in list(self._subjects.get(record.subject, {}).values()):
+                    if schema.deleted:
+                        self._remove(record.subject, schema.version)
+            case "CONFIG":
+                self._set(self._configs, record.subject, record.value)
+            case "MODE":
+                mode = record.value.get("mode") if record.value is not None else None
+                self._set(self._modes, record.subject, mode)
+
+    @staticmethod
+    def _set(table: dict[str, Any], subject: str, value: Any) -> None:
+        if value is None:
+            table.pop(subject, None)
+        else:
+            table[subject] = value
+
+    def _apply_schema(self, record: RegistryRecord, timestamp_ms: int) -> None:
+        if record.value is None:
+            self._remove(record.subject, record.version)
+            return
+        schema = stored_schema(record, timestamp_ms)
+        if schema is not None:
+            self._put(schema)
+
+    def _put(self, schema: StoredSchema) -> None:
+        self._remove(schema.subject, schema.version)
+        context = context_of(schema.subject)
+        self._subjects.setdefault(schema.subject, {})[schema.version] = schema
+        self._by_id[context, schema.id][schema.subject, schema.version] = schema
+        self._ids_by_print[context, schema.fingerprint] = schema.id
+        self._last_ids[context] = max(schema.id, self._last_ids.get(context, 0))
+        for reference in schema.references:
+            target = (in_context(context, reference.subject), reference.version)
+            self._referrers[target].add((schema.subject, schema.version))
+
+    def _remove(self, subject: str, version: int) -> None:
+        schema = self._subjects.get(subject, {}).pop(version, None)
+        if schema is None:
+            return
+        if not self._subjects[subject]:
+            del self._subjects[subject]
+        context = context_of(subject)
+        holders = self._by_id[context, schema.id]
+        holders.pop((subject, version), None)
+        if not holders:
+            del self._by_id[context, schema.id]
+            self._ids_by_print.pop((context, schema.fingerprint), None)
+        for reference in schema.references:
+            target = (in_context(context, reference.subject), reference.version)
+            self._referrers[target].discard((subject, version))
+
+    def subjects(self) -> Iterator[str]:
+        """All subjects, those with deleted versions only among them, sorted."""
+        return iter(sorted(self._subjects))
+
+    def versions(self, subject: str) -> list[StoredSchema]:
+        """All versions of a subject, deleted ones among them, oldest first."""
+        versions = self._subjects.get(subject, {})
+        return [versions[number] for number in sorted(versions)]
+
+    def live_versions(self, subject: str) -> list[StoredSchema]:
+        """The versions that are not deleted, oldest first."""
+        return [schema for schema in self.versions(subject) if not schema.deleted]
+
+    def version(self, subject: str, version: int) -> StoredSchema | None:
+        """One version, deleted or not."""
+        return self._subjects.get(subject, {}).get(version)
+
+    def with_id(self, context: str, schema_id: int) -> list[StoredSchema]:
+        """The versions that share an id."""
+        return list(self._by_id.get((context, schema_id), {}).values())
+
+    def id_of(self, context: str, fingerprint: bytes) -> int | None:
+        """The id that a schema has already in a context."""
+        return self._ids_by_print.get((context, fingerprint))
+
+    def last_id(self, context: str) -> int:
+        """The highest id that was ever given in a context, 0 when none was."""
+        return self._last_ids.get(context, 0)
+
+    def referrers(self, subject: str, version: int) -> list[StoredSchema]:
+        """The versions that refer to this one."""
+        found = (self.version(*place) for place in sorted(self._referrers.get((subject, version), ())))
+        return [schema for schema in found if schema is not None]
+
+    def contexts(self) -> list[str]:
+        """The contexts that hold a subject, and the default one."""
+        return sorted({DEFAULT_CONTEXT} | {context_of(subject) for subject in self._subjects})
+
+    def config(self, subject: str) -> Mapping[str, Any] | None:
+        """The settings of exactly this subject, context or (empty) of all."""
+        return self._configs.get(subject)
+
+    def mode(self, subject: str) -> str | None:
+        """The mode of exactly this subject, context or (empty) of all."""
+        return self._modes.get(subject)
+
+    def config_in_scope(self, subject: str) -> Mapping[str, Any]:
+        """The settings that hold for a subject: its own, else its context's, else those of all."""
+        for place in _scopes(subject):
+            if place in self._configs:
+                return self._configs[place]
+        return {"compatibilityLevel": DEFAULT_LEVEL.value}
+
+    def level(self, subject: str) -> Level:
+        """The compatibility level that holds for a subject."""
+        for place in _scopes(subject):
+            named = self._configs.get(place, {}).get("compatibilityLevel")
+            if named in Level.__members__:
+                return Level(named)
+        return DEFAULT_LEVEL
+
+    def mode_in_scope(self, subject: str) -> str:
+        """The mode that holds for a subject."""
+        return next((self._modes[place] for place in _scopes(subject) if place in self._modes), DEFAULT_MODE)
+
+
+def _scopes(subject: str) -> list[str]:
+    """Where settings of a subject are looked for, nearest first."""
+    context = context_of(subject) if subject else DEFAULT_CONTEXT
+    places = [subject, f":{context}:", ""] if context != DEFAULT_CONTEXT else [subject, ""]
+    return [*places, f":{GLOBAL_CONTEXT}:"]

@@ -1,0 +1,177 @@
+"""The ASGI application of an API: finds the operation, checks the request, answers errors in JSON, keeps limits."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from penstock.gateway.web.bodies import check_media_type, check_shape, parse_json, read_body
+from penstock.gateway.web.operations import JSON_TYPE, Call, Operation
+from penstock.gateway.web.problem import Problem, too_busy
+from penstock.gateway.web.router import Router
+
+log = logging.getLogger(__name__)
+
+SocketHandler = Callable[[WebSocket], Awaitable[None]]
+ErrorRenderer = Callable[[Problem], Response]
+# Another way to write a path: the path that is meant, and query parameters that it stands for.
+Rewrite = Callable[[str], tuple[str, dict[str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one process takes on at a time."""
+
+    body_bytes_max: int = 20 * 1024 * 1024
+    requests_max: int = 2000
+    query_fields_max: int = 100
+
+
+def json_response(value: Any, status: int = 200, media_type: str = JSON_TYPE, **headers: str) -> Response:
+    """An answer in JSON."""
+    return Response(
+        json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"),
+        status,
+        {name.replace("_", "-"): text for name, text in headers.items()},
+        media_type,
+    )
+
+
+def plain_error(problem: Problem) -> Response:
+    """A Problem as an answer."""
+    response = json_response(problem.as_json(), problem.status)
+    response.headers.update(problem.headers)
+    return response
+
+
+class Application:
+    """Serves the operations of one port. `sockets` are paths that WebSockets may open.
+
+    `invalid_status` is the status for bodies that do not fit, which differs from API to API: a function of the path.
+    """
+
+    def __init__(
+        self,
+        operations: Iterable[Operation],
+        *,
+        limits: Limits,
+        sockets: dict[str, SocketHandler] | None = None,
+        invalid_status: Callable[[str], int] = lambda _: 400,
+        render_error: ErrorRenderer = plain_error,
+        rewrite: Rewrite = lambda path: (path, {}),
+    ) -> None:
+        self._router = Router(operations)
+        self._limits = limits
+        self._sockets = sockets or {}
+        self._invalid_status = invalid_status
+        self._render_error = render_error
+        self._rewrite = rewrite
+        self._under_way = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI's entry."""
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._serve_socket(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await _no_lifespan(receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        self._under_way += 1
+        try:
+            if self._under_way > self._limits.requests_max:
+                raise too_busy(f"{self._limits.requests_max} requests are being served already")
+            response = await self._answer(request)
+        except Problem as problem:
+            response = self._render_error(problem)
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            response = self._render_error(Problem(500, 50001, "the gateway failed", "its log says why"))
+        finally:
+            self._under_way -= 1
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        path, implied = self._rewrite(raw_path(request.scope))
+        operation, values = self._router.find(request.method, path)
+        parameters = self._parameters(request, operation, values, implied)
+        if operation.body is None:
+            return await operation.handler(Call(request, parameters))
+        status = self._invalid_status(path)
+        check_media_type(request, operation.body)
+        raw = await read_body(request, self._limits.body_bytes_max)
+        if not raw and operation.body.required and operation.body.schema is not None:
+            raise Problem(status, status, "the body is empty", "send JSON; /openapi.json says which")
+        validator = operation.body.validator
+        if validator is None or not raw:
+            return await operation.handler(Call(request, parameters, None, raw))
+        body = parse_json(raw, status)
+        check_shape(body, validator, status)
+        return await operation.handler(Call(request, parameters, body, raw))
+
+    def _parameters(
+        self, request: Request, operation: Operation, values: dict[str, str], implied: dict[str, str]
+    ) -> dict[str, Any]:
+        try:
+            sent = dict(
+                parse_qsl(
+                    request.scope["query_string"].decode("latin-1"),
+                    keep_blank_values=True,
+                    max_num_fields=self._limits.query_fields_max,
+                )
+            )
+        except ValueError:
+            raise Problem(400, 40001, "the query has too many fields", "send fewer") from None
+        sent |= implied
+        found = {}
+        for parameter in operation.parameters:
+            if parameter.where == "path":
+                text: str | None = values.get(parameter.name)
+            elif parameter.where == "query":
+                text = sent.get(parameter.name)
+            else:
+                text = request.headers.get(parameter.name)
+            found[parameter.name] = parameter.read(text)
+        return found
+
+    async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        socket = WebSocket(scope, receive, send)
+        words = [word for word in scope["path"].split("/") if word]
+        for pattern, handler in self._sockets.items():
+            places = [word for word in pattern.split("/") if word]
+            if len(places) == len(words) and all(
+                place.startswith("{") or place == word for place, word in zip(places, words, strict=True)
+            ):
+                scope["path_params"] = {
+                    place.strip("{}"): word for place, word in zip(places, words, strict=True) if place.startswith("{")
+                }
+                await handler(socket)
+                return
+        await socket.close(1008, "there is nothing here")
+
+
+def raw_path(scope: Scope) -> str:
+    """The path as it was sent, with its escapes."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw.partition(b"?")[0].decode("latin-1")
+
+
+async def _no_lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        else:
+            await send({"type": "lifespan.shutdown.complete"})
+            return

@@ -1,0 +1,69 @@
+"""The OpenAPI 3.1 document of a list of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.gateway.web.operations import Operation
+
+ERROR_SCHEMA = {
+    "type": "object",
+    "required": ["error_code", "message"],
+    "properties": {
+        "error_code": {"type": "integer"},
+        "message": {"type": "string", "description": "What happened, and what to do about it."},
+        "fix": {"type": "string"},
+    },
+}
+REASONS = {200: "It worked.", 201: "It was made.", 202: "It was taken on.", 204: "It worked; there is nothing to say."}
+
+
+def document(operations: Iterable[Operation], *, title: str, version: str, description: str) -> dict[str, Any]:
+    """What `/openapi.json` answers."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _describe(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": version, "description": description},
+        "paths": paths,
+        "components": {"schemas": {"Error": ERROR_SCHEMA}},
+    }
+
+
+def _describe(operation: Operation) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "responses": {},
+    }
+    if operation.parameters:
+        described["parameters"] = [
+            {
+                "name": parameter.name,
+                "in": parameter.where,
+                "description": parameter.description,
+                "required": parameter.required,
+                "schema": dict(parameter.schema),
+            }
+            for parameter in operation.parameters
+        ]
+    if operation.body is not None:
+        shape = {"schema": dict(operation.body.schema)} if operation.body.schema is not None else {"schema": {}}
+        if operation.body.example is not None:
+            shape["example"] = operation.body.example
+        types = [kind if kind != "*/*" else "application/octet-stream" for kind in operation.body.media_types]
+        described["requestBody"] = {"required": operation.body.required, "content": dict.fromkeys(types, shape)}
+    for status, schema in (operation.answers or {200: {}}).items():
+        answer: dict[str, Any] = {"description": REASONS.get(status, "See the body.")}
+        if schema is not None:
+            answer["content"] = {operation.answer_type: {"schema": schema}}
+        described["responses"][str(status)] = answer
+    error = {"schema": {"$ref": "#/components/schemas/Error"}}
+    described["responses"]["default"] = {
+        "description": "It did not work; the body says why and what to do.",
+        "content": {"application/json": error},
+    }
+    return described

@@ -1,0 +1,33 @@
+"""What a caller is told when a request cannot be served: what happened, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class Problem(Exception):
+    """Ends a request with an error. `code` is the API's own error code, `fix` what the caller can do about it."""
+
+    def __init__(
+        self, status: int, code: int, message: str, fix: str = "", *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.fix = fix
+        self.headers = dict(headers or {})
+
+    def as_json(self) -> dict[str, Any]:
+        """The body of the answer; the message holds the fix too, for clients that show nothing else."""
+        body: dict[str, Any] = {"error_code": self.code, "message": self.message}
+        if self.fix:
+            body["message"] = f"{self.message}; {self.fix}"
+            body["fix"] = self.fix
+        return body
+
+
+def too_busy(what: str, retry_after_s: int = 1) -> Problem:
+    """The caller should come back later."""
+    return Problem(429, 42901, what, f"try again in {retry_after_s} s", headers={"Retry-After": str(retry_after_s)})

@@ -1,0 +1,73 @@
+"""Finds the operation of a path. Parts of a path are decoded one by one, so that a name may hold an encoded slash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import unquote
+
+from penstock.gateway.web.operations import Operation
+from penstock.gateway.web.problem import Problem
+
+
+class _Place:
+    """A point in the tree of paths."""
+
+    __slots__ = ("inner", "named", "operations", "parameter")
+
+    def __init__(self) -> None:
+        self.inner: dict[str, _Place] = {}
+        self.named: _Place | None = None
+        self.parameter = ""
+        self.operations: dict[str, Operation] = {}
+
+
+class Router:
+    """A tree of paths. A word that a path spells out wins over one that a parameter takes."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self._root = _Place()
+        for operation in operations:
+            place = self._root
+            for word in _words(operation.path):
+                if not word.startswith("{"):
+                    place = place.inner.setdefault(word, _Place())
+                    continue
+                if place.named is None:
+                    place.named = _Place()
+                    place.named.parameter = word.strip("{}")
+                place = place.named
+                assert place.parameter == word.strip("{}"), f"{operation.path}: one place, two names"
+            assert operation.method not in place.operations, f"{operation.method} {operation.path} is there twice"
+            place.operations[operation.method] = operation
+
+    def find(self, method: str, raw_path: str) -> tuple[Operation, dict[str, str]]:
+        """The operation and the values in its path; a Problem where there is none."""
+        words = _words(raw_path)
+        found = self._walk(self._root, words, 0)
+        if found is None:
+            raise Problem(404, 404, f"there is nothing at {raw_path[:200]}", "GET /openapi.json lists what is there")
+        place, values = found
+        operation = place.operations.get(method) or (place.operations.get("GET") if method == "HEAD" else None)
+        if operation is None:
+            allowed = ", ".join(sorted(place.operations))
+            raise Problem(405, 405, f"{method} is not served here", f"use {allowed}", headers={"Allow": allowed})
+        return operation, values
+
+    def _walk(self, place: _Place, words: list[str], depth: int) -> tuple[_Place, dict[str, str]] | None:
+        if depth == len(words):
+            return (place, {}) if place.operations else None
+        spelled = place.inner.get(words[depth])
+        if spelled is not None:
+            found = self._walk(spelled, words, depth + 1)
+            if found is not None:
+                return found
+        if place.named is None:
+            return None
+        found = self._walk(place.named, words, depth + 1)
+        if found is not None:
+            found[1][place.named.parameter] = unquote(words[depth])
+        return found
+
+
+def _words(path: str) -> list[str]:
+    return [word for word in path.split("/") if word]
