@@ -30,6 +30,7 @@ FIRST_KILL_S = 3.0
 KILL_INTERVAL_S = (3.0, 7.0)
 DOWN_S = (0.5, 2.0)
 END_TIMEOUT_S = 60.0
+TOPIC_TIMEOUT_S = 30.0
 LINE_INTERVAL_S = 0.25
 PIPE_LINE_INTERVAL_S = 2.0
 
@@ -77,12 +78,16 @@ class Chaos:
     def run(self, duration_s: float | None) -> None:
         """Send, read and kill until the time is up."""
         started = time.monotonic()
-        kill_at = started + FIRST_KILL_S
+        kill_at: float | None = started + FIRST_KILL_S
         while duration_s is None or time.monotonic() - started < duration_s:
             self._tick(send=True)
-            if time.monotonic() >= kill_at and self._all_serve():
-                self._kill_one()
+            if not self._all_serve():
+                # The pause counts from the moment that all are there: one failure at a time, and a moment to recover.
+                kill_at = None
+            elif kill_at is None:
                 kill_at = time.monotonic() + self._chance.uniform(*KILL_INTERVAL_S)
+            elif time.monotonic() >= kill_at:
+                self._kill_one()
 
     def finish(self) -> None:
         """Wait for what is under way; raises CommandFailure when records were lost or are there twice."""
@@ -109,16 +114,21 @@ class Chaos:
     def _assign_from_end(self) -> None:
         from confluent_kafka import KafkaException, TopicPartition
 
-        try:
-            ends = [
-                TopicPartition(
-                    TOPIC, number, self._consumer.get_watermark_offsets(TopicPartition(TOPIC, number), 10)[1]
+        # A topic that was just created has leaders a moment later.
+        deadline = time.monotonic() + TOPIC_TIMEOUT_S
+        while True:
+            try:
+                self._consumer.assign(
+                    [
+                        TopicPartition(TOPIC, number, self._consumer.get_watermark_offsets(partition, 2)[1])
+                        for number in range(PARTITIONS)
+                        if (partition := TopicPartition(TOPIC, number))
+                    ]
                 )
-                for number in range(PARTITIONS)
-            ]
-        except KafkaException as error:
-            raise explain(error.args[0], f"cannot read topic {TOPIC}") from error
-        self._consumer.assign(ends)
+                return
+            except KafkaException as error:
+                if time.monotonic() > deadline:
+                    raise explain(error.args[0], f"cannot read topic {TOPIC}") from error
 
     def _all_serve(self) -> bool:
         return all(node.serves for node in self._cluster)

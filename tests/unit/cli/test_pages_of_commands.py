@@ -33,12 +33,12 @@ def shown_commands() -> list[str]:
 
 def parse(command: click.Command, name: str, words: list[str], parent: click.Context | None) -> None:
     """What click does before it runs a command: unknown options and missing arguments raise UsageError."""
-    context = command.make_context(name, words, parent=parent)
-    if isinstance(command, click.Group):
-        rest = [*context._protected_args, *context.args]
-        sub_name, sub_command, remaining = command.resolve_command(context, rest)
-        assert sub_command is not None
-        parse(sub_command, sub_name or "", remaining, context)
+    with command.make_context(name, words, parent=parent) as context:
+        if isinstance(command, click.Group):
+            rest = [*context._protected_args, *context.args]
+            sub_name, sub_command, remaining = command.resolve_command(context, rest)
+            assert sub_command is not None
+            parse(sub_command, sub_name or "", remaining, context)
 
 
 def test_there_are_commands_to_look_at() -> None:
