@@ -44,12 +44,14 @@ from penstock.runtime.env import Env
 from penstock.runtime.log_sync import LogSync
 from penstock.runtime.metadata_log import Batch, SnapshotId, write_election
 from penstock.runtime.raft_controls import ControlMessage
+from penstock.runtime.raft_describe import QuorumDescription
 from penstock.runtime.raft_follower import Follower
 from penstock.runtime.raft_image import AppliedImage, Listener
 from penstock.runtime.raft_log import MetadataLog
 from penstock.runtime.raft_requests import RaftRequests
 from penstock.runtime.raft_snapshots import SnapshotTaker
 from penstock.runtime.raft_transport import AddressBook, Transport
+from penstock.runtime.raft_voters import VoterChanges
 from penstock.runtime.raft_wire import Reply, Sender
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log, LogSettings
@@ -118,6 +120,8 @@ class RaftDriver:
         self._timer_ms = NEVER_MS
         self.quorum: Quorum
         self.requests: RaftRequests
+        self.description: QuorumDescription
+        self.voter_changes = VoterChanges(env, self, listener_name)
         self._sync: LogSync
         self._transport: Transport
         self._follower: Follower
@@ -149,10 +153,11 @@ class RaftDriver:
         """Where the nodes of the quorum are reached."""
         return self._addresses
 
-    @property
-    def cluster_id(self) -> str | None:
-        """The cluster this node belongs to."""
-        return self._cluster_id
+    def check_cluster(self, cluster_id: str | None) -> None:
+        """Raise INCONSISTENT_CLUSTER_ID for a request that is meant for another cluster."""
+        if cluster_id is not None and self._cluster_id is not None and cluster_id != self._cluster_id:
+            text = f"the request is for cluster {cluster_id}, and this one is {self._cluster_id}"
+            raise ApiError(ErrorCode.INCONSISTENT_CLUSTER_ID, text)
 
     @property
     def applied_offset(self) -> int:
@@ -238,6 +243,7 @@ class RaftDriver:
             self._install,
         )
         self.requests = RaftRequests(env, self.quorum, log, self._addresses, self._cluster_id, self._step)
+        self.description = QuorumDescription(env, self.quorum, self._addresses, lambda: self.log.end_offset)
         self._step(Started())
         if self.quorum.is_leader:
             await self._sync.durable(log.log.end_offset)
@@ -497,6 +503,9 @@ class RaftDriver:
         if not done:
             asyncio.get_running_loop().call_soon(self._apply_more)
         self._note_leadership()
+        if self.quorum.is_leader and not self.quorum.is_voter and self._log.history.offset < self.applied_offset:
+            logger.info("this node's vote is taken away; it leads no longer")
+            self.resign()
         if self._applied.bytes_since_snapshot >= self._snapshot_bytes:
             self._applied.bytes_since_snapshot = 0
             # A snapshot must not outlive entries that it stands for: those here may be on other voters' disks only.

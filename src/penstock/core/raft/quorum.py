@@ -434,7 +434,7 @@ class Quorum:
             return False
         voted = self.election
         return voted.voted_id == NOBODY or (
-            voted.voted_id == request.candidate_id and voted.voted_directory_id == request.directory_id
+            voted.voted_id == request.candidate_id and voted.voted_directory_id in (ZERO_UUID, request.directory_id)
         )
 
     def _voted(self, sender_id: int, response: VoteResponse, effects: Effects, now_ms: int) -> None:

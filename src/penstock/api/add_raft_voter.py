@@ -1,0 +1,25 @@
+"""Version 0. KIP-853: give an observer of the metadata log a vote, once it has caught up."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.core.raft.voters import Voter, VoterEndpoint
+from penstock.model.errors import ApiError
+from penstock.runtime.raft_driver import RaftDriver
+from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+
+
+def make_add_raft_voter(raft: RaftDriver) -> Handler:
+    """The handler."""
+
+    async def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
+        endpoints = tuple(VoterEndpoint(one.name, one.host, one.port) for one in request.listeners)
+        try:
+            raft.check_cluster(request.cluster_id)
+            voter = Voter(request.voter_id, request.voter_directory_id, endpoints)
+            await raft.voter_changes.add(voter, request.timeout_ms)
+        except ApiError as error:
+            return AddRaftVoterResponse(error_code=error.code, error_message=error.message)
+        return AddRaftVoterResponse(error_message=None)
+
+    return add_raft_voter

@@ -1,0 +1,16 @@
+"""Versions 0-2. KIP-595 the quorum's state, KIP-836 times of voters and observers, KIP-853 directories and nodes."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.runtime.raft_driver import RaftDriver
+from penstock.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+
+
+def make_describe_quorum(raft: RaftDriver) -> Handler:
+    """The handler."""
+
+    def describe_quorum(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+        return raft.description.describe(request, context.api_version)
+
+    return describe_quorum

@@ -1,0 +1,22 @@
+"""Version 0. KIP-853: take a voter's vote away; it may go on as an observer."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.model.errors import ApiError
+from penstock.runtime.raft_driver import RaftDriver
+from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+
+def make_remove_raft_voter(raft: RaftDriver) -> Handler:
+    """The handler."""
+
+    async def remove_raft_voter(request: RemoveRaftVoterRequest, context: RequestContext) -> RemoveRaftVoterResponse:
+        try:
+            raft.check_cluster(request.cluster_id)
+            await raft.voter_changes.remove(request.voter_id, request.voter_directory_id)
+        except ApiError as error:
+            return RemoveRaftVoterResponse(error_code=error.code, error_message=error.message)
+        return RemoveRaftVoterResponse(error_message=None)
+
+    return remove_raft_voter

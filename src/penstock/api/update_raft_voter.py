@@ -1,0 +1,37 @@
+"""Version 0. KIP-853: a voter tells the leader where it is reached, and which versions of the quorum it supports."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.core.raft.voters import Voter, VoterEndpoint
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.raft_driver import RaftDriver
+from penstock.runtime.raft_wire import epoch_error
+from penstock.wire.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterRequest, UpdateRaftVoterResponse
+
+
+def make_update_raft_voter(raft: RaftDriver) -> Handler:
+    """The handler."""
+
+    async def update_raft_voter(request: UpdateRaftVoterRequest, context: RequestContext) -> UpdateRaftVoterResponse:
+        versions = request.kraft_version_feature
+        voter = Voter(
+            request.voter_id,
+            request.voter_directory_id,
+            tuple(VoterEndpoint(one.name, one.host, one.port) for one in request.listeners),
+            versions.min_supported_version,
+            versions.max_supported_version,
+        )
+        code: int = ErrorCode.NONE
+        try:
+            raft.check_cluster(request.cluster_id)
+            code = epoch_error(request.current_leader_epoch, raft.epoch, leads=raft.quorum.is_leader)
+            if not code:
+                await raft.voter_changes.update(voter)
+        except ApiError as error:
+            code = error.code
+        address = raft.addresses.of(raft.leader_id) if raft.leader_id >= 0 else None
+        leader = CurrentLeader(raft.leader_id, raft.epoch, *(address or ("", -1)))
+        return UpdateRaftVoterResponse(error_code=code, current_leader=leader if address else CurrentLeader())
+
+    return update_raft_voter
