@@ -230,7 +230,13 @@ class TransactionShard:
         """Stored records are all decoded and replayed."""
         return [*records]
 
-    def replay(self, key: Any, value: TransactionLogValue | None, offset: int = -1) -> None:  # noqa: ARG002
+    def replay(
+        self,
+        key: Any,
+        value: TransactionLogValue | None,
+        offset: int = -1,  # noqa: ARG002
+        producer_id: int = NO_PRODUCER_ID,  # noqa: ARG002
+    ) -> None:
         """Apply one record."""
         if not isinstance(key, TransactionLogKey):
             return
@@ -239,6 +245,9 @@ class TransactionShard:
             self._continued.pop(key.transactional_id, None)
         else:
             self._transactions[key.transactional_id] = Transaction.from_record(key.transactional_id, value)
+
+    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
+        """The coordinator's own log has no transactions in it."""
 
     def loaded(self, now_ms: int) -> Effects:
         """All records are replayed: what was decided is carried out, what is open may time out from now on."""

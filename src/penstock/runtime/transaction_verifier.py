@@ -1,0 +1,179 @@
+"""Asks transaction coordinators whether partitions are part of a producer's open transaction, before the first write.
+
+A produce that was delayed until after its transaction's end would otherwise begin one that nobody ever ends. For
+clients of version 2 the partition joins the transaction by this very question (`adds`). Questions to one broker go out
+one request at a time, all that wait for it together, each transactional id at most once.
+
+The answer is the coordinator's error code. NETWORK_EXCEPTION stands for no answer, COORDINATOR_NOT_AVAILABLE for nobody
+to ask. While the transaction before is still being ended, `adds` tries again for a short while, since that is what a
+client that goes straight on meets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from penstock.core.contract import ProducerIdentity
+from penstock.core.transaction.transaction import by_topic
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import NO_LEADER, TopicPartition
+from penstock.runtime.env import Env
+from penstock.runtime.peer import PeerLost
+from penstock.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+logger = logging.getLogger("penstock.transactions")
+
+
+class Sender(Protocol):
+    """The part of a Peer that is used here."""
+
+    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]: ...
+
+
+@dataclass(slots=True, eq=False)
+class Question:
+    """What is asked about one transaction, and who waits for the answer about each partition."""
+
+    transactional_id: str
+    producer: ProducerIdentity
+    adds: bool
+    waiting: dict[TopicPartition, asyncio.Future[ErrorCode]] = field(default_factory=dict)
+
+    def answer(self, errors: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> None:
+        """Tell everybody who waits."""
+        for partition, future in self.waiting.items():
+            if not future.done():
+                future.set_result(errors.get(partition, otherwise))
+
+
+class TransactionVerifier:
+    """This broker's questions to transaction coordinators, of which it may be one itself."""
+
+    def __init__(
+        self,
+        env: Env,
+        broker_id: int,
+        coordinator_of: Callable[[str], int],
+        make_peer: Callable[[int], Sender],
+        ask_locally: Callable[[AddPartitionsToTxnRequest], Awaitable[AddPartitionsToTxnResponse]],
+        *,
+        retry_ms: int,
+        retry_max_ms: int,
+    ) -> None:
+        """`coordinator_of` tells the broker that leads a transactional id's partition, NO_LEADER for none.
+
+        `retry_ms` and `retry_max_ms` are the pause and the patience of `adds`."""
+        self._env = env
+        self._broker_id = broker_id
+        self._coordinator_of = coordinator_of
+        self._make_peer = make_peer
+        self._ask_locally = ask_locally
+        self._retry_ms = retry_ms
+        self._retry_max_ms = retry_max_ms
+        self._peers: dict[int, Sender] = {}
+        self._questions: dict[int, list[Question]] = {}
+        # Brokers that a task asks.
+        self._busy: set[int] = set()
+
+    async def verify(
+        self, transactional_id: str, producer: ProducerIdentity, partition: TopicPartition, adds: bool
+    ) -> ErrorCode:
+        """Whether a partition is part of the producer's open transaction; with `adds` it becomes that."""
+        deadline_ms = self._env.monotonic_ms() + self._retry_max_ms
+        while True:
+            error = await self._ask_once(transactional_id, producer, partition, adds)
+            is_patient = adds and self._env.monotonic_ms() + self._retry_ms <= deadline_ms
+            if error is not ErrorCode.CONCURRENT_TRANSACTIONS or not is_patient:
+                return error
+            await asyncio.sleep(self._retry_ms / 1000)
+
+    async def _ask_once(
+        self, transactional_id: str, producer: ProducerIdentity, partition: TopicPartition, adds: bool
+    ) -> ErrorCode:
+        broker_id = self._coordinator_of(transactional_id)
+        if broker_id == NO_LEADER:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        questions = self._questions.setdefault(broker_id, [])
+        for question in questions:
+            if (question.transactional_id, question.producer, question.adds) == (transactional_id, producer, adds):
+                break
+        else:
+            question = Question(transactional_id, producer, adds)
+            questions.append(question)
+        answer = question.waiting.get(partition)
+        if answer is None:
+            answer = question.waiting[partition] = asyncio.get_running_loop().create_future()
+        if broker_id not in self._busy:
+            self._busy.add(broker_id)
+            self._env.spawn(self._put(broker_id), f"verify transactions at {broker_id}")
+        # Whoever gives up waiting leaves the others their answer.
+        return await asyncio.shield(answer)
+
+    async def _put(self, broker_id: int) -> None:
+        try:
+            while self._questions[broker_id]:
+                questions = self._take(broker_id)
+                try:
+                    response = await self._send(broker_id, _request(questions))
+                except (PeerLost, ApiError) as error:
+                    logger.info("transactions could not be verified at broker %d: %s", broker_id, error)
+                    for question in questions:
+                        question.answer({}, ErrorCode.NETWORK_EXCEPTION)
+                else:
+                    _answer(questions, response)
+        finally:
+            self._busy.discard(broker_id)
+
+    def _take(self, broker_id: int) -> list[Question]:
+        """What goes into the next request: the first question about each transactional id."""
+        taken: dict[str, Question] = {}
+        for question in self._questions[broker_id]:
+            taken.setdefault(question.transactional_id, question)
+        chosen = [*taken.values()]
+        self._questions[broker_id] = [one for one in self._questions[broker_id] if one not in chosen]
+        return chosen
+
+    async def _send(self, broker_id: int, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        if broker_id == self._broker_id:
+            return await self._ask_locally(request)
+        peer = self._peers.get(broker_id)
+        if peer is None:
+            peer = self._peers[broker_id] = self._make_peer(broker_id)
+        response: AddPartitionsToTxnResponse = await peer.send(request)
+        return response
+
+
+def _request(questions: list[Question]) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        [
+            AddPartitionsToTxnTransaction(
+                question.transactional_id,
+                *question.producer,
+                not question.adds,
+                [AddPartitionsToTxnTopic(*row) for row in by_topic(question.waiting).items()],
+            )
+            for question in questions
+        ]
+    )
+
+
+def _answer(questions: list[Question], response: AddPartitionsToTxnResponse) -> None:
+    rows = {row.transactional_id: row.topic_results for row in response.results_by_transaction}
+    refused = ErrorCode(response.error_code)
+    otherwise = ErrorCode.NETWORK_EXCEPTION if refused is ErrorCode.NONE else refused
+    for question in questions:
+        errors = {
+            TopicPartition(topic.name, row.partition_index): ErrorCode(row.partition_error_code)
+            for topic in rows.get(question.transactional_id, ())
+            for row in topic.results_by_partition
+        }
+        question.answer(errors, otherwise)
