@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 
 import admin_checks
+import cluster_checks
 import data_checks
 import group_checks
 import pytest
@@ -24,7 +25,7 @@ from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 from support.wire_client import WireClient
 
 Check = Callable[[Ask, World, int], None]
-CHECKS: dict[str, Check] = {**data_checks.CHECKS, **group_checks.CHECKS, **admin_checks.CHECKS}
+CHECKS: dict[str, Check] = {**data_checks.CHECKS, **group_checks.CHECKS, **admin_checks.CHECKS, **cluster_checks.CHECKS}
 
 SERVED = [
     pytest.param(entry.module, version, id=f"{entry.module}-{version}")

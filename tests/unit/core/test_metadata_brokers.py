@@ -57,8 +57,17 @@ def test_who_cannot_register_is_told_why() -> None:
     taken = refusal(world, log_dirs=[world.directory(2)])
     assert (taken.code, "broker 2" in taken.message) == (ErrorCode.INVALID_REGISTRATION, True)
     world.incarnations[1] += 1
-    assert refusal(world, 1).code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    elsewhere = [world.directory(1, number=1)]
+    assert refusal(world, 1, log_dirs=elsewhere).code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     assert refusal(world, is_migrating_zk_broker=True).code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_whoever_holds_the_data_directories_takes_over_at_once() -> None:
+    """They are locked: their last owner's process is gone, however fresh its session."""
+    world = ClusterWorld(1)
+    epoch = world.image.brokers[1].epoch
+    world.incarnations[1] += 1
+    assert world.register(1) > epoch
 
 
 @pytest.mark.parametrize(

@@ -131,11 +131,12 @@ def test_a_second_process_with_the_same_id_is_refused_while_the_first_lives() ->
     async def scene(world: ControllerWorld) -> None:
         await world.start(1)
         world.incarnations[1] = 2
+        elsewhere = world.registration(1)._replace(log_dirs=[b"e" * 16])
         with pytest.raises(ApiError) as caught:
-            await world.controller.register_broker(world.registration(1))
+            await world.controller.register_broker(elsewhere)
         assert caught.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
         await world.until(lambda: world.image.brokers[1].fenced)
-        assert await world.controller.register_broker(world.registration(1)) > world.epochs[1]
+        assert await world.controller.register_broker(elsewhere) > world.epochs[1]
         with pytest.raises(ApiError) as caught:
             await world.beat(1)
         assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH

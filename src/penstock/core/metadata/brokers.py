@@ -135,7 +135,11 @@ def check_registration(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"broker {broker_id} belongs to cluster {request.cluster_id}, and this is {cluster_id}",
         )
-    if has_valid_session and is_new_incarnation(image, broker_id, request.incarnation_id):
+    if (
+        has_valid_session
+        and is_new_incarnation(image, broker_id, request.incarnation_id)
+        and not _holds_the_same_directories(image, request)
+    ):
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"another process is registered as broker {broker_id} and is alive",
@@ -144,6 +148,12 @@ def check_registration(
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, "brokers of ZooKeeper clusters are not taken in")
     _check_directories(image, request)
     _check_features(image, request)
+
+
+def _holds_the_same_directories(image: Image, request: BrokerRegistrationRequest) -> bool:
+    """Whether a broker took over the data of the one registered: it holds their locks, so that one's process is gone."""
+    known = image.brokers[request.broker_id].registration.log_dirs
+    return bool(known) and set(known) == set(request.log_dirs)
 
 
 def _check_directories(image: Image, request: BrokerRegistrationRequest) -> None:
