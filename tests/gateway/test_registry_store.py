@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -16,11 +17,11 @@ from penstock.testing import Cluster
 SCHEMA = '{"type":"record","name":"R%d","fields":[{"name":"a","type":"int"}]}'
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Cluster:
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
     """A broker whose `_schemas` no other test writes to."""
     with Cluster() as cluster:
-        yield cluster  # type: ignore[misc]
+        yield cluster
 
 
 def records_of(cluster: Cluster) -> list[tuple[dict[str, object], dict[str, object] | None]]:
@@ -106,6 +107,7 @@ def test_records_have_the_form_that_confluents_registry_reads(cluster: Cluster) 
 
 
 def test_records_of_confluents_registry_are_read(cluster: Cluster) -> None:
+    cluster.create_topic("_schemas", configs={"cleanup.policy": "compact"})
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
     facts = [
         ('{"keytype":"NOOP","magic":0}', None),
