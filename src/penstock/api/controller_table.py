@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.api.add_raft_voter import make_add_raft_voter
 from penstock.api.allocate_producer_ids import make_allocate_producer_ids
 from penstock.api.alter_configs import make_alter_configs
 from penstock.api.alter_partition import make_alter_partition
@@ -26,15 +27,18 @@ from penstock.api.create_topics import make_create_topics
 from penstock.api.delete_topics import make_delete_topics
 from penstock.api.describe_cluster import make_describe_controllers
 from penstock.api.describe_configs import make_describe_configs
+from penstock.api.describe_quorum import make_describe_quorum
 from penstock.api.elect_leaders import make_elect_leaders
 from penstock.api.end_quorum_epoch import make_end_quorum_epoch
 from penstock.api.fetch_snapshot import make_fetch_snapshot
 from penstock.api.incremental_alter_configs import make_incremental_alter_configs
 from penstock.api.list_config_resources import make_list_config_resources
 from penstock.api.list_partition_reassignments import make_list_partition_reassignments
+from penstock.api.remove_raft_voter import make_remove_raft_voter
 from penstock.api.table import FEATURES, Entry
 from penstock.api.unregister_broker import make_unregister_broker
 from penstock.api.update_features import make_update_features
+from penstock.api.update_raft_voter import make_update_raft_voter
 from penstock.api.vote import make_vote
 from penstock.core.metadata.image import Image
 from penstock.runtime.controller import Controller
@@ -70,6 +74,7 @@ CONTROLLER_TABLE: Mapping[int, Entry[ControllerServices]] = {
     52: Entry(0, 2, "vote", lambda s: make_vote(s.raft)),
     53: Entry(0, 1, "begin_quorum_epoch", lambda s: make_begin_quorum_epoch(s.raft)),
     54: Entry(0, 1, "end_quorum_epoch", lambda s: make_end_quorum_epoch(s.raft)),
+    55: Entry(0, 2, "describe_quorum", lambda s: make_describe_quorum(s.raft)),
     56: Entry(2, 3, "alter_partition", lambda s: make_alter_partition(s.controller)),
     57: Entry(0, 2, "update_features", lambda s: make_update_features(s.controller)),
     59: Entry(0, 1, "fetch_snapshot", lambda s: make_fetch_snapshot(s.raft)),
@@ -88,6 +93,9 @@ CONTROLLER_TABLE: Mapping[int, Entry[ControllerServices]] = {
     70: Entry(0, 0, "controller_registration", lambda s: make_controller_registration(s.controller)),
     73: Entry(0, 0, "assign_replicas_to_dirs", lambda s: make_assign_replicas_to_dirs(s.controller)),
     74: Entry(0, 1, "list_config_resources", lambda s: make_list_config_resources(s.image)),
+    80: Entry(0, 0, "add_raft_voter", lambda s: make_add_raft_voter(s.raft)),
+    81: Entry(0, 0, "remove_raft_voter", lambda s: make_remove_raft_voter(s.raft)),
+    82: Entry(0, 0, "update_raft_voter", lambda s: make_update_raft_voter(s.raft)),
 }
 
 CONTROLLER_VERSIONS: Mapping[int, tuple[int, int]] = {

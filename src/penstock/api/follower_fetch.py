@@ -1,17 +1,19 @@
 """Fetches by followers: what they ask for says what they have, which is how the high watermark moves.
 
 A follower reads to the log's end. Its fetch is answered at once when its history parts from ours, or when the high
-watermark has moved since it was last told; otherwise it waits like a consumer's, for every appended byte.
+watermark or the log's start has moved since it was last told; otherwise it waits like a consumer's, for every appended
+byte.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 
 from penstock.api.context import RequestContext
 from penstock.api.fetch_rows import TOPIC_IDS_SINCE, Found, Key, forgotten_in, respond, wanted_in
-from penstock.core.replica.fetch_session import FetchContext, SessionCache, Wanted
+from penstock.api.follower_view import FollowerView
+from penstock.core.replica.fetch_session import FetchContext, Session, SessionCache, Wanted
 from penstock.core.replica.leader import LeaderState
 from penstock.core.replica.throttle import Throttle, is_throttled
 from penstock.model.errors import ApiError, ErrorCode
@@ -43,13 +45,13 @@ def make_follower_fetch(
 ) -> Fetch:
     """Serves fetches that carry a replica id."""
     serving = _Serving(env, partitions, response_bytes_max, propose, throttle)
+    views: dict[int, FollowerView] = {}
     parked: dict[int, dict[LongPoll[FetchResponse], None]] = {}
 
     def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | asyncio.Future[FetchResponse]:
         if not may_replicate(context):
             refused = [_refused(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED) for key, _ in wanted_in(request)]
             return respond(FetchContext(), refused, partitions, context)
-        now_ms = env.monotonic_ms()
         session = sessions.open(
             request.session_id,
             request.session_epoch,
@@ -60,30 +62,40 @@ def make_follower_fetch(
         )
         if session.error:
             return FetchResponse(error_code=session.error)
-        asked: list[tuple[Key, Wanted]]
-        if session.session is not None:
-            asked = [(key, cached.wanted) for key, cached in session.session.partitions.items()]  # type: ignore[misc]
-        else:
-            asked = list(wanted_in(request))
-        found = serving.collect(asked, request, context, now_ms, is_news=True)
+        view = views.get(session.session_id)
+        if view is None:
+            view = FollowerView(_replica(request, context)[0], env.monotonic_ms)
+            if session.session_id:
+                views[session.session_id] = view
+        view.update(wanted_in(request), forgotten_in(request))
+        found = serving.collect(view, request, context, is_news=True)
         size = sum(row.size_bytes for row in found)
-        if size >= request.min_bytes or request.max_wait_ms <= 0 or not asked or _is_urgent(session, found):
-            return respond(session, found, partitions, context)
-        poll = LongPoll(
-            serving.watched(asked, context),
-            request.min_bytes - size,
-            request.max_wait_ms,
-            lambda: respond(
-                session,
-                serving.collect(asked, request, context, env.monotonic_ms(), is_news=False),
-                partitions,
-                context,
-            ),
-            to_end=True,
-        )
-        waiting = parked.setdefault(_replica(request, context)[0], {})
+        if size >= request.min_bytes or request.max_wait_ms <= 0 or _is_urgent(session, found):
+            return answer(view, session, found, context)
+        return park(view, session, request, context, size)
+
+    def answer(
+        view: FollowerView, session: FetchContext, found: Sequence[Found], context: RequestContext
+    ) -> FetchResponse:
+        if not session.session_id:
+            view.close()
+        return respond(session, found, partitions, context)
+
+    def park(
+        view: FollowerView, session: FetchContext, request: FetchRequest, context: RequestContext, size: int
+    ) -> asyncio.Future[FetchResponse]:
+        def respond_late() -> FetchResponse:
+            return answer(view, session, serving.collect(view, request, context, is_news=False), context)
+
+        def unpark(_: asyncio.Future[FetchResponse]) -> None:
+            view.on_grown = None
+            waiting.pop(poll, None)
+
+        poll = LongPoll((), request.min_bytes - size, request.max_wait_ms, respond_late)
+        waiting = parked.setdefault(view.replica, {})
         waiting[poll] = None
-        poll.reply.add_done_callback(lambda _: waiting.pop(poll, None))
+        view.on_grown = poll.grown
+        poll.reply.add_done_callback(unpark)
         return poll.reply
 
     def invite(partition: Partition) -> None:
@@ -92,7 +104,13 @@ def make_follower_fetch(
             for poll in list(parked.get(replica, ())):
                 poll.wake()
 
+    def end(session: Session) -> None:
+        view = views.pop(session.session_id, None)
+        if view is not None:
+            view.close()
+
     partitions.on_leader(invite)
+    sessions.on_closed = end
     return fetch
 
 
@@ -114,24 +132,20 @@ class _Serving:
         self._throttle = throttle
 
     def collect(
-        self,
-        asked: Iterable[tuple[Key, Wanted]],
-        request: FetchRequest,
-        context: RequestContext,
-        now_ms: int,
-        *,
-        is_news: bool,
+        self, view: FollowerView, request: FetchRequest, context: RequestContext, *, is_news: bool
     ) -> list[Found]:
         """What there is for a follower. `is_news` says that its offsets have just come, and are progress."""
+        now_ms = self._env.monotonic_ms()
         by_id = context.api_version >= TOPIC_IDS_SINCE
         replica, broker_epoch = _replica(request, context)
         eligible = self._check_broker(replica, broker_epoch)
         room = min(request.max_bytes, self._response_bytes_max)
         found = []
         first = True
-        for key, wanted in asked:
+        for key, wanted in view.asked():
             try:
                 partition = self._partitions.lookup(*key, by_id=by_id)
+                view.watch(key, partition)
                 leading = partition.leading
                 if eligible is None or leading is None:
                     raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} has registered again since")
@@ -150,6 +164,8 @@ class _Serving:
             if row.size_bytes:
                 room -= row.size_bytes
                 first = False
+            elif row.data.diverging_epoch.epoch < 0 and wanted.offset == partition.log.end_offset:
+                view.hush(key)
             found.append(row)
         return found
 
@@ -223,14 +239,6 @@ class _Serving:
         throttled = is_throttled(listed, partition.name.partition, self._partitions.node_id)
         return self._throttle if throttled else None
 
-    def watched(self, asked: Iterable[tuple[Key, Wanted]], context: RequestContext) -> Iterator[Partition]:
-        """The partitions whose growth a parked fetch waits for."""
-        for key, _ in asked:
-            try:
-                yield self._partitions.lookup(*key, by_id=context.api_version >= TOPIC_IDS_SINCE)
-            except ApiError:
-                continue
-
 
 def _replica(request: FetchRequest, context: RequestContext) -> tuple[int, int]:
     """The follower's broker id and epoch; -1 for the epoch that old versions do not tell."""
@@ -245,7 +253,9 @@ def _is_urgent(fetch: FetchContext, found: Iterable[Found]) -> bool:
         if data.error_code or data.diverging_epoch.epoch >= 0:
             return True
         told = cached.get(key)
-        if told is not None and told.high_watermark != data.high_watermark:
+        if told is None:
+            continue
+        if told.high_watermark != data.high_watermark or told.log_start_offset != data.log_start_offset:
             return True
     return False
 

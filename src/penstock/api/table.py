@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
+from penstock.api.add_raft_voter import make_add_raft_voter
 from penstock.api.alter_configs import make_alter_configs
 from penstock.api.alter_partition_reassignments import make_alter_partition_reassignments
 from penstock.api.api_versions import make_api_versions
@@ -27,6 +28,7 @@ from penstock.api.describe_groups import make_describe_groups
 from penstock.api.describe_lag import make_describe_lag
 from penstock.api.describe_log_dirs import make_describe_log_dirs
 from penstock.api.describe_producers import make_describe_producers
+from penstock.api.describe_quorum import make_describe_quorum
 from penstock.api.describe_topic_partitions import make_describe_topic_partitions
 from penstock.api.elect_leaders import make_elect_leaders
 from penstock.api.fetch import make_fetch
@@ -46,6 +48,7 @@ from penstock.api.offset_delete import make_offset_delete
 from penstock.api.offset_fetch import make_offset_fetch
 from penstock.api.offset_for_leader_epoch import make_offset_for_leader_epoch
 from penstock.api.produce import make_produce
+from penstock.api.remove_raft_voter import make_remove_raft_voter
 from penstock.api.sync_group import make_sync_group
 from penstock.api.unregister_broker import make_unregister_broker
 from penstock.api.update_features import make_update_features
@@ -151,6 +154,7 @@ TABLE: Mapping[int, Entry[Services]] = {
     45: Entry(0, 1, "alter_partition_reassignments", lambda s: make_alter_partition_reassignments(s.controller)),
     46: Entry(0, 0, "list_partition_reassignments", lambda s: make_list_partition_reassignments(s.controller)),
     47: Entry(0, 0, "offset_delete", lambda s: make_offset_delete(s.groups)),
+    55: Entry(0, 2, "describe_quorum", lambda s: make_describe_quorum(s.raft)),
     57: Entry(0, 2, "update_features", lambda s: make_update_features(s.controller)),
     60: Entry(0, 2, "describe_cluster", lambda s: make_describe_cluster(s.image, s.cluster_id, s.controller_id)),
     61: Entry(0, 0, "describe_producers", lambda s: make_describe_producers(s.partitions)),
@@ -159,6 +163,8 @@ TABLE: Mapping[int, Entry[Services]] = {
     69: Entry(0, 1, "consumer_group_describe", lambda s: make_consumer_group_describe(s.groups)),
     74: Entry(0, 1, "list_config_resources", lambda s: make_list_config_resources(s.image)),
     75: Entry(0, 0, "describe_topic_partitions", lambda s: make_describe_topic_partitions(s.image)),
+    80: Entry(0, 0, "add_raft_voter", lambda s: make_add_raft_voter(s.raft)),
+    81: Entry(0, 0, "remove_raft_voter", lambda s: make_remove_raft_voter(s.raft)),
     10000: Entry(0, 0, "describe_lag", lambda s: make_describe_lag(s.groups, s.lag)),
 }
 

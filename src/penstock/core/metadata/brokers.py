@@ -151,7 +151,7 @@ def check_registration(
 
 
 def _holds_the_same_directories(image: Image, request: BrokerRegistrationRequest) -> bool:
-    """Whether a broker took over the data of the one registered: it holds their locks, so that one's process is gone."""
+    """Whether a broker took over the data of the one registered: it holds their locks, so that process is gone."""
     known = image.brokers[request.broker_id].registration.log_dirs
     return bool(known) and set(known) == set(request.log_dirs)
 
