@@ -14,20 +14,13 @@ Response = TypeVar("Response")
 class LongPoll(Generic[Response]):
     """Completes `reply` with `respond()` once `bytes_wanted` became readable in the partitions, or after `wait_ms`.
 
-    With `to_end` every appended byte counts, as for followers, not only committed ones. Whoever cancels `reply` ends
-    the wait.
+    Whoever cancels `reply` ends the wait.
     """
 
     __slots__ = ("_bytes_wanted", "_loop", "_partitions", "_respond", "_timer", "_woken", "reply")
 
     def __init__(
-        self,
-        partitions: Iterable[Partition],
-        bytes_wanted: int,
-        wait_ms: int,
-        respond: Callable[[], Response],
-        *,
-        to_end: bool = False,
+        self, partitions: Iterable[Partition], bytes_wanted: int, wait_ms: int, respond: Callable[[], Response]
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._partitions = tuple(partitions)
@@ -38,13 +31,14 @@ class LongPoll(Generic[Response]):
         self.reply.add_done_callback(self._forget)
         self._timer = self._loop.call_later(wait_ms / 1000, self._complete)
         for partition in self._partitions:
-            partition.listen(self._grown, to_end=to_end)
+            partition.listen(self.grown)
 
     def wake(self) -> None:
         """Answer with what there is."""
-        self._grown(self._bytes_wanted)
+        self.grown(self._bytes_wanted)
 
-    def _grown(self, size_bytes: int) -> None:
+    def grown(self, size_bytes: int) -> None:
+        """So many more bytes can be read."""
         self._bytes_wanted -= size_bytes
         if self._bytes_wanted <= 0 and not self._woken:
             # The producer is answered first, and what it appends next rides along.
@@ -62,4 +56,4 @@ class LongPoll(Generic[Response]):
     def _forget(self, _: asyncio.Future[Response]) -> None:
         self._timer.cancel()
         for partition in self._partitions:
-            partition.unlisten(self._grown)
+            partition.unlisten(self.grown)

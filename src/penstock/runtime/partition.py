@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.config.topic import TopicSettings
 from penstock.core.lifecycle.compaction import max_segment_ms
@@ -60,6 +60,19 @@ class Appended(NamedTuple):
     log_append_time_ms: int = NO_TIMESTAMP
 
 
+class Watcher(Protocol):
+    """Whoever keeps in step with a partition for a follower."""
+
+    def grown(self, size_bytes: int) -> None:
+        """So many bytes were appended."""
+
+    def moved(self) -> None:
+        """The high watermark moved."""
+
+    def changed(self) -> None:
+        """The log's start moved, or this broker leads no longer: whoever waits is to look again."""
+
+
 class Partition:
     """One replica. `leading` is its progress as leader, None while another broker leads; `state` is either role's."""
 
@@ -67,12 +80,12 @@ class Partition:
         "_announced_bytes",
         "_append_listeners",
         "_codec",
-        "_end_listeners",
         "_env",
         "_lag_ms_max",
         "_recalled",
         "_start_waiters",
         "_waiters",
+        "_watchers",
         "appended_bytes",
         "decompressed_bytes_max",
         "leading",
@@ -120,10 +133,9 @@ class Partition:
         self._waiters = CommitWaiters()
         # Those who wait until deleted records are gone from every in-sync replica.
         self._start_waiters = CommitWaiters()
-        # Parked fetches that want to hear of new records; called with the bytes that became visible. Consumers hear of
-        # committed ones, followers of every one.
+        # Parked fetches that want to hear of new records; called with the bytes that became visible.
         self._append_listeners: dict[Callable[[int], None], None] = {}
-        self._end_listeners: dict[Callable[[int], None], None] = {}
+        self._watchers: dict[Watcher, None] = {}
         self.configure(settings)
 
     def configure(self, settings: TopicSettings) -> None:
@@ -343,9 +355,9 @@ class Partition:
         next_offset = log.end_offset
         if leading.appended(next_offset) and (self._append_listeners or self._waiters.waiting):
             self.committed_more()
-        if self._end_listeners:
-            for listener in tuple(self._end_listeners):
-                listener(len(data))
+        if self._watchers:
+            for watcher in self._watchers:
+                watcher.grown(len(data))
         return Appended(base_offset, next_offset, append_time)
 
     def _check_size(self, header: BatchHeader, size: int) -> None:
@@ -398,6 +410,8 @@ class Partition:
                 size = self.appended_bytes - self._announced_bytes
                 self._announced_bytes = self.appended_bytes
             self.announce(size)
+        for watcher in self._watchers:
+            watcher.moved()
 
     # Reading.
 
@@ -412,11 +426,8 @@ class Partition:
             offset = min(offset, limit)
         return self.log.read(offset, size_max, offset_max=limit, minimum_one_batch=minimum_one_batch)
 
-    def listen(self, listener: Callable[[int], None], *, to_end: bool = False) -> None:
-        """Have `listener` called with the number of bytes whenever more can be read, or `to_end`, was appended."""
-        if to_end:
-            self._end_listeners[listener] = None
-            return
+    def listen(self, listener: Callable[[int], None]) -> None:
+        """Have `listener` called with the number of bytes whenever more can be read."""
         if not self._append_listeners:
             self._announced_bytes = self.appended_bytes
         self._append_listeners[listener] = None
@@ -424,15 +435,22 @@ class Partition:
     def unlisten(self, listener: Callable[[int], None]) -> None:
         """Stop calling `listener`."""
         self._append_listeners.pop(listener, None)
-        self._end_listeners.pop(listener, None)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Have `watcher` told of every change."""
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Tell `watcher` nothing any more."""
+        self._watchers.pop(watcher, None)
 
     def announce(self, size_bytes: int) -> None:
         """Tell those who wait for records that so many more bytes can be read."""
         for listener in tuple(self._append_listeners):
             listener(size_bytes)
         if size_bytes == EVERYTHING:
-            for listener in tuple(self._end_listeners):
-                listener(size_bytes)
+            for watcher in self._watchers:
+                watcher.changed()
 
     def delete_records(self, offset: int) -> int:
         """Move the log's start up to `offset` (-1: the high watermark); returns the start."""
@@ -444,8 +462,8 @@ class Partition:
             )
         self.log.advance_start_offset(wanted)
         # Followers hear of it with their next answer.
-        for listener in tuple(self._end_listeners):
-            listener(EVERYTHING)
+        for watcher in self._watchers:
+            watcher.changed()
         return self.log.start_offset
 
     def deleted(self, offset: int) -> asyncio.Future[None]:

@@ -223,7 +223,7 @@ def test_many_partitions_open_between_turns_of_the_loop(tmp_path: Path) -> None:
         one = await cluster.start(1)
         cluster.commit(
             TopicRecord("many", b"many" * 4),
-            *(PartitionRecord(index, b"many" * 4, replicas=[1], isr=[1], leader=1) for index in range(300)),
+            *(PartitionRecord(index, b"many" * 4, replicas=[1], isr=[1], leader=1, leader_epoch=0) for index in range(300)),
         )
         assert 0 < len(one.partitions) < 300
         turns = 0

@@ -10,7 +10,7 @@ gives way once it has been quiet for `EVICTION_AGE_MS`; to a follower it gives w
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -105,6 +105,8 @@ class SessionCache:
     """All sessions of one broker, at most `slots` of them."""
 
     def __init__(self, slots: int, random: Random) -> None:
+        # Told of sessions that are over.
+        self.on_closed: Callable[[Session], None] | None = None
         self._slots = slots
         self._random = random
         self._sessions: OrderedDict[int, Session] = OrderedDict()
@@ -125,7 +127,7 @@ class SessionCache:
         """Decide how a fetch with this id and epoch is served. Followers are privileged: they get a session."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             # Both begin a full fetch, and either ends the session that was named.
-            self._sessions.pop(session_id, None)
+            self._close(session_id)
             if epoch == FINAL_EPOCH:
                 return FetchContext()
             return self._create(wanted, now_ms, is_privileged)
@@ -152,6 +154,11 @@ class SessionCache:
         self._sessions[session_id] = session
         return FetchContext(session=session)
 
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None and self.on_closed is not None:
+            self.on_closed(session)
+
     def _make_room(self, now_ms: int, is_privileged: bool) -> bool:
         if len(self._sessions) < self._slots:
             return True
@@ -159,7 +166,7 @@ class SessionCache:
             if oldest.is_privileged and now_ms - oldest.last_used_ms < EVICTION_AGE_MS:
                 continue
             if is_privileged or now_ms - oldest.last_used_ms >= EVICTION_AGE_MS:
-                del self._sessions[oldest.session_id]
+                self._close(oldest.session_id)
                 return True
             return False
         # Followers are few, and without a session each of their fetches names every partition.

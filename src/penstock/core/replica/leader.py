@@ -154,6 +154,12 @@ class LeaderState:
         )
         return self._advance()
 
+    def was_caught_up(self, replica: int, now_ms: int) -> None:
+        """A follower that had everything has fallen behind only now, however long ago it fetched that."""
+        follower = self._followers.get(replica)
+        if follower is not None:
+            follower.caught_up_at_ms = max(follower.caught_up_at_ms, now_ms)
+
     # Proposing a change of the in-sync replicas.
 
     def may_join(self, replica: int) -> bool:

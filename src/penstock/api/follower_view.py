@@ -1,0 +1,100 @@
+"""What one follower's fetch session has to look at: only the partitions where something happened since its last look.
+
+A broker may follow thousands of partitions in one session, most of them quiet. Every partition of the session tells
+the view when it grows, when its high watermark moves, and when it is led elsewhere; a fetch looks at those, and at the
+partitions that it names itself. A partition is quiet again when the follower has all of it and knows its watermarks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from penstock.api.fetch_rows import Key
+from penstock.core.replica.fetch_session import Wanted
+from penstock.runtime.partition import EVERYTHING, Partition
+
+
+class FollowerView:
+    """One session's partitions. `on_grown`, while set, is called with the bytes that are appended to them."""
+
+    def __init__(self, replica: int, now_ms: Callable[[], int]) -> None:
+        self.replica = replica
+        self.on_grown: Callable[[int], None] | None = None
+        self._now_ms = now_ms
+        self._wanted: dict[Key, Wanted] = {}
+        self._watches: dict[Key, Watch] = {}
+        self._loud: dict[Key, None] = {}
+
+    def update(self, wanted: Iterable[tuple[Key, Wanted]], forgotten: Iterable[Key]) -> None:
+        """Take what a request names; it goes to the end of the line."""
+        for key, want in wanted:
+            self._wanted[key] = want
+            self._loud.pop(key, None)
+            self._loud[key] = None
+        for key in forgotten:
+            self._forget(key)
+
+    def asked(self) -> list[tuple[Key, Wanted]]:
+        """The partitions to look at, and what the follower wants of them."""
+        wanted = self._wanted
+        return [(key, wanted[key]) for key in self._loud]
+
+    def watch(self, key: Key, partition: Partition) -> None:
+        """Hear of what happens to this partition from now on."""
+        watch = self._watches.get(key)
+        if watch is None or watch.partition is not partition:
+            if watch is not None:
+                watch.partition.unwatch(watch)
+            self._watches[key] = watch = Watch(self, key, partition)
+            partition.watch(watch)
+
+    def hush(self, key: Key) -> None:
+        """The follower has all there is, and knows it."""
+        self._loud.pop(key, None)
+
+    def call(self, key: Key, size_bytes: int) -> None:
+        """Something happened to a partition."""
+        self._loud[key] = None
+        if size_bytes and self.on_grown is not None:
+            self.on_grown(size_bytes)
+
+    def fell_behind(self, key: Key, partition: Partition, size_bytes: int) -> None:
+        """A partition grew. If it was quiet, the follower had everything until this moment."""
+        if key not in self._loud and partition.leading is not None:
+            partition.leading.was_caught_up(self.replica, self._now_ms())
+        self.call(key, size_bytes)
+
+    def close(self) -> None:
+        """The session is over."""
+        for key in list(self._wanted):
+            self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        self._wanted.pop(key, None)
+        self._loud.pop(key, None)
+        watch = self._watches.pop(key, None)
+        if watch is not None:
+            watch.partition.unwatch(watch)
+
+
+class Watch:
+    """One partition's line to a view."""
+
+    __slots__ = ("_key", "_view", "partition")
+
+    def __init__(self, view: FollowerView, key: Key, partition: Partition) -> None:
+        self._view = view
+        self._key = key
+        self.partition = partition
+
+    def grown(self, size_bytes: int) -> None:
+        """Records were appended."""
+        self._view.fell_behind(self._key, self.partition, size_bytes)
+
+    def moved(self) -> None:
+        """The high watermark moved: worth telling, not worth waking anybody."""
+        self._view.call(self._key, 0)
+
+    def changed(self) -> None:
+        """The follower has to hear of it."""
+        self._view.call(self._key, EVERYTHING)
