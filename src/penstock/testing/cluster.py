@@ -169,7 +169,11 @@ class Cluster:
 
     def close(self) -> None:
         """Stop every node and remove the temporary directory."""
-        self.stop()
+        # Nodes of a cluster hand over to each other when they stop, which nobody needs when their data go.
+        if self._owns_directory and len(self._processes) > 1:
+            self.kill()
+        else:
+            self.stop()
         if self._owns_directory:
             shutil.rmtree(self._directory, ignore_errors=True)
 
