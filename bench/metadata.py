@@ -127,7 +127,7 @@ class MeasuredQuorum:
 async def lose_a_broker(image: Image) -> dict[str, float]:
     """Fence one broker as the active controller does when its connection breaks."""
     env, quorum = SystemEnv(), MeasuredQuorum(image)
-    settings = ControllerSettings(session_timeout_ms=600_000, lost_connection_grace_ms=0)
+    settings = ControllerSettings(600_000, lost_connection_grace_ms=0, first_session_ms=600_000)
     defaults = TopicDefaults(1, 1)
     controller = Controller(env, quorum, defaults, BrokerDefaults, settings=settings)  # type: ignore[arg-type]
     controller.on_leadership(True)

@@ -159,7 +159,7 @@ class Duties:
             broker = image.brokers.get(broker_id)
             if broker is None or broker.epoch != epoch or broker.fenced:
                 return Result((), False)
-            return Result(brokers.fence(image, broker_id, self._rules(), found), True)
+            return Result(brokers.fence(image, broker_id, self._rules(), found, self.heartbeats.going()), True)
 
         try:
             if await self.depart(broker_id, False, decision):
@@ -220,7 +220,8 @@ class Duties:
 
     def _decide_departures(self, broker_id: int, partitions: Sequence[PartitionKey], unclean: bool) -> Awaitable[int]:
         def decision(image: Image) -> Result[int]:
-            records = brokers.departures(image, broker_id, partitions, self._rules(), unclean=unclean)
+            going = self.heartbeats.going()
+            records = brokers.departures(image, broker_id, partitions, self._rules(), unclean=unclean, avoid=going)
             return Result(records, self._next_offset() + len(records) - 1)
 
         return self._quorum.decide(decision)

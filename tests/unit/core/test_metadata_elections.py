@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from metadata_world import ClusterWorld
 
-from penstock.core.metadata import elections
+from penstock.core.metadata import brokers, elections
 from penstock.core.metadata.configs import change_configs
 from penstock.core.metadata.elections import ElectionType
 from penstock.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, ResourceType
@@ -20,6 +20,14 @@ def test_the_next_in_sync_replica_leads_when_the_leader_is_fenced() -> None:
     world.alter_isr([1, 3])
     world.fence(1)
     assert world.show() == "leader=3@1 isr=3"
+
+
+def test_brokers_that_go_next_lead_only_where_nobody_else_can() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3), (1, 2))
+    world.apply(brokers.fence(world.image, 1, world.defaults, None, [1, 2]))
+    assert world.show("t", 0) == "leader=3@1 isr=2,3"
+    assert world.show("t", 1) == "leader=2@1 isr=2"
 
 
 def test_a_follower_that_is_fenced_costs_no_leader_epoch() -> None:

@@ -10,7 +10,7 @@ shuts down it says so, loses its leaderships, and is told to go when every activ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -187,18 +187,29 @@ def _check_features(image: Image, request: BrokerRegistrationRequest) -> None:
 
 
 def departures(
-    image: Image, broker_id: int, partitions: Iterable[PartitionKey], defaults: ElectionRules, *, unclean: bool
+    image: Image,
+    broker_id: int,
+    partitions: Iterable[PartitionKey],
+    defaults: ElectionRules,
+    *,
+    unclean: bool,
+    avoid: Collection[int] = (),
 ) -> list[PartitionChangeRecord]:
-    """What a broker leaves behind in these partitions: it is out of their ISR, after an unclean stop of their ELR."""
+    """What a broker leaves behind in these partitions: it is out of their ISR, after an unclean stop of their ELR.
+
+    Brokers to `avoid` are about to go as well.
+    """
     if unclean and image.eligible_leader_replicas_enabled:
-        return list(leader_and_isr_updates(image, partitions, defaults, unclean=broker_id))
-    return list(leader_and_isr_updates(image, partitions, defaults, removed=broker_id))
+        return list(leader_and_isr_updates(image, partitions, defaults, unclean=broker_id, avoid=avoid))
+    return list(leader_and_isr_updates(image, partitions, defaults, removed=broker_id, avoid=avoid))
 
 
-def fence(image: Image, broker_id: int, defaults: ElectionRules, found: Found = None) -> list[Any]:
+def fence(
+    image: Image, broker_id: int, defaults: ElectionRules, found: Found = None, avoid: Collection[int] = ()
+) -> list[Any]:
     """The records that fence a broker: it leads nothing and is in no ISR any more."""
     named = partitions_naming(image, broker_id, found)
-    records: list[Any] = departures(image, broker_id, named, defaults, unclean=False)
+    records: list[Any] = departures(image, broker_id, named, defaults, unclean=False, avoid=avoid)
     epoch = image.brokers[broker_id].epoch
     records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=FENCE))
     return records

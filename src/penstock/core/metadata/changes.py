@@ -15,7 +15,7 @@ replicas, the replicas, a directory) and `build` works out what follows:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 
 from penstock.core.metadata.image import NO_LEADER_CHANGE, RECOVERING, Image, PartitionState
@@ -48,6 +48,7 @@ class PartitionChange:
         "_min_insync_replicas",
         "_state",
         "adding_replicas",
+        "avoid",
         "election",
         "eligible_leader_replicas",
         "in_sync_replicas",
@@ -71,6 +72,8 @@ class PartitionChange:
         self.removing_replicas: Replicas = state.removing_replicas
         self.leader_recovery_state = state.leader_recovery_state
         self.unclean_shutdown = NO_LEADER
+        # Brokers that are about to go: they lead only where nobody else can.
+        self.avoid: Collection[int] = ()
         self.election = Election.UNCLEAN if rules.unclean_leader_election else Election.ONLINE
 
     def set_directory(self, broker_id: int, directory: Uuid) -> None:
@@ -144,9 +147,13 @@ class PartitionChange:
         old, can_lead = self._state, self._can_lead
         electable = self.in_sync_replicas or self.eligible_leader_replicas
         preferred = self.replicas[:1] if self.election is Election.PREFERRED else ()
-        for replica in (*preferred, old.leader, *self.replicas):
-            if replica in electable and can_lead(old, replica):
-                return replica, False
+        able = [
+            replica
+            for replica in (*preferred, old.leader, *self.replicas)
+            if replica in electable and can_lead(old, replica)
+        ]
+        if able:
+            return next((replica for replica in able if replica not in self.avoid), able[0]), False
         if self._eligible_enabled and not electable and len(old.last_known_leader_replicas) == 1:
             (last,) = old.last_known_leader_replicas
             if last in self.replicas and can_lead(old, last):

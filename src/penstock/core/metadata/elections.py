@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
 
 from penstock.core.metadata.changes import Election, PartitionChange
@@ -83,12 +83,13 @@ def leader_and_isr_updates(
     removed: int = NO_LEADER,
     added: int = NO_LEADER,
     unclean: int = NO_LEADER,
+    avoid: Collection[int] = (),
 ) -> Iterator[PartitionChangeRecord]:
     """What a broker's going or coming means for partitions.
 
     A `removed` broker leaves the ISR (and may stay eligible), an `unclean` one has perhaps lost records and leaves ISR
-    and ELR, an `added` one may lead although the image still shows it as fenced. Partitions that are gone, or that
-    nothing changes for, yield nothing.
+    and ELR, an `added` one may lead although the image still shows it as fenced. Brokers to `avoid` will go next: they
+    lead only where nobody else can. Partitions that are gone, or that nothing changes for, yield nothing.
     """
     can_lead = leader_check(image, without=removed if unclean == NO_LEADER else unclean, with_broker=added)
     # Equal states are one object, and what becomes of them is the same: a million partitions are few kinds.
@@ -108,6 +109,7 @@ def leader_and_isr_updates(
         else:
             change = PartitionChange(image, state, can_lead, rules)
             change.unclean_shutdown = unclean
+            change.avoid = avoid
             change.in_sync_replicas = tuple(
                 replica for replica in state.in_sync_replicas if replica not in (removed, unclean)
             )

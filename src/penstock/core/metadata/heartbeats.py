@@ -99,6 +99,10 @@ class Heartbeats:
         if session is not None:
             session.being_fenced = under_way
 
+    def going(self) -> list[int]:
+        """The brokers that are being fenced."""
+        return [broker_id for broker_id, session in self._sessions.items() if session.being_fenced]
+
     def has_valid_session(self, broker_id: int, now_ms: int) -> bool:
         """Whether a broker that is not fenced was heard of in time."""
         session = self._sessions.get(broker_id)
