@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from penstock.model.errors import ErrorCode
@@ -116,18 +117,23 @@ class Admin:
         self._history.unknown(operation, reason)
         return False
 
+    async def try_once(self, request: Any) -> None:
+        """Send something that may fail."""
+        with contextlib.suppress(Failed):
+            await self._cluster.call(self._cluster.some_address(), request)
+
     # At the end.
 
-    async def replicas_of(self, topic: str) -> dict[int, list[int]]:
-        """Who has each partition of a topic."""
+    async def replicas_in_sync(self, topic: str) -> dict[int, list[int]]:
+        """Wait until all replicas of a topic are in sync, and say who they are."""
         request = MetadataRequest([MetadataRequestTopic(name=topic)], False)
         while True:
-            try:
+            with contextlib.suppress(Failed):
                 response = await self._cluster.call(self._cluster.some_address(), request)
-            except Failed:
-                await asyncio.sleep(BACKOFF_S)
-                continue
-            return {one.partition_index: list(one.replica_nodes) for one in response.topics[0].partitions}
+                partitions = response.topics[0].partitions
+                if partitions and all(sorted(one.replica_nodes) == sorted(one.isr_nodes) for one in partitions):
+                    return {one.partition_index: list(one.replica_nodes) for one in partitions}
+            await asyncio.sleep(BACKOFF_S)
 
     async def look_at_everything(self) -> None:
         """Read everything that was ever changed."""

@@ -36,6 +36,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--trace", action="store_true", help="with --seed: also what nodes log")
     parser.add_argument("--only", help="with --seed: the numbers of the faults to keep, such as 0,3")
     parser.add_argument("--nodes", type=int, default=3, help="brokers of a cluster (default: 3)")
+    parser.add_argument("--without", default="", help="kinds of faults to leave out, such as power,clock")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="processes to spread seeds over")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failing seed")
     parser.add_argument("--no-shrink", action="store_true", help="do not look for the shortest story of a failure")
@@ -79,7 +80,7 @@ def _run_many(options: argparse.Namespace) -> int:
 
 def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
     seeds = range(options.first, options.first + options.seeds)
-    work = [(seed, options.nodes) for seed in seeds]
+    work = [(seed, options) for seed in seeds]
     if options.processes == 1:
         silence_logs()
         yield from map(_run_seed, work)
@@ -89,9 +90,14 @@ def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
         yield from pool.imap(_run_seed, work)
 
 
-def _run_seed(work: tuple[int, int]) -> Outcome:
-    seed, nodes = work
-    return simulate(draw(seed, nodes))
+def _run_seed(work: tuple[int, argparse.Namespace]) -> Outcome:
+    return simulate(_plan(*work))
+
+
+def _plan(seed: int, options: argparse.Namespace) -> Plan:
+    plan = draw(seed, options.nodes)
+    unwanted = options.without.split(",")
+    return replace(plan, faults=tuple(fault for fault in plan.faults if fault.kind not in unwanted))
 
 
 # One seed.
@@ -103,7 +109,7 @@ def _run_one(options: argparse.Namespace) -> int:
         logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
         for name in ("penstock", "sim"):
             logging.getLogger(name).setLevel(logging.INFO)
-    plan = draw(options.seed, options.nodes)
+    plan = _plan(options.seed, options)
     if options.only is not None:
         kept = [int(number) for number in options.only.split(",") if number]
         plan = keep(plan, kept)
@@ -140,5 +146,6 @@ def _explain(outcome: Outcome, options: argparse.Namespace) -> None:
     for anomaly in simulate(keep(plan, numbers)).anomalies:
         say(f"  {anomaly}")
     nodes = "" if options.nodes == 3 else f" --nodes {options.nodes}"
+    nodes += f" --without {options.without}" if options.without else ""
     only = "" if len(numbers) == len(plan.faults) else f" --only {','.join(map(str, numbers)) or ','}"
     say(f"\nReplay it with:\n  python -m tests.sim --seed {plan.seed}{nodes}{only} --trace")

@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from penstock.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from penstock.wire.messages.elect_leaders import ElectLeadersRequest
 from sim.machine import DISK_DELAY_US_MAX, Machine
-from sim.network import Link, NetworkFaults
+from sim.network import Link
 from sim.scheduler import SECOND_US
-from sim.world import World
+from sim.world import TOPIC, World
 
 HOUR_MS = 3_600_000
+OPERATOR_TIMEOUT_MS = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class Faults:
         """Everything is whole again: links, disks, processes."""
         self._over = True
         self._network.heal_all()
-        self._network.faults = NetworkFaults()
+        self._world.calm_network()
         for machine in self._world.machines.values():
             machine.disk.is_full = False
             machine.slow_disk_us_max = DISK_DELAY_US_MAX
@@ -149,6 +156,13 @@ class Faults:
             self._later(begin_s, machine.stop)
             self._restart_later(machine, begin_s + 0.9 * fault.duration_s / len(fault.nodes))
 
+    def strike_controller(self, fault: Fault) -> None:
+        """Kill, pause or isolate whoever leads the quorum now."""
+        machine = self._world.controller()
+        if machine is not None:
+            kind = ("kill", "pause", "isolate")[fault.amount]
+            KINDS[kind](self, Fault(fault.at_s, kind, (machine.node_id,), fault.duration_s))
+
     def _restart_later(self, machine: Machine, delay_s: float) -> None:
         self._later(delay_s, self._restart, machine)
 
@@ -157,6 +171,18 @@ class Faults:
             self._restart_later(machine, 0.5)
         elif not machine.is_running:
             machine.start()
+
+    # Operators.
+
+    def reassign(self, fault: Fault) -> None:
+        """A partition is moved to these nodes."""
+        partition = ReassignablePartition(fault.amount, fault.nodes)
+        topics = [ReassignableTopic(TOPIC, [partition])]
+        self._world.operate(AlterPartitionReassignmentsRequest(OPERATOR_TIMEOUT_MS, topics=topics))
+
+    def elect(self, fault: Fault) -> None:
+        """Preferred leaders are asked for."""
+        self._world.operate(ElectLeadersRequest(fault.amount, None, OPERATOR_TIMEOUT_MS))
 
     # Disks and clocks.
 
@@ -204,8 +230,11 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "crash_writing",
         "power",
         "stop",
+        "strike_controller",
         "disk_full",
         "slow_disk",
         "clock",
+        "reassign",
+        "elect",
     )
 }

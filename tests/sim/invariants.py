@@ -9,10 +9,12 @@ different-metadata nodes disagree about a partition in one partition epoch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from penstock.core.metadata.image import PartitionState
 from penstock.node import Node
+from penstock.runtime.partition import Partition
 from penstock.wire.kernel import scan_batches
 from penstock.wire.records import read_header
 from sim.disk import DATA, Directory, Inode
@@ -81,18 +83,20 @@ class Watch:
                 if known is state:
                     continue
                 if known is not None and known != state:
-                    self._report("different-metadata", f"{machine.name} has {state} of {topic.name}, others {known}")
+                    self._report(
+                        "different-metadata",
+                        f"{machine.name} has {_told(state)} of {topic.name}, others {_told(known)}",
+                    )
                 self._states[key] = state
-                outside = set(state.in_sync_replicas) - set(state.replicas)
-                if outside or not (state.in_sync_replicas or state.eligible_leader_replicas):
-                    self._report("bad-isr", f"{topic.name}-{index}: {state}")
+                outside = {*state.in_sync_replicas, *state.eligible_leader_replicas} - set(state.replicas)
+                if outside or set(state.in_sync_replicas) & set(state.eligible_leader_replicas):
+                    self._report("bad-isr", f"{topic.name}-{index}: {_told(state)}")
                 if state.leader >= 0 and state.leader not in state.in_sync_replicas:
-                    self._report("bad-isr", f"the leader is not in sync: {topic.name}-{index}: {state}")
+                    self._report("bad-isr", f"the leader is not in sync: {topic.name}-{index}: {_told(state)}")
 
     def _look_at_partitions(self, machine: Machine, node: Node) -> None:
-        partitions = getattr(node, "_partitions", None)
-        for partition in partitions or ():
-            if not getattr(partition, "is_leader", True):
+        for partition in partitions_of(node):
+            if not partition.is_leader:
                 continue
             name, epoch = tuple(partition.name), partition.leader_epoch
             self._lead(machine, name, partition.topic_id, epoch)
@@ -107,6 +111,18 @@ class Watch:
                         f"and {committed} was committed",
                     )
                 self._committed[key] = max(committed, partition.high_watermark)
+
+
+def _told(state: PartitionState) -> str:
+    return (
+        f"replicas {state.replicas}, in sync {state.in_sync_replicas}, eligible {state.eligible_leader_replicas}, "
+        f"leader {state.leader}, leader epoch {state.leader_epoch}, partition epoch {state.partition_epoch}"
+    )
+
+
+def partitions_of(node: Node) -> Iterable[Partition]:
+    """The partitions that a node has."""
+    return node._broker.partitions if node._broker is not None else ()
 
 
 # At the end.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
@@ -14,13 +15,14 @@ from penstock.runtime.env import Network
 from penstock.runtime.metadata_log import DamagedMetadata
 from penstock.server.limits import ConnectionLimits
 from penstock.storage.files import Filesystem, StorageError
-from penstock.storage.metadata_files import MetadataFileError
-from sim.disk import SimDisk, SimFilesystem
+from penstock.storage.metadata_files import MetadataFileError, MetaProperties, write_meta_properties
+from sim.disk import DATA, SimDisk, SimFilesystem
 from sim.network import Host, SimListener, SimNetwork
 from sim.scheduler import SECOND_US, Scheduler, SimCrash, SimLoop
 
 T = TypeVar("T")
 
+CLUSTER_ID = "c2ltdWxhdGVkY2x1c3Rlcg"
 WALL_START_MS = 1_760_000_000_000
 DISK_DELAY_US_MAX = 2_000
 
@@ -117,6 +119,7 @@ class Machine:
         self.slow_disk_us_max = DISK_DELAY_US_MAX
         # Why the node would not start, when it would not.
         self.refusal = ""
+        self.refused_s = 0.0
         self.node: Node | None = None
         self._properties = properties
         self._scheduler = scheduler
@@ -126,6 +129,12 @@ class Machine:
         self._filesystem: SimFilesystem
         # Processes that died: nothing of them may be collected, and so run its last words, before the end.
         self._graveyard: list[tuple[Node | None, SimEnv]] = []
+        self._format()
+
+    def _format(self) -> None:
+        """What `penstock storage format` does."""
+        properties = MetaProperties(CLUSTER_ID, self.node_id, self._random.randbytes(16))
+        write_meta_properties(SimFilesystem(self.disk, self.now_ms), Path("/") / DATA, properties)
 
     @property
     def is_running(self) -> bool:
@@ -166,7 +175,7 @@ class Machine:
             self.node = Node(settings, self._env, self._make_listener)
             await self.node.start()
         except (CannotStart, DamagedMetadata, MetadataFileError, StorageError) as error:
-            self.refusal = str(error)
+            self.refusal, self.refused_s = str(error), self._loop.time()
             self._die("refused")
             return
         except SimCrash:

@@ -23,7 +23,12 @@ READ_BEFORE_SYNCED = frozenset(
     }
 )
 # When all replicas lose power at once, what they had not synced yet is gone, acknowledged or not.
-LOST_EVERYWHERE = READ_BEFORE_SYNCED | {"lost-write", "producer-refused", "nonmonotonic-send"}
+LOST_EVERYWHERE = READ_BEFORE_SYNCED | {
+    "lost-write",
+    "producer-refused",
+    "nonmonotonic-send",
+    "leader-behind",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
     faults: list[Fault] = []
     for _ in range(random.randint(1, 7)):
         at_s = round(random.uniform(QUIET_S, seconds), 3)
-        faults.append(_draw_fault(random, at_s, everybody))
+        faults.append(_draw_fault(random, at_s, everybody, shape))
     powers = [fault for fault in faults if fault.kind == "power"]
     excused: frozenset[str] = frozenset()
     if blackout:
@@ -76,10 +81,11 @@ def _draw_shape(random: Random, nodes: int) -> Shape:
         min_insync_replicas=min(2, replicas),
         produce_pause_s=random.choice((0.05, 0.1, 0.2)),
         admin_pause_s=random.choice((1.0, 3.0)),
+        delay_ms_max=random.choice((1, 1, 5, 30)),
     )
 
 
-def _draw_fault(random: Random, at_s: float, everybody: list[int]) -> Fault:
+def _draw_fault(random: Random, at_s: float, everybody: list[int], shape: Shape) -> Fault:
     one = random.choice(everybody)
     short_s, long_s = round(random.uniform(0.05, 1.0), 3), round(random.uniform(0.5, 6.0), 3)
     duration_s = random.choice((short_s, long_s))
@@ -99,6 +105,8 @@ def _draw_fault(random: Random, at_s: float, everybody: list[int]) -> Fault:
     if len(everybody) == 1:
         return random.choice(alone)
     first, second = random.sample(everybody, 2)
+    brokers = list(range(1, shape.nodes + 1))
+    target = tuple(random.sample(brokers, random.randint(shape.min_insync_replicas, len(brokers))))
     together = [
         Fault(at_s, "isolate", (one,), duration_s, random.randint(0, 1)),
         Fault(at_s, "isolate", (one,), long_s, 0),
@@ -110,5 +118,9 @@ def _draw_fault(random: Random, at_s: float, everybody: list[int]) -> Fault:
         Fault(at_s, "pause", (first, second), duration_s),
         Fault(at_s, "stop", tuple(everybody), 3.0 * len(everybody)),
         Fault(at_s, "isolate", (first, second), duration_s, 0),
+        Fault(at_s, "reassign", target, 0.0, random.randrange(shape.partitions)),
+        Fault(at_s, "elect"),
+        Fault(at_s, "strike_controller", (), duration_s, random.randrange(3)),
+        Fault(at_s, "strike_controller", (), duration_s, random.randrange(3)),
     ]
     return random.choice(alone + together)

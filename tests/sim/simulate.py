@@ -75,18 +75,17 @@ def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
     watch.run(plan.seconds - world.now_s)
     faults.end()
     world.tell("everything heals")
-    watch.run(0.5)
-    world.start_missing()
     world.stop_changes()
     if not watch.run(SETTLE_S, world.is_drained):
         return [*world.history.noticed, Anomaly("unavailable", f"{SETTLE_S} s after healing: {world.unfinished()}")]
     world.members_stop()
     for what, work in (
-        ("consumers did not reach the end", world.catch_up()),
-        ("not everything could be read again", world.read_everything()),
-        ("metadata and committed offsets could not be read", world.read_metadata()),
+        ("consumers did not reach the end", world.catch_up),
+        ("not everything could be read again", world.read_everything),
+        ("not all replicas were in sync again", world.get_in_sync),
+        ("metadata and committed offsets could not be read", world.read_metadata),
     ):
-        if not world.call(work, READ_S):
+        if not world.call(work(), READ_S):
             return [*world.history.noticed, Anomaly("unavailable", f"{what} {READ_S} s later: {world.states()}")]
     watch.run(1.0)
     return [*check(world.history), *compare_logs(world)]

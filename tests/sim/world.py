@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import sys
+import warnings
 import zlib
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -13,9 +15,10 @@ from typing import Any
 
 from sim.admin import Admin
 from sim.consumer import Consumer
+from sim.disk import DATA
 from sim.group import GroupMember
 from sim.machine import WALL_START_MS, Machine
-from sim.network import SimNetwork
+from sim.network import NetworkFaults, SimNetwork
 from sim.producer import Producer
 from sim.scheduler import SECOND_US, Scheduler, SimLoop
 from sim.wire import BACKOFF_S, Cluster
@@ -26,6 +29,7 @@ TOPIC = "data"
 GROUP = "readers"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
+RETRY_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,8 @@ class Shape:
     min_insync_replicas: int = 2
     produce_pause_s: float = 0.1
     admin_pause_s: float = 2.0
+    # How long messages take at most.
+    delay_ms_max: int = 1
 
 
 class World:
@@ -55,6 +61,7 @@ class World:
         self.trace_hash = 0
         self._tell = tell
         self.network = SimNetwork(self.scheduler, Random(f"{seed} network"), self._note)
+        self.calm_network()
         self.random = Random(f"{seed} faults")
         self.history = History(lambda: self.scheduler.now_us / SECOND_US)
         self.machines = self._make_machines()
@@ -100,6 +107,17 @@ class World:
         if self._tell is not None and facts[0] != "deliver":
             self.tell(" ".join(map(str, facts)))
 
+    def calm_network(self) -> None:
+        """The network is as good as it gets."""
+        self.network.faults = NetworkFaults(delay_us_max=self.shape.delay_ms_max * 1000)
+
+    def controller(self) -> Machine | None:
+        """The machine whose node leads the quorum; of several that believe so the first."""
+        for machine in self.machines.values():
+            if machine.state == "up" and machine.node is not None and machine.node._raft.is_leader:
+                return machine
+        return None
+
     # Running.
 
     def run(self, seconds: float, done: Callable[[], bool] | None = None) -> bool:
@@ -129,11 +147,12 @@ class World:
         for machine in self.machines.values():
             machine.start()
 
-    def start_missing(self) -> None:
-        """Start every node that does not run."""
+    def keep_running(self) -> bool:
+        """Start every node that does not run; True when all of them are up."""
         for machine in self.machines.values():
-            if not machine.is_running:
+            if not machine.is_running and (machine.state != "refused" or self.now_s > machine.refused_s + RETRY_S):
                 machine.start()
+        return all(machine.state == "up" for machine in self.machines.values())
 
     def states(self) -> str:
         """Which node is in which state."""
@@ -175,6 +194,10 @@ class World:
         while not await self.admin.create(TOPIC, self.shape.partitions, settings):  # noqa: ASYNC110
             await asyncio.sleep(BACKOFF_S)
 
+    def operate(self, request: Any) -> None:
+        """Ask some broker for something once, whatever comes of it."""
+        self.client_loop("operator").create_task(self.admin.try_once(request))
+
     # The end.
 
     def stop_changes(self) -> None:
@@ -189,8 +212,8 @@ class World:
             member.stop()
 
     def is_drained(self) -> bool:
-        """Everything that was sent is acknowledged, and every reader has it."""
-        return all(producer.is_drained for producer in self.producers) and self.admin.is_done
+        """All nodes run, and everything that was sent is acknowledged."""
+        return self.keep_running() and all(producer.is_drained for producer in self.producers) and self.admin.is_done
 
     async def catch_up(self) -> None:
         """Wait until all readers are at the end."""
@@ -199,6 +222,10 @@ class World:
                 consumer.positions[partition] < end for partition, end in ends.items()
             ):
                 await asyncio.sleep(BACKOFF_S)
+
+    async def get_in_sync(self) -> None:
+        """Wait until every replica has everything."""
+        self.replicas = await self.admin.replicas_in_sync(TOPIC)
 
     async def read_everything(self) -> None:
         """Read the topic from its first record on, and everything that was committed or changed."""
@@ -218,8 +245,7 @@ class World:
         self.history.polls = [poll for poll in self.history.polls if poll.process != name]
 
     async def read_metadata(self) -> None:
-        """Ask for all that was committed and changed, and who has what."""
-        self.replicas = await self.admin.replicas_of(TOPIC)
+        """Ask for all that was committed and changed."""
         await self.admin.look_at_everything()
         for member in self.members[:1]:
             for partition in range(self.shape.partitions):
@@ -247,7 +273,7 @@ def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "controller.quorum.voters": voters,
         "listeners": ",".join(listeners),
-        "log.dirs": "/data",
+        "log.dirs": f"/{DATA}",
         "log.cleaner.enable": "false",
         "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": "1",
@@ -273,9 +299,18 @@ def silence_logs() -> None:
 
 def without_collector(work: Callable[[], Any]) -> Any:
     """Run something with the garbage collector off: collections would run code of dead processes at odd moments."""
-    gc.collect()
     gc.disable()
+    told, sys.unraisablehook = sys.unraisablehook, _overhear
     try:
         return work()
     finally:
+        with warnings.catch_warnings():
+            # Some tasks died before their first step.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            gc.collect()
         gc.enable()
+        sys.unraisablehook = told
+
+
+def _overhear(_: object) -> None:
+    """The last words of coroutines that died with their process."""

@@ -1,0 +1,84 @@
+"""Ways to break the cluster on purpose: the simulator must find out each of them.
+
+Each is a context manager that puts a wrong function in the place of a right one, as a slip in the code would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from penstock.core.metadata import alter_partition
+from penstock.core.metadata.changes import PartitionChange
+from penstock.core.raft.quorum import Quorum
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import NO_LEADER
+from penstock.runtime.partition import Partition
+
+
+@contextmanager
+def ack_before_in_sync() -> Iterator[None]:
+    """Acknowledge acks=all when the leader has the records."""
+
+    def committed(partition: Partition, next_offset: int, *, sync: bool = True) -> asyncio.Future[None]:  # noqa: ARG001
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+    with patch.object(Partition, "committed", committed):
+        yield
+
+
+@contextmanager
+def elect_outside_in_sync() -> Iterator[None]:
+    """Let the first replica lead that is there, whatever it has."""
+
+    def elect(change: Any) -> tuple[int, bool]:
+        for replica in change.replicas:
+            if change._can_lead(change._state, replica):
+                return replica, replica not in change.in_sync_replicas
+        return NO_LEADER, False
+
+    with patch.object(PartitionChange, "_elect", elect):
+        yield
+
+
+@contextmanager
+def skip_truncation() -> Iterator[None]:
+    """Never tell a follower that its log parted from the leader's."""
+
+    def divergence(partition: Partition, offset: int, last_epoch: int) -> None:  # noqa: ARG001
+        return None
+
+    with patch.object(Partition, "divergence", divergence):
+        yield
+
+
+@contextmanager
+def forget_a_vote() -> Iterator[None]:
+    """Vote for everybody who asks."""
+
+    def may_vote(quorum: Any, request: Any) -> bool:
+        return bool(request.epoch == quorum.epoch)
+
+    with patch.object(Quorum, "_may_vote", may_vote):
+        yield
+
+
+@contextmanager
+def trust_a_stale_epoch() -> Iterator[None]:
+    """Let a leader of an earlier epoch change who is in sync."""
+    right: Callable[..., ErrorCode] = alter_partition._problem
+
+    def problem(image: Any, broker_id: int, state: Any, wanted: Any, new_isr: Any) -> ErrorCode:
+        error = right(image, broker_id, state, wanted, new_isr)
+        return ErrorCode.NONE if error is ErrorCode.FENCED_LEADER_EPOCH else error
+
+    with patch.object(alter_partition, "_problem", problem):
+        yield
+
+
+VARIANTS = (ack_before_in_sync, elect_outside_in_sync, skip_truncation, forget_a_vote, trust_a_stale_epoch)
