@@ -14,8 +14,17 @@ import uvicorn
 from confluent_kafka.admin import AdminClient
 from starlette.types import ASGIApp
 
+from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.kafka.groups import Groups
+from penstock.gateway.kafka.idempotency import IdempotencyKeys
+from penstock.gateway.kafka.instances import Instances
+from penstock.gateway.kafka.publisher import Publisher
+from penstock.gateway.kafka.reader import Readers
+from penstock.gateway.kafka.subscriptions import Subscriptions
+from penstock.gateway.kafka.tails import Tails
 from penstock.gateway.registry.api.application import registry_application
 from penstock.gateway.registry.service import Registry
+from penstock.gateway.rest.application import RestServices, rest_application
 from penstock.gateway.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
@@ -60,20 +69,54 @@ async def run(settings: GatewaySettings, ready: Ready) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     cluster_id = await asyncio.to_thread(_cluster_id, settings)
-    registry = Registry(settings.client())
-    await registry.start()
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        registry = Registry(settings.client())
+        await registry.start()
+        stack.push_async_callback(registry.stop)
+        services = await _services(settings, registry, cluster_id, stack)
         applications: dict[str, tuple[ASGIApp, int]] = {
+            "rest": (rest_application(services, settings.limits), settings.rest_port),
             "registry": (registry_application(registry, cluster_id, settings.limits), settings.registry_port),
         }
-        await _listen(settings, applications, ready, stopping)
-    finally:
-        await registry.stop()
+        await _listen(settings, applications, ready, stopping, services.tails.end)
     return 0
 
 
+async def _services(
+    settings: GatewaySettings, registry: Registry, cluster_id: str, stack: contextlib.AsyncExitStack
+) -> RestServices:
+    """The parts of the REST side; each is stopped when the stack is left."""
+    client = AdminClient(settings.client())
+    admin = Admin(client)
+    publisher = Publisher(settings, admin)
+    stack.push_async_callback(publisher.stop)
+    readers = Readers(settings)
+    stack.push_async_callback(readers.stop)
+    instances = Instances(settings)
+    instances.start()
+    stack.push_async_callback(instances.stop)
+    tails = Tails(settings)
+    stack.push_async_callback(tails.stop)
+    return RestServices(
+        admin=admin,
+        publisher=publisher,
+        readers=readers,
+        groups=Groups(client),
+        instances=instances,
+        subscriptions=Subscriptions(instances, settings),
+        tails=tails,
+        keys=IdempotencyKeys(settings.idempotency_keys_max, settings.idempotency_s),
+        registry=registry,
+        cluster_id=cluster_id,
+    )
+
+
 async def _listen(
-    settings: GatewaySettings, applications: dict[str, tuple[ASGIApp, int]], ready: Ready, stopping: asyncio.Event
+    settings: GatewaySettings,
+    applications: dict[str, tuple[ASGIApp, int]],
+    ready: Ready,
+    stopping: asyncio.Event,
+    end_streams: Callable[[], None],
 ) -> None:
     sockets = {name: _bind(settings.host, port) for name, (_, port) in applications.items()}
     servers = [
@@ -104,6 +147,7 @@ async def _listen(
     waiter = asyncio.create_task(stopping.wait(), name="gateway-stop")
     await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
     waiter.cancel()
+    end_streams()
     for server in servers:
         server.should_exit = True
     await asyncio.gather(*tasks)

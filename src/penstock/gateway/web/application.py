@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -36,14 +36,12 @@ class Limits:
     query_fields_max: int = 100
 
 
-def json_response(value: Any, status: int = 200, media_type: str = JSON_TYPE, **headers: str) -> Response:
+def json_response(
+    value: Any, status: int = 200, media_type: str = JSON_TYPE, headers: Mapping[str, str] | None = None
+) -> Response:
     """An answer in JSON."""
-    return Response(
-        json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"),
-        status,
-        {name.replace("_", "-"): text for name, text in headers.items()},
-        media_type,
-    )
+    content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return Response(content, status, headers, media_type)
 
 
 def plain_error(problem: Problem) -> Response:

@@ -1,0 +1,90 @@
+"""Administration from an event loop, and the number of partitions that topics have."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._topic import TopicDescription
+from confluent_kafka.cimpl import NewTopic
+
+from penstock.gateway.kafka.failures import problem_of
+
+REQUEST_TIMEOUT_S = 15.0
+REMEMBER_S = 5.0
+REMEMBERED_MAX = 50_000
+
+
+async def settled(future: Future[Any]) -> Any:
+    """What an admin call answers; a Problem where it failed."""
+    try:
+        return await asyncio.wrap_future(future)
+    except (KafkaException, ValueError, TypeError) as error:
+        raise problem_of(error) from None
+
+
+class Admin:
+    """The cluster's topics. `client` is for calls that only one resource makes."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self.client = client
+        self._partitions: dict[str, tuple[float, int]] = {}
+
+    async def describe(self, topic: str) -> TopicDescription:
+        """One topic; a Problem (404) where there is none."""
+        return (await self.describe_all([topic]))[topic]
+
+    async def describe_all(self, topics: list[str]) -> dict[str, TopicDescription]:
+        """Several topics, by name."""
+        futures = self.client.describe_topics(TopicCollection(topics), request_timeout=REQUEST_TIMEOUT_S)
+        return {name: await settled(future) for name, future in futures.items()}
+
+    async def names(self) -> list[str]:
+        """The names of all topics, sorted."""
+        try:
+            metadata = await asyncio.to_thread(self.client.list_topics, timeout=REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            raise problem_of(error) from None
+        return sorted(metadata.topics)
+
+    async def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has, remembered for some seconds; a Problem where there is no such topic."""
+        now = time.monotonic()
+        known = self._partitions.get(topic)
+        if known is not None and known[0] > now:
+            return known[1]
+        count = len((await self.describe(topic)).partitions)
+        if len(self._partitions) >= REMEMBERED_MAX:
+            self._partitions.clear()
+        self._partitions[topic] = (now + REMEMBER_S, count)
+        return count
+
+    def known_partition_count(self, topic: str) -> int | None:
+        """What `partition_count` remembers, without asking."""
+        known = self._partitions.get(topic)
+        return known[1] if known is not None and known[0] > time.monotonic() else None
+
+    def forget(self, topic: str) -> None:
+        """Ask again the next time."""
+        self._partitions.pop(topic, None)
+
+    async def create(
+        self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str], *, validate: bool = False
+    ) -> None:
+        """Make a topic; -1 stands for the cluster's defaults."""
+        topic = NewTopic(name, partitions, replication_factor, config=dict(configs))
+        futures = self.client.create_topics([topic], validate_only=validate, request_timeout=REQUEST_TIMEOUT_S)
+        await settled(futures[name])
+        self.forget(name)
+
+    async def delete(self, names: Iterable[str]) -> None:
+        """Remove topics and what is in them."""
+        futures = self.client.delete_topics(list(names), request_timeout=REQUEST_TIMEOUT_S)
+        for name, future in futures.items():
+            self.forget(name)
+            await settled(future)

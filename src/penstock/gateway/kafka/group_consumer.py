@@ -1,0 +1,133 @@
+"""A member of a consumer group that callers drive over HTTP.
+
+Its methods block and belong to a worker thread, one at a time; `idle` is called now and then while no caller does
+anything, so that the group can share its partitions out without waiting for this member.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from penstock.gateway.kafka.records import ReadRecord, record_of
+
+STEP_S = 0.25
+COMMITTED_TIMEOUT_S = 10.0
+PASSING_ERRORS = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "COORDINATOR_LOAD_IN_PROGRESS"}
+
+
+class GroupConsumer:
+    """A consumer, what it has read that nobody has taken yet, and the partitions that were taken from it."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._consumer = Consumer(settings)
+        self._buffer: deque[ReadRecord] = deque()
+        self.revoked: list[tuple[str, int]] = []
+
+    def subscribe(self, topics: list[str], pattern: str | None = None) -> None:
+        """Become a member that reads these topics, or those a regular expression matches."""
+        names = [pattern if pattern.startswith("^") else f"^{pattern}"] if pattern is not None else topics
+        self._consumer.subscribe(names, on_revoke=self._on_revoke, on_lost=self._on_revoke)
+
+    def unsubscribe(self) -> None:
+        """Read nothing."""
+        self._consumer.unsubscribe()
+        self._buffer.clear()
+
+    def assign(self, partitions: list[tuple[str, int]]) -> None:
+        """Read these partitions, outside the group's sharing."""
+        self._consumer.assign([TopicPartition(topic, partition) for topic, partition in partitions])
+        self._buffer.clear()
+
+    def assignment(self) -> list[tuple[str, int]]:
+        """The partitions it reads."""
+        return [(each.topic, each.partition) for each in self._consumer.assignment()]
+
+    def poll(self, records_max: int, bytes_max: int, timeout_s: float) -> list[ReadRecord]:
+        """Records, as soon as there is one; empty after the time-out."""
+        records: list[ReadRecord] = []
+        size = 0
+        deadline = time.monotonic() + timeout_s
+        while len(records) < records_max and size < bytes_max:
+            if self._buffer:
+                record: ReadRecord | None = self._buffer.popleft()
+            else:
+                left_s = 0.0 if records else deadline - time.monotonic()
+                record = self._next(max(0.0, min(STEP_S, left_s)))
+            if record is not None:
+                if records and size + record.size > bytes_max:
+                    self._buffer.appendleft(record)
+                    break
+                records.append(record)
+                size += record.size
+            elif records or time.monotonic() >= deadline:
+                break
+        return records
+
+    def idle(self) -> None:
+        """Let the group's protocol go on."""
+        assigned = self._consumer.assignment()
+        if assigned:
+            self._consumer.pause(assigned)
+        record = self._next(0.0)
+        if record is not None:
+            self._buffer.append(record)
+        assigned = self._consumer.assignment()
+        if assigned:
+            self._consumer.resume(assigned)
+
+    def commit(self, offsets: list[tuple[str, int, int]] | None) -> None:
+        """Commit offsets of records to read next; without any, where this consumer is."""
+        if offsets is None:
+            positions = [
+                place for place in self._consumer.position(self._consumer.assignment()) if (place.offset or -1) >= 0
+            ]
+            unread: dict[tuple[str, int], int] = {}
+            for record in reversed(self._buffer):
+                unread[record.topic, record.partition] = record.offset
+            offsets = [
+                (place.topic, place.partition, unread.get((place.topic, place.partition), place.offset))
+                for place in positions
+            ]
+        if offsets:
+            places = [TopicPartition(topic, partition, offset) for topic, partition, offset in offsets]
+            for place in self._consumer.commit(offsets=places, asynchronous=False) or []:
+                if place.error is not None:
+                    raise KafkaException(place.error)
+
+    def committed(self, partitions: list[tuple[str, int]]) -> list[tuple[str, int, int, str]]:
+        """Topic, partition, committed offset (negative without one) and metadata."""
+        places = [TopicPartition(topic, partition) for topic, partition in partitions]
+        found = self._consumer.committed(places, timeout=COMMITTED_TIMEOUT_S)
+        return [(place.topic, place.partition, place.offset, place.metadata or "") for place in found]
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Go on reading somewhere else."""
+        self._buffer = deque(
+            record for record in self._buffer if (record.topic, record.partition) != (topic, partition)
+        )
+        self._consumer.seek(TopicPartition(topic, partition, offset))
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        del consumer
+        gone = {(each.topic, each.partition) for each in partitions}
+        self.revoked += sorted(gone)
+        self._buffer = deque(record for record in self._buffer if (record.topic, record.partition) not in gone)
+
+    def _next(self, timeout_s: float) -> ReadRecord | None:
+        message = self._consumer.poll(timeout_s)
+        if message is None:
+            return None
+        error: KafkaError | None = message.error()
+        if error is None:
+            return record_of(message)
+        if error.code() == KafkaError._PARTITION_EOF or error.name() in PASSING_ERRORS or error.retriable():
+            return None
+        raise KafkaException(error)

@@ -1,0 +1,76 @@
+"""Requests that carry an Idempotency-Key: the first one is carried out, later ones get its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from penstock.gateway.web.problem import Problem
+
+KEY_LENGTH_MAX = 255
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(slots=True)
+class _Known(Generic[Answer]):
+    fingerprint: bytes
+    expires_at: float
+    answer: asyncio.Future[Answer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class IdempotencyKeys(Generic[Answer]):
+    """The answers of this gateway's requests, for as long and as many as the settings say."""
+
+    def __init__(self, keys_max: int, remember_s: float) -> None:
+        self._keys_max = keys_max
+        self._remember_s = remember_s
+        self._known: OrderedDict[tuple[str, str], _Known[Answer]] = OrderedDict()
+
+    async def once(
+        self, scope: str, key: str | None, request: bytes, carry_out: Callable[[], Awaitable[Answer]]
+    ) -> tuple[Answer, bool]:
+        """The answer, and whether it is one from before. A failure is not remembered: the caller may try again.
+
+        A key that came with another request before is refused (422).
+        """
+        if key is None:
+            return await carry_out(), False
+        if not 0 < len(key) <= KEY_LENGTH_MAX:
+            raise Problem(400, 40001, "this Idempotency-Key is too long", f"use up to {KEY_LENGTH_MAX} characters")
+        self._drop_expired()
+        fingerprint = hashlib.sha256(request).digest()
+        known = self._known.get((scope, key))
+        if known is not None:
+            if known.fingerprint != fingerprint:
+                raise Problem(
+                    422, 42210, "this Idempotency-Key came with another request before", "use a new key for each"
+                )
+            return await asyncio.shield(known.answer), True
+        entry = self._known[scope, key] = _Known(fingerprint, time.monotonic() + self._remember_s)
+        try:
+            answer = await carry_out()
+        except BaseException as error:
+            self._known.pop((scope, key), None)
+            if isinstance(error, Exception):
+                entry.answer.set_exception(error)
+                # Nobody may be waiting for it, and the caller hears of it anyway.
+                entry.answer.exception()
+            else:
+                entry.answer.cancel()
+            raise
+        entry.answer.set_result(answer)
+        return answer, False
+
+    def _drop_expired(self) -> None:
+        now = time.monotonic()
+        while self._known:
+            oldest = next(iter(self._known.values()))
+            if oldest.expires_at > now and len(self._known) < self._keys_max:
+                break
+            self._known.popitem(last=False)

@@ -1,0 +1,134 @@
+"""Group members that live in this process on behalf of callers, and end when nobody has used them for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException
+
+from penstock.gateway.kafka.failures import problem_of
+from penstock.gateway.kafka.group_consumer import GroupConsumer
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.web.problem import Problem, too_busy
+
+log = logging.getLogger(__name__)
+
+WORKERS_MAX = 64
+TICK_S = 1.0
+
+Result = TypeVar("Result")
+
+
+@dataclass(eq=False, slots=True)
+class Instance:
+    """A member with the lock of those who use it."""
+
+    group: str
+    name: str
+    consumer: GroupConsumer
+    options: dict[str, Any]
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    used_at: float = field(default_factory=time.monotonic)
+    topics: list[str] = field(default_factory=list)
+    manual: bool = False
+
+
+class Instances:
+    """All instances of this gateway, by group and name."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._threads = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="instance")
+        self._instances: dict[tuple[str, str], Instance] = {}
+        self._keeper: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start to look after idle instances."""
+        self._keeper = asyncio.create_task(self._keep(), name="instances")
+
+    async def stop(self) -> None:
+        """End all instances."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        for instance in list(self._instances.values()):
+            await self.remove(instance)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def get(self, group: str, name: str) -> Instance | None:
+        """An instance that is there."""
+        return self._instances.get((group, name))
+
+    def create(self, group: str, name: str, options: dict[str, Any], properties: dict[str, Any]) -> Instance:
+        """Make a member; 409 where the name is taken, 429 where there are too many."""
+        if (group, name) in self._instances:
+            raise Problem(409, 40902, f"group {group} has an instance {name} already", "choose another name")
+        if len(self._instances) >= self._settings.instances_max:
+            raise too_busy(f"{self._settings.instances_max} consumer instances are open", 5)
+        try:
+            consumer = GroupConsumer(
+                self._settings.client(
+                    **{
+                        "group.id": group,
+                        "enable.auto.commit": False,
+                        "auto.offset.reset": "earliest",
+                        "allow.auto.create.topics": False,
+                        "max.poll.interval.ms": int(self._settings.instance_idle_s * 2000),
+                        "queued.max.messages.kbytes": 8192,
+                        **properties,
+                    }
+                )
+            )
+        except KafkaException as error:
+            raise problem_of(error) from None
+        instance = self._instances[group, name] = Instance(group, name, consumer, options)
+        return instance
+
+    async def use(self, instance: Instance, work: Callable[[GroupConsumer], Result]) -> Result:
+        """Let a worker do something with the consumer, after all who asked before."""
+        async with instance.lock:
+            instance.used_at = time.monotonic()
+            if self._instances.get((instance.group, instance.name)) is not instance:
+                raise Problem(404, 40403, f"the instance {instance.name} has ended", "make another one")
+            try:
+                return await self._run(work, instance.consumer)
+            except KafkaException as error:
+                raise problem_of(error) from None
+            except RuntimeError as error:
+                raise Problem(409, 40902, str(error), "make another instance") from None
+            finally:
+                instance.used_at = time.monotonic()
+
+    async def remove(self, instance: Instance) -> None:
+        """Let a member leave its group."""
+        self._instances.pop((instance.group, instance.name), None)
+        async with instance.lock:
+            try:
+                await self._run(GroupConsumer.close, instance.consumer)
+            except (KafkaException, RuntimeError) as error:
+                log.warning("closing a member of %s: %s", instance.group, error)
+
+    async def _run(self, work: Callable[[GroupConsumer], Result], consumer: GroupConsumer) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, consumer)
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = time.monotonic()
+            for instance in list(self._instances.values()):
+                if instance.lock.locked():
+                    continue
+                if now - instance.used_at > self._settings.instance_idle_s:
+                    await self.remove(instance)
+                    continue
+                async with instance.lock:
+                    try:
+                        await self._run(GroupConsumer.idle, instance.consumer)
+                    except (KafkaException, RuntimeError) as error:
+                        log.warning("a member of %s: %s", instance.group, error)

@@ -1,0 +1,93 @@
+"""Publishing: many small requests become few produce requests, and one answer each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException, Producer
+
+from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.kafka.delivery import Delivered, Delivery, Headers, QueueFull
+from penstock.gateway.kafka.failures import problem_of
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.web.problem import Problem, too_busy
+
+MESSAGE_BYTES_MAX = 10 * 1024 * 1024 + 100_000
+FLUSH_S = 5.0
+
+
+class OutgoingRecord(NamedTuple):
+    """A record to publish; a partition of -1 leaves the choice to the key."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    partition: int = -1
+    timestamp_ms: int = 0
+
+
+class Publisher:
+    """One idempotent producer for all requests. Keys choose partitions as Kafka's Java clients let them."""
+
+    def __init__(self, settings: GatewaySettings, admin: Admin) -> None:
+        producer = Producer(
+            settings.client(
+                **{
+                    "acks": "all",
+                    "enable.idempotence": True,
+                    "partitioner": "murmur2_random",
+                    "linger.ms": settings.linger_ms,
+                    "message.timeout.ms": settings.publish_timeout_ms,
+                    "queue.buffering.max.messages": settings.queued_records_max,
+                    "message.max.bytes": MESSAGE_BYTES_MAX,
+                }
+            )
+        )
+        self._delivery = Delivery(producer, "publisher")
+        self._admin = admin
+
+    async def publish(self, topic: str, record: OutgoingRecord) -> Delivered:
+        """Publish one record and wait for all in-sync replicas; a Problem where it failed."""
+        [outcome] = await self.publish_all(topic, [record])
+        if isinstance(outcome, Problem):
+            raise outcome
+        return outcome
+
+    async def publish_all(self, topic: str, records: list[OutgoingRecord]) -> list[Delivered | Problem]:
+        """Publish records and wait for all of them; outcomes in the same order, one a record."""
+        count = self._admin.known_partition_count(topic)
+        if count is None:
+            count = await self._admin.partition_count(topic)
+        futures = [self._send(topic, count, record) for record in records]
+        return [future if isinstance(future, Problem) else await self._outcome(topic, future) for future in futures]
+
+    def _send(self, topic: str, count: int, record: OutgoingRecord) -> asyncio.Future[Delivered] | Problem:
+        if record.partition >= count:
+            return Problem(
+                404, 40402, f"topic {topic} has no partition {record.partition}", f"use 0 to {count - 1}, or none"
+            )
+        try:
+            return self._delivery.send(
+                topic,
+                key=record.key,
+                value=record.value,
+                partition=record.partition,
+                headers=record.headers,
+                timestamp_ms=record.timestamp_ms,
+            )
+        except QueueFull:
+            return too_busy("too many records are waiting for the brokers")
+        except KafkaException as error:
+            return problem_of(error)
+
+    async def _outcome(self, topic: str, future: asyncio.Future[Delivered]) -> Delivered | Problem:
+        try:
+            return await future
+        except KafkaException as error:
+            self._admin.forget(topic)
+            return problem_of(error)
+
+    async def stop(self) -> None:
+        """Wait for what is queued, a little, and stop."""
+        await asyncio.to_thread(self._delivery.join, FLUSH_S)

@@ -1,0 +1,144 @@
+"""Reading a partition from an offset, for requests that belong to no group."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+
+from penstock.gateway.kafka.failures import problem_of
+from penstock.gateway.kafka.records import ReadRecord, record_of
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.web.problem import Problem, too_busy
+
+WAITING_PER_READER_MAX = 8
+WATERMARKS_TIMEOUT_S = 10.0
+STEP_S = 0.5
+START_GRACE_S = 5.0
+
+
+class Watermarks(NamedTuple):
+    """The offset of the first record that is there, and the one that the next record will get."""
+
+    beginning: int
+    end: int
+
+
+class Readers:
+    """A few consumers that requests take turns with."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._threads = ThreadPoolExecutor(settings.readers_max, thread_name_prefix="reader")
+        self._idle: list[Consumer] = []
+        self._under_way = 0
+
+    async def read(
+        self, topic: str, partition: int, offset: int, limit: int, *, bytes_max: int | None = None, timeout_ms: int = 0
+    ) -> list[ReadRecord]:
+        """Up to `limit` records from an offset on. With a time-out, wait that long for the first one."""
+        bytes_max = min(bytes_max or self._settings.read_bytes_max, self._settings.read_bytes_max)
+        if self._under_way >= self._settings.readers_max * WAITING_PER_READER_MAX:
+            raise too_busy("too many reads are under way")
+        self._under_way += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._threads, self._read, TopicPartition(topic, partition, offset), limit, bytes_max, timeout_ms / 1000
+            )
+        except KafkaException as error:
+            raise await self._explained(error, topic, partition, offset) from None
+        finally:
+            self._under_way -= 1
+
+    async def watermarks(self, topic: str, partition: int) -> Watermarks:
+        """Where a partition begins and ends."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._watermarks, topic, partition)
+        except KafkaException as error:
+            raise problem_of(error) from None
+
+    async def stop(self) -> None:
+        """Close the consumers."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for consumer in self._idle:
+            await asyncio.to_thread(consumer.close)
+
+    async def _explained(self, error: KafkaException, topic: str, partition: int, offset: int) -> Problem:
+        if error.args[0].name() not in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+            return problem_of(error)
+        beginning, end = await self.watermarks(topic, partition)
+        return Problem(
+            400,
+            40004,
+            f"offset {offset} is not in partition {partition} of {topic}",
+            f"use an offset from {beginning} to {end}",
+        )
+
+    def _take(self) -> Consumer:
+        if self._idle:
+            return self._idle.pop()
+        return Consumer(
+            self._settings.client(
+                **{
+                    "group.id": "penstock-gateway-reader",
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "error",
+                    "allow.auto.create.topics": False,
+                    "fetch.wait.max.ms": 100,
+                    "queued.max.messages.kbytes": 4096,
+                }
+            )
+        )
+
+    def _watermarks(self, topic: str, partition: int) -> Watermarks:
+        consumer = self._take()
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WATERMARKS_TIMEOUT_S)
+        self._idle.append(consumer)
+        return Watermarks(low, high)
+
+    def _read(self, place: TopicPartition, limit: int, bytes_max: int, timeout_s: float) -> list[ReadRecord]:
+        consumer = self._take()
+        consumer.assign([place])
+        records: list[ReadRecord] = []
+        started = time.monotonic()
+        size, at_end = 0, False
+        while len(records) < limit and size < bytes_max:
+            # Without the end in sight the brokers are given some time even when the caller wants no waiting.
+            patience_s = (timeout_s if at_end else max(timeout_s, START_GRACE_S)) - (time.monotonic() - started)
+            if records and at_end:
+                break
+            if patience_s <= 0:
+                break
+            message = consumer.poll(min(STEP_S, patience_s))
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                record = record_of(message)
+                at_end = False
+                if records and size + record.size > bytes_max:
+                    break
+                records.append(record)
+                size += record.size
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at_end = True
+            elif not error.retriable() and error.name() not in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):
+                consumer.close()
+                raise KafkaException(error)
+        consumer.unassign()
+        self._idle.append(consumer)
+        return records
+
+
+def offset_number(text: str) -> int:
+    """An offset as callers write it: a number, earliest or latest."""
+    names = {"earliest": OFFSET_BEGINNING, "beginning": OFFSET_BEGINNING, "latest": OFFSET_END, "end": OFFSET_END}
+    if text in names:
+        return names[text]
+    if text.isascii() and text.isdigit() and int(text) < 1 << 63:
+        return int(text)
+    raise Problem(400, 40001, f"{text[:40]!r} is not an offset", "use a number, earliest or latest")

@@ -1,0 +1,92 @@
+"""Live tails: records as they come, for as long as somebody listens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from penstock.gateway.kafka.failures import problem_of
+from penstock.gateway.kafka.records import ReadRecord, record_of
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.web.problem import too_busy
+
+BATCH_MAX = 200
+STEP_S = 0.5
+PASSING_ERRORS = {"_PARTITION_EOF", "_TRANSPORT", "_ALL_BROKERS_DOWN"}
+
+
+class Tails:
+    """Consumers that follow topics outside any group."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._threads = ThreadPoolExecutor(settings.tails_max, thread_name_prefix="tail")
+        self._open = 0
+        self._stopping = False
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def follow(self, topic: str, partitions: list[int], offset: int) -> AsyncIterator[list[ReadRecord]]:
+        """Batches of records; an empty one now and then, so that the listener can be found gone."""
+        if self._open >= self._settings.tails_max:
+            raise too_busy(f"{self._settings.tails_max} tails are open", 5)
+        self._open += 1
+        loop = asyncio.get_running_loop()
+        consumer = Consumer(
+            self._settings.client(
+                **{
+                    "group.id": "penstock-gateway-tail",
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "earliest",
+                    "allow.auto.create.topics": False,
+                    "fetch.wait.max.ms": 100,
+                    "queued.max.messages.kbytes": 4096,
+                }
+            )
+        )
+        pending: asyncio.Future[list[ReadRecord]] | None = None
+        try:
+            consumer.assign([TopicPartition(topic, partition, offset) for partition in partitions])
+            while not self._stopping:
+                pending = loop.run_in_executor(self._threads, _batch, consumer)
+                yield await asyncio.shield(pending)
+        except KafkaException as error:
+            raise problem_of(error) from None
+        finally:
+            task = loop.create_task(self._close(consumer, pending), name="tail-close")
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def _close(self, consumer: Consumer, pending: asyncio.Future[list[ReadRecord]] | None) -> None:
+        """A consumer may be closed only when no thread polls it any more."""
+        if pending is not None:
+            await asyncio.wait([pending])
+            if not pending.cancelled():
+                pending.exception()
+        await asyncio.get_running_loop().run_in_executor(self._threads, consumer.close)
+        self._open -= 1
+
+    def end(self) -> None:
+        """Let all tails end within a moment."""
+        self._stopping = True
+
+    async def stop(self) -> None:
+        """Wait until their consumers are closed."""
+        self._stopping = True
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+
+def _batch(consumer: Consumer) -> list[ReadRecord]:
+    first = consumer.poll(STEP_S)
+    messages = [] if first is None else [first, *consumer.consume(BATCH_MAX, 0)]
+    records = []
+    for message in messages:
+        error: KafkaError | None = message.error()
+        if error is None:
+            records.append(record_of(message))
+        elif error.name() not in PASSING_ERRORS and not error.retriable():
+            raise KafkaException(error)
+    return records

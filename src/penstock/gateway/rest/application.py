@@ -1,0 +1,104 @@
+"""The REST side's HTTP application: all its resources, what it says of itself, and the page for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.responses import HTMLResponse, Response
+
+from penstock import __version__
+from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.kafka.delivery import Delivered
+from penstock.gateway.kafka.groups import Groups
+from penstock.gateway.kafka.idempotency import IdempotencyKeys
+from penstock.gateway.kafka.instances import Instances
+from penstock.gateway.kafka.publisher import Publisher
+from penstock.gateway.kafka.reader import Readers
+from penstock.gateway.kafka.subscriptions import Subscriptions
+from penstock.gateway.kafka.tails import Tails
+from penstock.gateway.registry.service import Registry
+from penstock.gateway.rest.docs_page import docs_page
+from penstock.gateway.rest.plain_messages import plain_message_operations
+from penstock.gateway.rest.simple_messages import publish_operations, subscribe_operations
+from penstock.gateway.rest.simple_topics import simple_topic_operations
+from penstock.gateway.rest.tail import tail_operations, tail_sockets
+from penstock.gateway.web.application import Application, Limits, json_response
+from penstock.gateway.web.openapi import document
+from penstock.gateway.web.operations import Call, Operation
+
+DESCRIPTION = (
+    "Publish and receive messages, look after topics and groups. Three families of calls: short ones for single "
+    "messages, Confluent's REST Proxy v2, and v3."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RestServices:
+    """What the resources are made of."""
+
+    admin: Admin
+    publisher: Publisher
+    readers: Readers
+    groups: Groups
+    instances: Instances
+    subscriptions: Subscriptions
+    tails: Tails
+    keys: IdempotencyKeys[Delivered]
+    registry: Registry
+    cluster_id: str
+
+
+def rest_operations(services: RestServices) -> list[Operation]:
+    """All operations of the REST side."""
+
+    async def ready(call: Call) -> Response:
+        del call
+        await services.admin.names()
+        return json_response({"status": "ready"})
+
+    async def alive(call: Call) -> Response:
+        del call
+        return json_response({"status": "alive"})
+
+    return [
+        *simple_topic_operations(services.admin),
+        *publish_operations(services.publisher, services.keys),
+        *subscribe_operations(services.admin, services.subscriptions, services.readers, services.groups),
+        *tail_operations(services.admin, services.tails),
+        *plain_message_operations(services.admin, services.publisher, services.readers, services.groups, services.keys),
+        Operation("GET", "/status/ready", ready, "Answer, if the brokers can be reached.", "Health"),
+        Operation("GET", "/status/alive", alive, "Answer.", "Health"),
+    ]
+
+
+def rest_application(services: RestServices, limits: Limits) -> Application:
+    """What listens on the REST port."""
+    operations = rest_operations(services)
+    described = document(operations, title="Penstock REST", version=__version__, description=DESCRIPTION)
+    page = docs_page(described)
+
+    async def openapi(call: Call) -> Response:
+        del call
+        return json_response(described)
+
+    async def docs(call: Call) -> Response:
+        del call
+        return HTMLResponse(page)
+
+    itself = [
+        Operation("GET", "/openapi.json", openapi, "Describe this API.", "Health"),
+        Operation("GET", "/docs", docs, "Describe this API to people.", "Health", answer_type="text/html"),
+    ]
+    return Application(
+        [*operations, *itself],
+        limits=limits,
+        sockets=tail_sockets(services.admin, services.tails),
+        invalid_status=_invalid_status,
+    )
+
+
+def _invalid_status(path: str) -> int:
+    """The REST Proxy's v2 answers 422 for bodies that do not fit; everything else 400."""
+    words = path.strip("/").split("/")
+    v2_produce = words[0] == "topics" and (len(words) == 2 or (len(words) == 4 and words[2] == "partitions"))
+    return 422 if words[0] == "consumers" or v2_produce else 400

@@ -1,0 +1,165 @@
+"""`/api/v1`: any bytes in, records by partition and offset out.
+
+POST /api/v1/topics/{topic}/messages                       X-Partition-Key: order_123, any body
+GET  /api/v1/topics/{topic}/partitions/{partition}/messages?offset=…&limit=…
+POST /api/v1/consumer-groups/{group}/offsets               {"topic": …, "partition": …, "offset": …}
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from starlette.responses import Response
+
+from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.kafka.delivery import Delivered
+from penstock.gateway.kafka.groups import Groups
+from penstock.gateway.kafka.idempotency import IdempotencyKeys
+from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
+from penstock.gateway.kafka.reader import Readers, offset_number
+from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.rest.shapes import (
+    DELIVERED_SHAPE,
+    GROUP,
+    OFFSET_SHAPE,
+    PARTITION,
+    PARTITION_SHAPE,
+    TIMEOUT,
+    TOPIC,
+    TOPIC_SHAPE,
+    put_text,
+    show_headers,
+)
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.parameters import header, number, query
+from penstock.gateway.web.problem import Problem
+
+TAG = "Messages (v1)"
+LIMIT_MAX = 10_000
+REPLAYED = {"Idempotent-Replayed": "true"}
+HEADER_PREFIX = "x-header-"
+OFFSET_BODY = {
+    "type": "object",
+    "required": ["topic", "partition", "offset"],
+    "properties": {"topic": TOPIC_SHAPE, "partition": PARTITION_SHAPE, "offset": OFFSET_SHAPE},
+}
+MESSAGES_SHAPE = {
+    "type": "object",
+    "required": ["messages", "next_offset"],
+    "properties": {
+        "messages": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["offset", "key", "value", "timestamp", "headers"],
+                "properties": {"value": {"type": ["string", "null"], "contentEncoding": "base64"}},
+            },
+        },
+        "next_offset": {"type": "integer"},
+    },
+}
+
+
+def plain_message_operations(
+    admin: Admin, publisher: Publisher, readers: Readers, groups: Groups, keys: IdempotencyKeys[Delivered]
+) -> list[Operation]:
+    """Producing, reading and committing by partition and offset."""
+
+    async def produce(call: Call) -> Response:
+        topic, key = call["topic"], call["X-Partition-Key"]
+        headers = [
+            (name[len(HEADER_PREFIX) :], value.encode("latin-1"))
+            for name, value in call.request.headers.items()
+            if name.startswith(HEADER_PREFIX) and len(name) > len(HEADER_PREFIX)
+        ]
+        record = OutgoingRecord(None if key is None else key.encode("latin-1"), call.raw, headers)
+        identity = (key or "").encode("latin-1", "replace") + b"\0" + call.raw
+        delivered, again = await keys.once(
+            f"messages {topic}", call["Idempotency-Key"], identity, lambda: publisher.publish(topic, record)
+        )
+        shown = {
+            "topic": topic,
+            "partition": delivered.partition,
+            "offset": delivered.offset,
+            "timestamp": delivered.timestamp_ms,
+        }
+        return json_response(shown, headers=REPLAYED if again else None)
+
+    async def read(call: Call) -> Response:
+        topic, partition = call["topic"], call["partition"]
+        if partition >= await admin.partition_count(topic):
+            raise Problem(404, 40402, f"topic {topic} has no partition {partition}", "partitions count from 0")
+        start = call["offset"]
+        if start is None and call["X-Consumer-Group"]:
+            committed = await groups.committed(call["X-Consumer-Group"])
+            start = str(committed[topic, partition]) if (topic, partition) in committed else "earliest"
+        offset = offset_number(start if start is not None else "earliest")
+        records = await readers.read(topic, partition, offset, call["limit"], timeout_ms=call["timeout"])
+        if records:
+            next_offset = records[-1].offset + 1
+        else:
+            marks = await readers.watermarks(topic, partition)
+            next_offset = min(max(offset, marks.beginning), marks.end) if offset >= 0 else marks.end
+        return json_response({"messages": [show(record) for record in records], "next_offset": next_offset})
+
+    async def commit(call: Call) -> Response:
+        topic, partition, offset = call.body["topic"], call.body["partition"], call.body["offset"]
+        if partition >= await admin.partition_count(topic):
+            raise Problem(404, 40402, f"topic {topic} has no partition {partition}", "partitions count from 0")
+        await groups.commit(call["group"], topic, partition, offset)
+        return json_response({"committed": True})
+
+    return [
+        Operation(
+            "POST",
+            "/api/v1/topics/{topic}/messages",
+            produce,
+            "Publish the body, whatever it is. Headers named X-Header-… become the record's.",
+            TAG,
+            (
+                TOPIC,
+                header("X-Partition-Key", "The record's key, which chooses its partition."),
+                header("Idempotency-Key", "The same key never publishes twice.", maxLength=255),
+            ),
+            Body(None, ("*/*",), required=False),
+            {200: DELIVERED_SHAPE},
+        ),
+        Operation(
+            "GET",
+            "/api/v1/topics/{topic}/partitions/{partition}/messages",
+            read,
+            "Read records of a partition; values are base64.",
+            TAG,
+            (
+                TOPIC,
+                PARTITION,
+                query("offset", "Where to start: a number, earliest or latest; the group's place without it."),
+                number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=100),
+                TIMEOUT,
+                header("X-Consumer-Group", "The group whose committed offset counts where none is given."),
+            ),
+            answers={200: MESSAGES_SHAPE},
+        ),
+        Operation(
+            "POST",
+            "/api/v1/consumer-groups/{group}/offsets",
+            commit,
+            "Commit the offset that a group reads next.",
+            TAG,
+            (GROUP,),
+            Body(OFFSET_BODY, example={"topic": "orders", "partition": 7, "offset": 1234567}),
+            {200: {"type": "object", "required": ["committed"]}},
+        ),
+    ]
+
+
+def show(record: ReadRecord) -> dict[str, Any]:
+    """A record with its value in base64."""
+    shown: dict[str, Any] = {"offset": record.offset}
+    put_text(shown, "key", record.key)
+    shown["value"] = None if record.value is None else base64.b64encode(record.value).decode()
+    shown["timestamp"] = record.timestamp_ms
+    shown["headers"] = show_headers(record)
+    return shown

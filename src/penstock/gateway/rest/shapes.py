@@ -1,0 +1,67 @@
+"""Parameters, JSON shapes and small conversions that several resources share."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.web.parameters import number, path
+from penstock.gateway.web.problem import Problem
+
+INT32_MAX = (1 << 31) - 1
+INT64_MAX = (1 << 63) - 1
+
+TOPIC = path("topic", "The name of a topic.", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
+PARTITION = path("partition", "The number of a partition.", type="integer", minimum=0, maximum=INT32_MAX)
+GROUP = path("group", "The name of a consumer group.", maxLength=249)
+TIMEOUT = number("timeout", "How many milliseconds to wait for the first record.", maximum=60_000, default=0)
+
+NULLABLE_TEXT = {"type": ["string", "null"]}
+HEADERS_SHAPE = {"type": "object", "additionalProperties": {"type": "string"}}
+OFFSET_SHAPE = {"type": "integer", "minimum": 0, "maximum": INT64_MAX}
+PARTITION_SHAPE = {"type": "integer", "minimum": 0, "maximum": INT32_MAX}
+TOPIC_SHAPE = {"type": "string", "pattern": r"^[a-zA-Z0-9._-]{1,249}$"}
+DELIVERED_SHAPE = {
+    "type": "object",
+    "required": ["topic", "partition", "offset", "timestamp"],
+    "properties": {
+        "topic": {"type": "string"},
+        "partition": {"type": "integer"},
+        "offset": {"type": "integer"},
+        "timestamp": {"type": "integer"},
+    },
+}
+
+
+def text_or_base64(value: bytes | None) -> tuple[str | None, bool]:
+    """Bytes as text where they are UTF-8, else in base64; and whether it is base64."""
+    if value is None:
+        return None, False
+    try:
+        return value.decode(), False
+    except UnicodeDecodeError:
+        return base64.b64encode(value).decode(), True
+
+
+def put_text(shown: dict[str, Any], name: str, value: bytes | None) -> None:
+    """Show bytes under a name; `<name>_encoding` says base64 where they are no text."""
+    text, encoded = text_or_base64(value)
+    shown[name] = text
+    if encoded:
+        shown[f"{name}_encoding"] = "base64"
+
+
+def show_headers(record: ReadRecord) -> dict[str, str | None]:
+    """Headers by name; of several with one name the last."""
+    return {name: text_or_base64(value)[0] for name, value in record.headers}
+
+
+def from_base64(text: str, what: str, status: int = 400) -> bytes:
+    """The bytes of a base64 text; a Problem where it is none."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        code = 40002 if status == 400 else status
+        raise Problem(status, code, f"{what} is not base64", "encode it, or use another type") from None

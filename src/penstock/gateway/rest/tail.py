@@ -1,0 +1,141 @@
+"""`/topics/{topic}/tail`: records as they come, as server-sent events or over a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.responses import Response, StreamingResponse
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.kafka.reader import offset_number
+from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.kafka.tails import Tails
+from penstock.gateway.rest.shapes import INT32_MAX, TOPIC, put_text, show_headers
+from penstock.gateway.web.application import SocketHandler
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.parameters import number, query
+from penstock.gateway.web.problem import Problem
+
+PATH = "/topics/{topic}/tail"
+KEEP_ALIVE = ": nothing new\n\n"
+IDLE_BATCHES = 20
+SOCKET_ERROR = 1008
+
+
+def tail_operations(admin: Admin, tails: Tails) -> list[Operation]:
+    """Live tails for browsers and curl."""
+
+    async def tail(call: Call) -> Response:
+        partitions = await chosen_partitions(admin, call["topic"], call["partition"])
+        offset = offset_number(call["offset"])
+        batches = tails.follow(call["topic"], partitions, offset)
+        # The first batch is awaited here, so that what is wrong can still be said with a status.
+        first = await anext(batches)
+        return StreamingResponse(_events(first, batches), media_type="text/event-stream")
+
+    return [
+        Operation(
+            "GET",
+            PATH,
+            tail,
+            "Follow a topic: server-sent events, one a record, until the caller hangs up. WebSockets are served too.",
+            "Live",
+            (
+                TOPIC,
+                number("partition", "One partition; all without it.", maximum=INT32_MAX),
+                query("offset", "Where to start: latest, earliest or a number.", default="latest"),
+            ),
+            answer_type="text/event-stream",
+        )
+    ]
+
+
+def tail_sockets(admin: Admin, tails: Tails) -> dict[str, SocketHandler]:
+    """Live tails for WebSockets: a JSON text a record."""
+
+    async def follow(socket: WebSocket) -> None:
+        await socket.accept()
+        topic = socket.path_params["topic"]
+        try:
+            partition = _partition(socket.query_params.get("partition"))
+            partitions = await chosen_partitions(admin, topic, partition)
+            offset = offset_number(socket.query_params.get("offset", "latest"))
+            await _push(socket, tails.follow(topic, partitions, offset))
+        except Problem as problem:
+            await socket.send_text(json.dumps(problem.as_json()))
+            await socket.close(SOCKET_ERROR, problem.message[:100])
+        except (WebSocketDisconnect, RuntimeError):
+            return
+
+    return {PATH: follow}
+
+
+async def chosen_partitions(admin: Admin, topic: str, partition: int | None) -> list[int]:
+    """The partitions to follow; a Problem where there are none."""
+    count = await admin.partition_count(topic)
+    if partition is not None and partition >= count:
+        raise Problem(404, 40402, f"topic {topic} has no partition {partition}", f"use 0 to {count - 1}, or none")
+    return list(range(count)) if partition is None else [partition]
+
+
+def _partition(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) > INT32_MAX:
+        raise Problem(400, 40001, f"{text[:20]!r} is not a partition", "use a number from 0")
+    return int(text)
+
+
+async def _events(first: list[ReadRecord], batches: AsyncIterator[list[ReadRecord]]) -> AsyncIterator[str]:
+    """Events with the record's place as their id, so that a browser that reconnects says where it was."""
+    idle = 0
+    yield ": following\n\n"
+    for record in first:
+        yield _event(record)
+    async for batch in batches:
+        idle = 0 if batch else idle + 1
+        for record in batch:
+            yield _event(record)
+        if idle >= IDLE_BATCHES:
+            idle = 0
+            yield KEEP_ALIVE
+
+
+def _event(record: ReadRecord) -> str:
+    return f"id: {record.partition}-{record.offset}\ndata: {json.dumps(show(record))}\n\n"
+
+
+async def _push(socket: WebSocket, batches: AsyncIterator[list[ReadRecord]]) -> None:
+    # Someone must listen for the far end's closing, or it would be seen only when the next record is sent.
+    gone = asyncio.create_task(_until_closed(socket), name="tail-socket")
+    try:
+        async for batch in batches:
+            if gone.done():
+                return
+            for record in batch:
+                await socket.send_text(json.dumps(show(record)))
+    finally:
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+
+
+async def _until_closed(socket: WebSocket) -> None:
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        continue
+
+
+def show(record: ReadRecord) -> dict[str, Any]:
+    """A record as listeners get it."""
+    shown: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+    }
+    put_text(shown, "key", record.key)
+    put_text(shown, "value", record.value)
+    return {**shown, "headers": show_headers(record)}
