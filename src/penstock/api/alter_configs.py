@@ -26,7 +26,7 @@ def make_alter_configs(controller: Controller, settings: LiveSettings) -> Handle
         return AlterConfigsResponse(responses=[AlterConfigsResourceResponse(*outcome) for outcome in outcomes])
 
     async def alter(resource: AlterConfigsResource, validate_only: bool) -> None:
-        kind, scope = scope_of(resource.resource_type, resource.resource_name, settings.node.node_id)
+        kind, scope = scope_of(resource.resource_type, resource.resource_name)
         wanted: dict[str, str] = {}
         for row in resource.configs:
             if row.value is None:

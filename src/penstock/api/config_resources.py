@@ -33,15 +33,20 @@ async def alter_each(resources: Iterable[Any], alter: Callable[[Any], Awaitable[
     return outcomes
 
 
-def scope_of(resource_type: int, name: str, node_id: int) -> tuple[ResourceType, ConfigScope]:
-    """The kind of a named resource; raises ApiError for one that has no settings here."""
+def scope_of(resource_type: int, name: str, node_id: int | None = None) -> tuple[ResourceType, ConfigScope]:
+    """The kind of a named resource; raises ApiError for one that has no settings here.
+
+    Every broker's settings can be changed anywhere; only the broker `node_id` itself knows what they amount to.
+    """
     match resource_type:
         case ResourceType.TOPIC:
             return ResourceType.TOPIC, ConfigScope.TOPIC
         case ResourceType.BROKER if name == ALL_BROKERS:
             return ResourceType.BROKER, ConfigScope.CLUSTER
         case ResourceType.BROKER:
-            if name != str(node_id):
+            if not name.isdecimal():
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{name!r} is no broker's number")
+            if node_id is not None and name != str(node_id):
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"broker {name!r} was asked for, and this is broker {node_id}"
                 )

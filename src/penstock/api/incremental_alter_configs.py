@@ -30,7 +30,7 @@ def make_incremental_alter_configs(controller: Controller, settings: LiveSetting
         )
 
     async def alter(resource: AlterConfigsResource, validate_only: bool) -> None:
-        kind, scope = scope_of(resource.resource_type, resource.resource_name, settings.node.node_id)
+        kind, scope = scope_of(resource.resource_type, resource.resource_name)
         operations = [Alteration(row.name, _operation(row.config_operation), row.value) for row in resource.configs]
 
         def change(current: Mapping[str, str]) -> Mapping[str, str]:

@@ -92,6 +92,7 @@ class InSyncKeeper:
     def start(self) -> None:
         """Begin to look around and to propose."""
         self._partitions.on_leader(self._led)
+        self._partitions.on_joinable(self.propose)
         for partition in self._partitions:
             if partition.is_leader:
                 self._led(partition)

@@ -81,6 +81,7 @@ class Partitions:
         self._on_leader: list[Listener] = []
         self._on_resigned: list[Listener] = []
         self._on_follower: list[Listener] = []
+        self._on_joinable: list[Listener] = []
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._by_name.values())
@@ -156,6 +157,10 @@ class Partitions:
     def on_follower(self, listener: Listener) -> None:
         """Have `listener` called when a partition has another leader, or none, to follow."""
         self._on_follower.append(listener)
+
+    def on_joinable(self, listener: Listener) -> None:
+        """Have `listener` called when a follower may join the in-sync replicas that could not before."""
+        self._on_joinable.append(listener)
 
     # Start and stop.
 
@@ -248,9 +253,9 @@ class Partitions:
             elif isinstance(record, ConfigRecord) and record.resource_type == ResourceType.BROKER:
                 configured.update(dict.fromkeys(self.image.topics))
             elif isinstance(record, FenceBrokerRecord):
-                self._exclude(record.id)
+                self._note_broker(record.id)
             elif isinstance(record, BrokerRegistrationChangeRecord | RegisterBrokerRecord):
-                self._exclude(record.broker_id)
+                self._note_broker(record.broker_id)
         for name in configured:
             found = self.image.topics.get(name)
             if found is not None:
@@ -357,13 +362,20 @@ class Partitions:
                     partition.configure(settings)
                     _tell(self._on_change, partition)
 
-    def _exclude(self, broker_id: int) -> None:
-        """A broker that is fenced, leaving or new cannot join: no high watermark waits for what it fetched before."""
+    def _note_broker(self, broker_id: int) -> None:
+        """A broker that is fenced, leaving or new cannot join: no high watermark waits for what it fetched before.
+
+        One that was let in can, and may have shown that it holds everything when it could not yet.
+        """
         broker = self.image.brokers.get(broker_id)
-        if broker is not None and not broker.fenced and not broker.in_controlled_shutdown:
+        if broker is None or broker.fenced or broker.in_controlled_shutdown:
+            for partition in self._by_name.values():
+                partition.exclude(broker_id)
             return
-        for partition in self._by_name.values():
-            partition.exclude(broker_id)
+        now_ms = self._env.monotonic_ms()
+        for partition in list(self._by_name.values()):
+            if partition.leading is not None and partition.leading.admitted(broker_id, broker.epoch, now_ms):
+                _tell(self._on_joinable, partition)
 
     def _remove_topic(self, topic_id: Uuid) -> None:
         for partition in [partition for key, partition in self._by_id.items() if key[0] == topic_id]:

@@ -155,3 +155,20 @@ def test_a_replica_that_is_taken_away_holds_nothing_back() -> None:
     state.settled((1, 2), (1, 2, 4), now_ms=5)
     assert state.follower(4) is not None
     assert state.low_watermark == -1
+
+
+def test_a_follower_that_shows_all_while_fenced_may_join_when_it_is_let_in() -> None:
+    state = LeaderState(1, 5, [1, 2, 3], [1, 3], log_end_offset=7, high_watermark=7, now_ms=0)
+    state.fetched(2, 7, 10, broker_epoch=40, is_eligible=False)
+    assert state.proposal(20) is None
+    assert not state.admitted(2, 41, 30), "another incarnation was let in"
+    assert not state.admitted(3, 40, 30), "it is in sync already"
+    assert state.admitted(2, 40, 30)
+    assert state.proposal(30) == {1, 2, 3}
+
+
+def test_a_follower_that_is_let_in_while_it_lags_shows_first_that_it_caught_up() -> None:
+    state = LeaderState(1, 5, [1, 2], [1], log_end_offset=7, high_watermark=7, now_ms=0)
+    state.fetched(2, 6, 10, broker_epoch=40, is_eligible=False)
+    assert not state.admitted(2, 40, 20)
+    assert state.proposal(20) is None

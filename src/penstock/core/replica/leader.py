@@ -195,6 +195,21 @@ class LeaderState:
                 expired = True
         return expired and self._advance()
 
+    def admitted(self, replica: int, broker_epoch: int, now_ms: int) -> bool:
+        """The controller would let this follower join from now on; returns whether it is worth proposing."""
+        follower = self._followers.get(replica)
+        if (
+            follower is None
+            or replica in self.in_sync_replicas
+            or follower.broker_epoch != broker_epoch
+            or follower.end_offset != self._end_offset
+        ):
+            # What it fetches next tells how far it is.
+            return False
+        follower.fetched_at_ms = follower.caught_up_at_ms = now_ms
+        follower.is_joining = True
+        return self.may_join(replica)
+
     def excluded(self, replica: int) -> bool:
         """The controller would not let this follower join now; returns whether the high watermark moved."""
         follower = self._followers.get(replica)
