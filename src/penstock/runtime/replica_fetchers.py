@@ -6,12 +6,17 @@ from collections.abc import Callable
 from zlib import crc32
 
 from penstock.config.node import NodeSettings
-from penstock.core.replica.throttle import Throttle
+from penstock.core.metadata.image import Image, ResourceType
+from penstock.core.replica.throttle import UNLIMITED, Throttle
 from penstock.runtime.env import Env
+from penstock.runtime.live_settings import ALL_BROKERS
 from penstock.runtime.partition import Partition
 from penstock.runtime.partitions import Partitions
 from penstock.runtime.peer import Peer
 from penstock.runtime.replica_fetcher import FetcherSettings, Key, ReplicaFetcher
+
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+LEADER_RATE = "leader.replication.throttled.rate"
 
 
 class ReplicaFetchers:
@@ -34,6 +39,7 @@ class ReplicaFetchers:
         self._throttle = throttle
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self._assigned: dict[Key, ReplicaFetcher] = {}
+        self._is_stopped = False
 
     def start(self) -> None:
         """Follow the leaders of every partition here that has one, from now on."""
@@ -44,7 +50,8 @@ class ReplicaFetchers:
             self._assign(partition)
 
     def stop(self) -> None:
-        """Follow nobody any more."""
+        """Follow nobody any more, for good."""
+        self._is_stopped = True
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._fetchers.clear()
@@ -52,7 +59,7 @@ class ReplicaFetchers:
 
     def _assign(self, partition: Partition) -> None:
         self._release(partition)
-        if partition.is_leader or partition.leader_id < 0 or partition.log.is_failed:
+        if self._is_stopped or partition.is_leader or partition.leader_id < 0 or partition.log.is_failed:
             return
         fetcher = self._fetcher(partition.leader_id, crc32(str(partition.name).encode()) % self._settings.fetchers)
         self._assigned[partition.topic_id, partition.name.partition] = fetcher
@@ -77,6 +84,19 @@ class ReplicaFetchers:
                 self._throttle,
             )
         return fetcher
+
+
+def throttled_rate(image: Image, node_id: int, name: str) -> Callable[[], int]:
+    """The rate of a replication throttle as it is set now, for this broker or for all; unlimited where it is not."""
+
+    def rate() -> int:
+        for resource in (str(node_id), ALL_BROKERS):
+            found = image.overrides(ResourceType.BROKER, resource).get(name)
+            if found is not None:
+                return int(found)
+        return UNLIMITED
+
+    return rate
 
 
 def fetcher_settings(settings: NodeSettings) -> FetcherSettings:

@@ -36,6 +36,8 @@ class ReplicaStore:
     def __init__(self, env: Env, directories: Sequence[LogDirectory]) -> None:
         self._env = env
         self.directories = directories
+        # Whose the directories were that lay here at the start.
+        self._owners: dict[TopicPartition, Uuid] = {}
 
     def begin_use(self) -> None:
         """From here on a crash is one; what was on its way out at the last stop goes now."""
@@ -44,6 +46,9 @@ class ReplicaStore:
 
     def open(self, name: TopicPartition, topic_id: Uuid, settings: LogSettings, wanted: Uuid | None) -> Opened:
         """Open a replica where it lies, or make it: in the directory with the id `wanted`, or in the emptiest one."""
+        if self._owners.pop(name, topic_id) != topic_id:
+            # The topic went before its replica was opened, and this one has its name.
+            self.remove_unopened(name)
         home = self._home_of(name)
         created = home is None
         if home is None:
@@ -105,6 +110,7 @@ class ReplicaStore:
                 if topic is not None and topic.name == name.topic:
                     known = image.partition(*name)
                     if known is None or node_id in known.replicas:
+                        self._owners[name] = topic.topic_id
                         continue
                 directory.found.discard(name)
                 aside = path.with_name(f"{path.name}.{self._env.random.randbytes(16).hex()}{STRAY_SUFFIX}")

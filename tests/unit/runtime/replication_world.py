@@ -17,6 +17,7 @@ from penstock.api.produce import make_produce
 from penstock.config.topic import broker_defaults
 from penstock.core.metadata.image import Image, PartitionState, ResourceType, partition_record
 from penstock.core.replica.fetch_session import SessionCache
+from penstock.core.replica.throttle import Throttle
 from penstock.model.errors import ErrorCode
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.isr import InSyncKeeper
@@ -25,7 +26,7 @@ from penstock.runtime.partition import Partition
 from penstock.runtime.partitions import Partitions
 from penstock.runtime.peer import Peer
 from penstock.runtime.replica_fetcher import FetcherSettings
-from penstock.runtime.replica_fetchers import ReplicaFetchers
+from penstock.runtime.replica_fetchers import FOLLOWER_RATE, LEADER_RATE, ReplicaFetchers, throttled_rate
 from penstock.server.limits import ConnectionLimits
 from penstock.server.listener import Listener
 from penstock.wire.messages.alter_partition import (
@@ -82,7 +83,15 @@ class Broker:
         sessions = SessionCache(10, self.env.random)
         handlers = {
             0: self.produce,
-            1: make_fetch(self.env, self.partitions, sessions, SIZE, propose=self.keeper.propose, by_rack=True),
+            1: make_fetch(
+                self.env,
+                self.partitions,
+                sessions,
+                SIZE,
+                by_rack=True,
+                propose=self.keeper.propose,
+                throttle=Throttle(throttled_rate(self.image, self.node_id, LEADER_RATE)),
+            ),
             2: make_list_offsets(self.partitions),
             18: make_api_versions(VERSIONS, {}, self.image),
         }
@@ -93,8 +102,9 @@ class Broker:
         self.keeper.start()
 
     def _new_fetchers(self) -> ReplicaFetchers:
-        settings = FetcherSettings(wait_max_ms=100, backoff_ms=100)
-        return ReplicaFetchers(self.env, self.partitions, self._peer, settings, lambda: self.epoch)
+        settings = FetcherSettings(wait_max_ms=100, backoff_ms=100, max_bytes=self.cluster.fetch_max_bytes)
+        throttle = Throttle(throttled_rate(self.image, self.node_id, FOLLOWER_RATE))
+        return ReplicaFetchers(self.env, self.partitions, self._peer, settings, lambda: self.epoch, throttle)
 
     def follow_again(self) -> None:
         """Fetch again after the fetchers were stopped."""
@@ -152,6 +162,7 @@ class Cluster:
         self.unheard: dict[int, list[Any]] = {}
         self.proposals: list[AlterPartitionRequest] = []
         self.refuse_proposals = False
+        self.fetch_max_bytes = SIZE
         self._epoch = 10
         self._log: list[Any] = []
 

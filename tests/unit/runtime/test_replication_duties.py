@@ -6,20 +6,25 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from replication_world import LISTENER, TOPIC, TOPIC_ID, Broker, Cluster, in_cluster, until
 
 from penstock.api.context import Client, RequestContext
 from penstock.api.delete_records import make_delete_records
+from penstock.api.fetch_rows import Key
+from penstock.api.follower_view import FollowerView
 from penstock.api.list_offsets import make_list_offsets
 from penstock.api.offset_for_leader_epoch import make_offset_for_leader_epoch
 from penstock.core.group.contract import Effects
+from penstock.core.metadata.image import ResourceType
+from penstock.core.replica.fetch_session import Wanted
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator import Coordinator
 from penstock.wire.messages.alter_partition import AlterPartitionRequest
 from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from penstock.wire.messages.metadata_records import PartitionRecord, TopicRecord
+from penstock.wire.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from penstock.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -223,7 +228,10 @@ def test_many_partitions_open_between_turns_of_the_loop(tmp_path: Path) -> None:
         one = await cluster.start(1)
         cluster.commit(
             TopicRecord("many", b"many" * 4),
-            *(PartitionRecord(index, b"many" * 4, replicas=[1], isr=[1], leader=1, leader_epoch=0) for index in range(300)),
+            *(
+                PartitionRecord(index, b"many" * 4, replicas=[1], isr=[1], leader=1, leader_epoch=0)
+                for index in range(300)
+            ),
         )
         assert 0 < len(one.partitions) < 300
         turns = 0
@@ -232,5 +240,86 @@ def test_many_partitions_open_between_turns_of_the_loop(tmp_path: Path) -> None:
             await asyncio.sleep(0)
         assert turns > 2
         assert all(partition.is_leader for partition in one.partitions)
+
+    in_cluster(tmp_path, story)
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_a_replica_that_catches_up_is_throttled_and_one_in_sync_is_not(tmp_path: Path, side: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.fetch_max_bytes = 2_000
+        one, two = await cluster.start(1), await cluster.start(2)
+        cluster.commit(
+            ConfigRecord(ResourceType.BROKER, "", f"{side}.replication.throttled.rate", "20000"),
+            ConfigRecord(ResourceType.TOPIC, TOPIC, f"{side}.replication.throttled.replicas", "*"),
+        )
+        two.fetchers.stop()
+        cluster.create((1, 2), isr=(1,))
+        for _ in range(30):
+            await one.send(b"x" * 1_000, acks=1)
+        started = asyncio.get_running_loop().time()
+        two.follow_again()
+        await until(lambda: set(cluster.state.in_sync_replicas) == {1, 2})
+        assert asyncio.get_running_loop().time() - started > 0.4, "30 kB at 20 kB a second, one second's worth at once"
+        started = asyncio.get_running_loop().time()
+        for _ in range(40):
+            assert (await one.send(b"x" * 1_000)).error_code == 0
+        assert asyncio.get_running_loop().time() - started < 1.5, "40 kB took as long as throttled ones"
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_topic_does_not_get_the_records_of_a_namesake_that_went_before_it_was_opened(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        cluster.create((1,))
+        await one.send(b"of old")
+        await one.crash()
+        one.partition.log.close(clean=False)
+        again = Broker(cluster, 1, tmp_path / "1")
+        cluster.brokers[1] = again
+        await again.start()
+        again.image.replay(TopicRecord(TOPIC, TOPIC_ID))
+        # What opening all at once does first: nothing is opened of a partition that the image has not.
+        again.partitions.open_all()
+        again.image.replay(RemoveTopicRecord(TOPIC_ID))
+        again.partitions.follow([RemoveTopicRecord(TOPIC_ID)])
+        records = [
+            TopicRecord(TOPIC, b"another---topic-"),
+            PartitionRecord(0, b"another---topic-", replicas=[1], isr=[1], leader=1, leader_epoch=0),
+        ]
+        for record in records:
+            again.image.replay(record)
+        again.partitions.follow(records)
+        assert again.partition.log.end_offset == 0
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_view_looks_at_partitions_where_something_happened(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        cluster.create((1, 2), isr=(1,))
+        partition, leading = one.partition, one.partition.leading
+        assert leading is not None
+        view = FollowerView(2, lambda: 7)
+        key = Key(TOPIC, TOPIC_ID, 0)
+        view.update([(key, Wanted(0, 100))], ())
+        view.watch(key, partition)
+        assert view.asked() == [(key, Wanted(0, 100))]
+        view.hush(key)
+        assert view.asked() == []
+        grown: list[int] = []
+        view.on_grown = grown.append
+        await one.send(b"first", acks=1)
+        assert len(grown) == 1
+        assert view.asked() == [(key, Wanted(0, 100))]
+        follower = leading.follower(2)
+        assert follower is not None
+        assert follower.caught_up_at_ms == 7, "it had everything until then"
+        view.close()
+        await one.send(b"second", acks=1)
+        assert len(grown) == 1
+        assert view.asked() == []
 
     in_cluster(tmp_path, story)
