@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.node import Node
+from penstock.runtime.partitions import Partitions
 from penstock.testing import Cluster
 from penstock.testing.process import BrokerFailed
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -25,6 +27,11 @@ from support.wire_client import (
     produce_request,
     records_in,
 )
+
+
+def partitions_of(node: Node) -> Partitions:
+    assert node._broker is not None
+    return node._broker.partitions
 
 
 def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:
@@ -128,7 +135,7 @@ def test_a_clean_start_scans_nothing(tmp_path: Path) -> None:
         for partition in range(3):
             client.produce("orders", batch_of([b"x" * 1000] * 10), partition=partition)
     with NodeThread(tmp_path) as node:
-        reports = node.look(lambda node: [partition.log.recovery for partition in node._broker.partitions])
+        reports = node.look(lambda node: [partition.log.recovery for partition in partitions_of(node)])
         assert len(reports) == 3
         assert all(report.clean and report.segments_scanned == 0 for report in reports)
 

@@ -1,4 +1,4 @@
-"""Apache Kafka's own tools for clusters against three nodes: quorum, reassignment, elections, features, the log itself."""
+"""Apache Kafka's own tools for clusters against three nodes: quorum, reassignment, elections, features, the log."""
 
 from __future__ import annotations
 

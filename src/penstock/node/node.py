@@ -19,6 +19,7 @@ from penstock.runtime.controller_duties import ControllerSettings
 from penstock.runtime.env import Env
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.raft_driver import RaftDriver
+from penstock.runtime.unreachable import UnreachableQuorum
 from penstock.server.listener import Listener
 from penstock.storage.files import StorageError
 from penstock.storage.settings import LogSettings
@@ -72,6 +73,7 @@ class Node:
             cluster_id=self.cluster_id,
             settings=self._controller_settings(),
             voters=lambda: raft.quorum.voters.ids,
+            next_offset=lambda: raft.log.end_offset,
         )
         raft.on_leadership(controller.on_leadership)
         await raft.start()
@@ -82,7 +84,8 @@ class Node:
             register_controller(env, settings.node_id, self._way(), self._endpoints.controller_addresses())
         if settings.is_broker:
             self._broker = BrokerRole(env, settings, raft, live, self._directories, self._endpoints, self._way)
-            await self._broker.start(controller, controller)
+            unreachable = Controller(env, UnreachableQuorum(raft.image), defaults, live.topic_defaults)
+            await self._broker.start(controller, unreachable)
 
     async def stop(self) -> None:
         """Hand over, finish what was accepted, close every log, and say that the stop was clean."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.node import Node
+from penstock.runtime.partitions import Partitions
 from penstock.storage.files import OsFile, OsFilesystem
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -36,8 +37,13 @@ def delete(client: WireClient, name: str) -> None:
     assert client.call(DeleteTopicsRequest((), [name], 10_000), 4).responses[0].error_code == 0
 
 
+def partitions_of(node: Node) -> Partitions:
+    assert node._broker is not None
+    return node._broker.partitions
+
+
 def listeners(node: Node) -> int:
-    return sum(len(partition._append_listeners) for partition in node._broker.partitions)
+    return sum(len(partition._append_listeners) for partition in partitions_of(node))
 
 
 def test_long_polls_leave_no_listeners_behind(tmp_path: Path) -> None:
@@ -100,7 +106,7 @@ def test_a_topic_deleted_while_it_is_being_synced_takes_nothing_with_it(tmp_path
                 code = client.receive(produce_request(f"goes-{number}", request), 9)[1]
                 assert code.responses[0].partition_responses[0].error_code in (0, 3)
         assert client.produce("stays", batch_of([b"x"])).error_code == 0
-        assert node.look(lambda node: [directory.failure for directory in node._broker.partitions.directories]) == [
+        assert node.look(lambda node: [directory.failure for directory in partitions_of(node).directories]) == [
             None
         ]
         assert node.errors == []
