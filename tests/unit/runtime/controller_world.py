@@ -75,11 +75,12 @@ class ControllerWorld:
         topic = replace(TopicSettings(), min_insync_replicas=min_insync_replicas)
         self.controller = Controller(
             self.env,
-            self.quorum,  # type: ignore[arg-type]
+            self.quorum,
             TopicDefaults(1, 1),
             lambda: BrokerDefaults(topic),
             cluster_id=CLUSTER_ID,
             settings=settings,
+            next_offset=lambda: self.quorum.log.end_offset,
         )
         self.epochs: dict[int, int] = {}
         self.incarnations: dict[int, int] = {}
