@@ -6,12 +6,13 @@ import json
 
 import click
 
-from penstock.cli.cluster_moves import carry_out, copies, show_plan, throttle_option
+from penstock.cli.cluster_moves import carry_out, copies, settle, show_plan, throttle_option
 from penstock.cli.cluster_view import ClusterView, read_view
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection, confirm, connection_options, output_option
 from penstock.cli.placement_plan import Plan, rebalance
 from penstock.cli.reassignment_file import format_plan
+from penstock.cli.reassignment_requests import not_preferred
 from penstock.cli.render import print_json
 from penstock.cli.style import StyledCommand
 from penstock.cli.wire_client import WireClient
@@ -32,7 +33,8 @@ def command(connection: Connection, as_json: bool, dry_run: bool, throttle: int 
     with WireClient(connection) as client:
         view = read_view(client)
         plan = plan_rebalance(view)
-        if not plan and not view.ongoing:
+        astray = not_preferred(view.partitions)
+        if not plan and not view.ongoing and not astray:
             click.echo("{}" if as_json else "replicas and leaders are spread evenly: there is nothing to do")
             return
         if dry_run:
@@ -46,6 +48,7 @@ def command(connection: Connection, as_json: bool, dry_run: bool, throttle: int 
         if plan:
             confirm("Move them?", yes)
         progress = carry_out(client, view, plan, throttle, quiet=as_json)
+        settle(client, {name.topic for name in view.partitions}, throttled=False)
     if as_json:
         print_json({"partitions": len(plan), "replicas_copied": copies(view, plan), "bytes": progress.total_bytes})
     else:

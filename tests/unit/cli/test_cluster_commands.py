@@ -184,6 +184,14 @@ def test_rebalance_gives_a_new_broker_its_share(cluster: FakeCluster) -> None:
     assert "nothing to do" in run(cluster, "rebalance").output
 
 
+def test_rebalance_gives_leadership_back_where_nothing_has_to_move(cluster: FakeCluster) -> None:
+    name = TopicPartition("orders", 0)
+    cluster.partitions[name] = FakePartition((1, 2), leader=2)
+    run(cluster, "rebalance")
+    assert cluster.partitions[name].leader == 1
+    assert cluster.asked("AlterPartitionReassignments") == []
+
+
 def test_rebalance_waits_for_brokers_that_are_down(cluster: FakeCluster) -> None:
     cluster.brokers[3] = (None, True)
     assert "broker 3 is down" in run(cluster, "rebalance", "--yes", code=1).output
