@@ -129,7 +129,9 @@ async def lose_a_broker(image: Image) -> dict[str, float]:
     env, quorum = SystemEnv(), MeasuredQuorum(image)
     settings = ControllerSettings(600_000, lost_connection_grace_ms=0, first_session_ms=600_000)
     defaults = TopicDefaults(1, 1)
-    controller = Controller(env, quorum, defaults, BrokerDefaults, settings=settings, next_offset=lambda: quorum.log.end_offset)
+    controller = Controller(
+        env, quorum, defaults, BrokerDefaults, settings=settings, next_offset=lambda: quorum.log.end_offset
+    )
     controller.on_leadership(True)
     await asyncio.sleep(0.1)
     turns: list[float] = []

@@ -94,11 +94,14 @@ class Duties:
         for broker in self._quorum.image.brokers.values():
             self.heartbeats.inherit(broker.broker_id, broker.fenced, now_ms, self._settings.first_session_ms)
         self.watch()
-        self._spawn(self._begin(), "controller begins")
+        self._spawn(self._begin, "controller begins")
         settings = self._settings
         if settings.auto_leader_rebalance_enable:
-            self._spawn(self._every(settings.leader_imbalance_check_interval_ms, self.balance), "leader balance")
-        self._spawn(self._every(settings.unclean_leader_election_interval_ms, self.elect_unclean), "unclean elections")
+            self._spawn(
+                partial(self._every, settings.leader_imbalance_check_interval_ms, self.balance), "leader balance"
+            )
+        interval_ms = settings.unclean_leader_election_interval_ms
+        self._spawn(partial(self._every, interval_ms, self.elect_unclean), "unclean elections")
 
     def stop(self) -> None:
         """Another node is active now, or none."""
@@ -152,7 +155,7 @@ class Duties:
             self.heartbeats.note(broker_id, True, -1)
         elif (name := f"fence broker {broker_id}") not in self._tasks:
             self.heartbeats.fencing(broker_id, True)
-            self._spawn(self._fence(broker_id, broker.epoch), name)
+            self._spawn(partial(self._fence, broker_id, broker.epoch), name)
 
     async def _fence(self, broker_id: int, epoch: int) -> None:
         def decision(image: Image, found: Sequence[PartitionKey]) -> Result[bool]:
@@ -230,7 +233,7 @@ class Duties:
         """Move what a broker in controlled shutdown still leads, or is in sync for."""
         name = f"evacuate broker {broker_id}"
         if name not in self._tasks and self._named(broker_id, False):
-            self._spawn(self._evacuate(broker_id), name)
+            self._spawn(partial(self._evacuate, broker_id), name)
 
     async def _evacuate(self, broker_id: int) -> None:
         found = await self._search(broker_id, False)
@@ -246,7 +249,7 @@ class Duties:
         """Look for leaders of all partitions that have none."""
         self._sweep_again = True
         if "sweep" not in self._tasks:
-            self._spawn(self._sweep(), "sweep")
+            self._spawn(self._sweep, "sweep")
 
     async def _sweep(self) -> None:
         while self._sweep_again:
@@ -306,10 +309,10 @@ class Duties:
             if error.code is not ErrorCode.NOT_CONTROLLER:
                 logger.error("the controller could not do its work: %s", error.message)
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         async def run() -> None:
             try:
-                await self._quietly(work)
+                await self._quietly(work())
             finally:
                 if self._tasks.get(name) is asyncio.current_task():
                     del self._tasks[name]
