@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from penstock.config.properties import ConfigError
@@ -29,7 +30,11 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid
 from penstock.runtime.controller_duties import RECORDS_PER_DECISION, ControllerSettings, Duties, Quorum
 from penstock.runtime.env import Env
-from penstock.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponseTopicData
+from penstock.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponsePartitionData,
+    AlterPartitionResponseTopicData,
+)
 from penstock.wire.messages.alter_partition_reassignments import ReassignableTopic, ReassignableTopicResponse
 from penstock.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -219,9 +224,18 @@ class Controller:
 
     # Partitions.
 
-    def alter_partition(self, request: AlterPartitionRequest) -> Future[list[AlterPartitionResponseTopicData]]:
+    async def alter_partition(self, request: AlterPartitionRequest) -> list[AlterPartitionResponseTopicData]:
         """A leader changes the in-sync replicas of its partitions."""
-        return self._raft.decide(lambda image: alter_partition.alter_partition(image, request, self._rules()))
+        rows: dict[Uuid, list[AlterPartitionResponsePartitionData]] = {}
+        for piece in alter_partition.pieces(request, RECORDS_PER_DECISION):
+            for topic in await self._raft.decide(partial(self._alter_partition, piece)):
+                rows.setdefault(topic.topic_id, []).extend(topic.partitions)
+        return [AlterPartitionResponseTopicData(topic_id, found) for topic_id, found in rows.items()]
+
+    def _alter_partition(
+        self, request: AlterPartitionRequest, image: Image
+    ) -> Result[list[AlterPartitionResponseTopicData]]:
+        return alter_partition.alter_partition(image, request, self._rules())
 
     def elect_leaders(
         self, kind: ElectionType, wanted: Sequence[TopicPartitions] | None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from metadata_world import ClusterWorld
 
-from penstock.core.metadata.alter_partition import alter_partition
+from penstock.core.metadata.alter_partition import alter_partition, pieces
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.alter_partition import (
     AlterPartitionRequest,
@@ -83,6 +83,18 @@ def test_version_2_names_replicas_without_epochs() -> None:
     request = request_of(world, row, topic_id=world.image.topics["t"].topic_id)
     world.carry_out(alter_partition(world.image, request, world.defaults))
     assert world.show() == "leader=1@0 isr=1"
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [3], [4], [9], [2, 2, 2], [1, 7, 0, 5], [4, 4]])
+def test_a_big_request_is_taken_in_pieces(sizes: list[int]) -> None:
+    rows = [[AlterPartitionRequestPartitionData(index) for index in range(size)] for size in sizes]
+    topics = [AlterPartitionRequestTopicData(bytes([number]) * 16, row) for number, row in enumerate(rows)]
+    found = list(pieces(AlterPartitionRequest(1, 2, topics), 4))
+    assert all(piece[:2] == (1, 2) for piece in found)
+    assert all(sum(len(topic.partitions) for topic in piece.topics) <= 4 for piece in found)
+    named = [(topic.topic_id, row) for piece in found for topic in piece.topics for row in topic.partitions]
+    assert named == [(topic.topic_id, row) for topic in topics for row in topic.partitions]
+    assert len(found) <= 1 + sum(sizes) // 4
 
 
 def test_a_partition_is_named_once_and_its_topic_is_known() -> None:

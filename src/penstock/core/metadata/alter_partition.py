@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from penstock.core.metadata.brokers import check_broker_epoch
 from penstock.core.metadata.changes import PartitionChange
@@ -22,6 +22,7 @@ from penstock.model.ids import NO_LEADER
 from penstock.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
     AlterPartitionResponsePartitionData,
     AlterPartitionResponseTopicData,
     BrokerState,
@@ -51,6 +52,22 @@ def alter_partition(
             seen.add(key)
         topics.append(AlterPartitionResponseTopicData(row.topic_id, partitions))
     return Result(records, topics)
+
+
+def pieces(request: AlterPartitionRequest, partitions_max: int) -> Iterator[AlterPartitionRequest]:
+    """The same request in pieces of a bounded size; one at least, and topics may be in several."""
+    topics: list[AlterPartitionRequestTopicData] = []
+    room = partitions_max
+    for topic in request.topics:
+        rows = topic.partitions
+        while len(rows) > room:
+            topics.append(topic._replace(partitions=rows[:room]))
+            rows = rows[room:]
+            yield request._replace(topics=topics)
+            topics, room = [], partitions_max
+        topics.append(topic._replace(partitions=rows))
+        room -= len(rows)
+    yield request._replace(topics=topics)
 
 
 def _alter(
