@@ -36,14 +36,15 @@ from penstock.core.raft.events import (
 )
 from penstock.core.raft.messages import FetchRequest, Message
 from penstock.core.raft.quorum import NEVER_MS, Contradiction, Quorum
-from penstock.core.raft.voters import VoterEndpoint, VoterSet
+from penstock.core.raft.voters import VoterSet
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.runtime import raft_controls
 from penstock.runtime.env import Env
 from penstock.runtime.log_sync import LogSync
-from penstock.runtime.metadata_log import Batch, SnapshotId, write_election
-from penstock.runtime.raft_controls import ControlMessage
+from penstock.runtime.metadata_log import SnapshotId, write_election
+from penstock.runtime.raft_announce import Announcer
+from penstock.runtime.raft_controls import Control, ControlMessage
 from penstock.runtime.raft_describe import QuorumDescription
 from penstock.runtime.raft_follower import Follower
 from penstock.runtime.raft_image import AppliedImage, Listener
@@ -122,6 +123,8 @@ class RaftDriver:
         self.requests: RaftRequests
         self.description: QuorumDescription
         self.voter_changes = VoterChanges(env, self, listener_name)
+        self._announcer = Announcer(env, self, self._addresses, self.voter_changes)
+        self.on_leader(self._announcer.check)
         self._sync: LogSync
         self._transport: Transport
         self._follower: Follower
@@ -152,6 +155,11 @@ class RaftDriver:
     def addresses(self) -> AddressBook:
         """Where the nodes of the quorum are reached."""
         return self._addresses
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster this node belongs to."""
+        return self._cluster_id
 
     def check_cluster(self, cluster_id: str | None) -> None:
         """Raise INCONSISTENT_CLUSTER_ID for a request that is meant for another cluster."""
@@ -213,10 +221,7 @@ class RaftDriver:
         """
         env, log = self._env, self._log
         election = log.open()
-        batches = log.newest_snapshot()
-        self._applied.load(batches, log.snapshot().offset)
-        log.find_voters(control for batch in batches for control in batch.controls)
-        del batches
+        log.find_voters(self._applied.load(log.newest_snapshot(), log.snapshot().offset))
         self._addresses.voters = log.history.voters
         self._sync = LogSync(env, log.log, self._fail)
         self._transport = Transport(env, self._addresses, self._sender, self._times, self._answered, self._unanswered)
@@ -257,6 +262,7 @@ class RaftDriver:
         await self._transport.settle(FAREWELL_S)
         self.requests.wake()
         self._follower.close()
+        self._announcer.close()
         self._transport.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -267,17 +273,12 @@ class RaftDriver:
             self.log.close(clean=True)
 
     def _sender(self) -> Sender:
-        endpoints = self._addresses.endpoints_of(self._node_id)
+        endpoints = self._addresses.announced_by(self._node_id) or self._addresses.endpoints_of(self._node_id)
         return Sender(self._node_id, self._directory_id, self._cluster_id, endpoints)
 
     def set_endpoint(self, host: str, port: int) -> None:
         """Where other nodes reach this one's controller listener, once that is known."""
         self._addresses.learn(self._node_id, (host, port))
-
-    @property
-    def endpoints(self) -> tuple[VoterEndpoint, ...]:
-        """Where other nodes reach this one."""
-        return self._addresses.endpoints_of(self._node_id)
 
     # Stepping.
 
@@ -537,10 +538,10 @@ class RaftDriver:
         self.log.flush()
         self._snapshots.take(self.applied_offset)
 
-    def _install(self, snapshot: SnapshotId, batches: list[Batch], image: Image) -> None:
+    def _install(self, snapshot: SnapshotId, controls: list[Control], image: Image) -> None:
         """Begin again from a leader's snapshot."""
         logger.info("began again from the leader's snapshot %s", snapshot.file_name)
-        self._log.install(snapshot, [control for batch in batches for control in batch.controls])
+        self._log.install(snapshot, controls)
         self._check_voters()
         self._applied.replace(image, snapshot.end_offset)
         self._release(self._apply_waiters)

@@ -22,7 +22,6 @@ from penstock.runtime.log_sync import LogSync
 from penstock.runtime.metadata_log import (
     PART_SUFFIX,
     PENDING_SUFFIX,
-    Batch,
     DamagedMetadata,
     SnapshotId,
     check_snapshot,
@@ -30,6 +29,7 @@ from penstock.runtime.metadata_log import (
     put_in_place,
 )
 from penstock.runtime.peer import PeerLost
+from penstock.runtime.raft_controls import Control
 from penstock.runtime.raft_image import replay_all
 from penstock.runtime.raft_log import MetadataLog, UnfitEntries
 from penstock.runtime.raft_transport import Transport
@@ -45,7 +45,7 @@ SNAPSHOT_PIECE_BYTES = 4 * 1024 * 1024
 
 logger = logging.getLogger("penstock.metadata")
 
-Installed = Callable[[SnapshotId, list[Batch], Image], None]
+Installed = Callable[[SnapshotId, list[Control], Image], None]
 
 
 class Interrupted(Exception):
@@ -184,11 +184,11 @@ class Follower:
         try:
             file = self._env.filesystem.write_file(part, b"")
             await self._download(leader_id, epoch, snapshot, file)
-            batches, image = await self._decode(leader_id, epoch, snapshot, file)
+            controls, image = await self._decode(leader_id, epoch, snapshot, file)
             await self._env.run_blocking(file.sync)
             self._check_still(leader_id, epoch)
             put_in_place(self._env.filesystem, file, self._log.directory / (name.file_name + PENDING_SUFFIX))
-            self._installed(name, batches, image)
+            self._installed(name, controls, image)
             delay_ms = 0
         except PeerLost as error:
             logger.info("snapshot %s could not be fetched: %s", name.file_name, error)
@@ -245,15 +245,14 @@ class Follower:
             raise Interrupted("it answered with another piece than was asked for")
         return row.size, row.unaligned_records if row.unaligned_records is not None else b""
 
-    async def _decode(self, leader_id: int, epoch: int, snapshot: LogEnd, file: File) -> tuple[list[Batch], Image]:
+    async def _decode(self, leader_id: int, epoch: int, snapshot: LogEnd, file: File) -> tuple[list[Control], Image]:
         """Check and replay the snapshot off the loop; meanwhile leader and follower go on hearing of each other."""
         filesystem = self._env.filesystem
 
-        def work() -> tuple[list[Batch], Image]:
-            batches = list(decode_batches(check_snapshot(filesystem, file.path), file.path))
+        def work() -> tuple[list[Control], Image]:
             image = Image()
-            replay_all(image, batches)
-            return [batch for batch in batches if batch.controls], image
+            controls = replay_all(image, decode_batches(check_snapshot(filesystem, file.path), file.path))
+            return controls, image
 
         done = self._env.run_blocking(work)
         while True:

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.core.metadata.image import Image
 from penstock.runtime.metadata_log import Batch
+from penstock.runtime.raft_controls import Control
 from penstock.runtime.raft_log import MetadataLog
 from penstock.wire.messages.metadata_records import ConfigRecord, RemoveTopicRecord, UnregisterBrokerRecord
 
@@ -33,10 +34,11 @@ class AppliedImage:
         """Have `listener` called with every batch of records once it is in the image."""
         self._listeners.append(listener)
 
-    def load(self, batches: Iterable[Batch], offset: int) -> None:
-        """Begin with a snapshot that reaches up to `offset`; nobody is told."""
-        replay_all(self.image, batches)
+    def load(self, batches: Iterable[Batch], offset: int) -> list[Control]:
+        """Begin with a snapshot that reaches up to `offset`; nobody is told. Returns its control records."""
+        controls = replay_all(self.image, batches)
         self.applied_offset = offset
+        return controls
 
     def apply(self, log: MetadataLog, committed: int, *, everything: bool = False) -> bool:
         """Replay committed entries, a slice of them or everything; False when some are left."""
@@ -72,11 +74,14 @@ class AppliedImage:
             listener(records)
 
 
-def replay_all(image: Image, batches: Iterable[Batch]) -> None:
-    """Take the records of batches into an image."""
+def replay_all(image: Image, batches: Iterable[Batch]) -> list[Control]:
+    """Take the records of batches into an image; returns their control records."""
+    controls: list[Control] = []
     for batch in batches:
+        controls += batch.controls
         for record in batch.records:
             image.replay(record)
+    return controls
 
 
 def differences(old: Image, new: Image) -> list[Any]:

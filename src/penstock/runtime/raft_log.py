@@ -213,11 +213,10 @@ class MetadataLog:
 
     # Snapshots.
 
-    def newest_snapshot(self) -> list[Batch]:
+    def newest_snapshot(self) -> Iterator[Batch]:
         """The batches of the newest snapshot, checked; none when there is none. Raises DamagedMetadata."""
-        if not self.snapshots:
-            return []
-        return list(read_snapshot(self._env.filesystem, self.directory, self.snapshots[-1]))
+        if self.snapshots:
+            yield from read_snapshot(self._env.filesystem, self.directory, self.snapshots[-1])
 
     def snapshot_taken(self, snapshot: SnapshotId) -> None:
         """A snapshot of this log exists; let go of everything before the oldest one that is kept.

@@ -41,6 +41,11 @@ class AddressBook:
         if address is not None and node_id >= 0:
             self._learned[node_id] = address
 
+    def announced_by(self, node_id: int) -> tuple[VoterEndpoint, ...]:
+        """Where a node itself says that it is, whatever the set of voters has."""
+        address = self._learned.get(node_id)
+        return (VoterEndpoint(self.listener_name, *address),) if address is not None else ()
+
     def of(self, node_id: int) -> tuple[str, int] | None:
         """Host and port of a node's controller listener, if known."""
         voter = self.voters.get(node_id)

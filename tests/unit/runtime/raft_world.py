@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from penstock.api.update_raft_voter import make_update_raft_voter
 from penstock.core.metadata.result import Result
 from penstock.core.raft.events import QuorumTimes
 from penstock.core.raft.quorum import Role
@@ -120,6 +121,7 @@ class FakeNetwork:
         if world.is_cut(here, port):
             await asyncio.sleep(3)
             raise OSError(110, "timed out")
+        port = next((node_id for node_id, moved in world.moved.items() if moved == port), port)
         node = world.nodes.get(port)
         if node is None or node.raft is None:
             raise OSError(111, "refused")
@@ -166,6 +168,8 @@ class Session:
                 return requests.fetch(request)
             case ApiKey.FETCH_SNAPSHOT:
                 return requests.fetch_snapshot(request)
+            case ApiKey.UPDATE_RAFT_VOTER:
+                return asyncio.ensure_future(make_update_raft_voter(self.raft)(request, None))  # type: ignore[arg-type]
         raise AssertionError(key)
 
     def flush(self, _: Any = None) -> None:
@@ -243,6 +247,8 @@ class FakeNode:
             bootstrap=world.bootstrap,
         )
         self.heard, self.leads = [], []
+        if self.node_id in world.moved:
+            raft.set_endpoint("host", world.moved[self.node_id])
         raft.on_commit(self.heard.extend)
         raft.on_leadership(self.leads.append)
         await raft.start()
@@ -280,6 +286,8 @@ class World:
         self.snapshot_bytes = snapshot_bytes
         self.directory_ids: dict[int, bytes] = {}
         self.bootstrap: tuple[tuple[str, int], ...] = ()
+        # The new addresses of nodes that moved; a port is a node's id, or these.
+        self.moved: dict[int, int] = {}
         self.cuts: dict[tuple[int, int], None] = {}
         self.transports: list[FakeTransport] = []
         self.problems: list[dict[str, Any]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -210,6 +211,25 @@ def test_a_voters_new_address_is_noted() -> None:
         moved = voter(2)._replace(endpoints=(VoterEndpoint("CONTROLLER", "elsewhere", 2),))
         assert change(world, leader.raft.voter_changes.update(moved)) is ErrorCode.NONE
         world.until(lambda: all(node.raft.addresses.of(2) == ("elsewhere", 2) for node in world.nodes.values()), 3)
+
+
+def known_at(world: World, node_id: int, address: tuple[str, int]) -> bool:
+    """Whether every node would look for a voter there."""
+    return all(node.raft is not None and node.raft.addresses.of(node_id) == address for node in world.nodes.values())
+
+
+def test_a_voter_that_comes_back_elsewhere_tells_the_others() -> None:
+    with carried_by_the_log() as world:
+        world.make_sure(1)
+        world.run(1)
+        first, moved = world.a_leader(), world.followers()[0]
+        for node in (moved, first):
+            node.crash()
+            world.moved[node.node_id] = 70 + node.node_id
+            world.start(node.node_id)
+            world.make_sure(1)
+            wanted = ("host", 70 + node.node_id)
+            world.until(partial(known_at, world, node.node_id, wanted), 20)
 
 
 def test_the_leader_describes_voters_and_observers() -> None:
