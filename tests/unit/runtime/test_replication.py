@@ -9,6 +9,7 @@ import pytest
 from replication_world import TOPIC, Broker, Cluster, in_cluster, until
 
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets
 
 
 async def three(cluster: Cluster, *, min_in_sync: int = 1) -> tuple[Broker, Broker, Broker]:
@@ -83,12 +84,15 @@ def test_a_new_leader_goes_on_and_the_old_one_cuts_what_was_not_committed(tmp_pa
         assert (await two.send(b"new")).error_code == 0
         assert (await one.send(b"zombie", timeout_ms=100)).error_code == ErrorCode.REQUEST_TIMED_OUT
         assert one.partition.high_watermark == 1
+        one.directory.recovery_points[one.partition.name] = 4
         cluster.listen(one)
         for answer in waiting:
             assert (await answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         await until(lambda: one.values() == [b"kept", b"new"])
         await until(lambda: set(cluster.state.in_sync_replicas) == {1, 2, 3})
         assert one.partition.log.epochs.entries == two.partition.log.epochs.entries
+        noted = read_offsets(one.env.filesystem, one.path / RECOVERY_POINTS)
+        assert noted[one.partition.name] <= 1, "what was appended since may be torn by a crash"
 
     in_cluster(tmp_path, story)
 
@@ -99,6 +103,9 @@ def test_a_client_of_the_wrong_broker_is_told_who_leads(tmp_path: Path) -> None:
         row = await two.send(b"astray")
         assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert row.current_leader == (1, 0)
+        with pytest.raises(ApiError) as refused:
+            two.partitions.lookup(TOPIC, b"", 0, by_id=False)
+        assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert [(end.node_id, end.port) for end in two.last_response.node_endpoints] == [(1, one.listener.port)]
 
     in_cluster(tmp_path, story)

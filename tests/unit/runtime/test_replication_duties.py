@@ -213,12 +213,31 @@ def test_a_proposal_of_unknown_fate_holds_the_high_watermark_until_the_metadata_
         assert cluster.state.in_sync_replicas == (1, 2)
         two.fetchers.stop()
         cluster.alter = real  # type: ignore[method-assign]
+        await until(lambda: len(cluster.proposals) > 1)
+        await asyncio.sleep(0.05)
+        one.partition.exclude(2)
         row = await one.send(b"second", timeout_ms=300)
         assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
         assert one.partition.high_watermark == 0
         two.follow_again()
         cluster.listen(one)
         await until(lambda: one.partition.high_watermark == 1)
+
+    in_cluster(tmp_path, story)
+
+
+def test_metadata_that_an_answer_told_before_does_not_settle_the_next_proposal(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        cluster.create((1, 2), isr=(1,))
+        leading = one.partition.leading
+        assert leading is not None
+        leading.propose(frozenset((1, 2)))
+        one.partitions.follow([PartitionRecord(0, TOPIC_ID)])
+        await one.send(b"first", acks=1)
+        assert one.partition.high_watermark == 0, "broker 2 may be in sync by now, and has nothing"
+        cluster.change(isr=[1])
+        assert one.partition.high_watermark == 1
 
     in_cluster(tmp_path, story)
 
