@@ -84,7 +84,9 @@ class Node:
             register_controller(env, settings.node_id, self._way(), self._endpoints.controller_addresses())
         if settings.is_broker:
             self._broker = BrokerRole(env, settings, raft, live, self._directories, self._endpoints, self._way)
-            unreachable = Controller(env, UnreachableQuorum(raft.image), defaults, live.topic_defaults)
+            unreachable = Controller(
+                env, UnreachableQuorum(raft.image), defaults, live.topic_defaults, next_offset=lambda: 0
+            )
             await self._broker.start(controller, unreachable)
 
     async def stop(self) -> None:

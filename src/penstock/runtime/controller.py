@@ -71,7 +71,7 @@ class Controller:
         settings: ControllerSettings | None = None,
         supported_features: Mapping[str, tuple[int, int]] = features.SUPPORTED_FEATURES,
         voters: Callable[[], Sequence[int]] = tuple,
-        next_offset: Callable[[], int] = int,
+        next_offset: Callable[[], int],
     ):
         self._env = env
         self._raft = raft
