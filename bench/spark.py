@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 BATCH_BYTES = 500_000
-REPETITIONS = 3
-SIZES = {"100 B": (100, 8_000_000), "1 KB": (1000, 1_500_000)}
+REPETITIONS = 2
+SIZES = {"100 B": (100, 3_000_000), "1 KB": (1000, 600_000)}
 
 
 class Run(NamedTuple):
@@ -42,14 +42,18 @@ def fill(cluster: Cluster, topic: str, size_bytes: int, count: int, codec: Compr
     """Write `count` records of a size, whole batches at a time; returns how many there are."""
     per_batch = BATCH_BYTES // size_bytes
     now = int(time.time() * 1000)
-    filler = os.urandom(size_bytes // 2).hex().encode().ljust(size_bytes, b".")
-    records = [Record(index, now, b"%08d" % index, filler[8:]) for index in range(per_batch)]
+    records = [Record(index, now, b"%08d" % index, value(size_bytes - 8)) for index in range(per_batch)]
     batch = build_batch(records, compression=codec)
     batches = count // per_batch
     with WireClient(cluster.bootstrap_servers.partition(",")[0]) as client:
         for number in range(batches):
             assert client.produce(topic, batch, partition=number % PARTITIONS, acks=1).error_code == 0
     return batches * per_batch
+
+
+def value(size_bytes: int) -> bytes:
+    """Text that compresses to about a third, as JSON does."""
+    return os.urandom(size_bytes // 6).hex().encode().ljust(size_bytes, b".")
 
 
 def read(spark: SparkSession, form: str, bootstrap: str, topic: str, rows: int, pid: int) -> Run:
@@ -67,6 +71,7 @@ def measure(quick: bool) -> dict[str, dict[str, Run]]:
     forms = ("penstock", "kafka") if jars else ("penstock",)
     print(f"Spark's own connector: {found[0] if isinstance(found, tuple) else found}", flush=True)
     settings = {"spark.jars": ",".join(map(str, jars)), "spark.ui.enabled": "false", "spark.driver.memory": "2g"}
+    settings |= json.loads(os.environ.get("BENCH_SPARK_SETTINGS", "{}"))
     results: dict[str, dict[str, Run]] = {}
     with Cluster() as cluster:
         spark = session("bench", settings=settings)
@@ -85,7 +90,9 @@ def measure(quick: bool) -> dict[str, dict[str, Run]]:
                             runs[form].append(run)
                             print(f"{name:>14} {form:>9}: {run.rows_per_second:>12,.0f} rows/s, "
                                   f"{run.rows_per_cpu_second:>12,.0f} a CPU second", flush=True)  # fmt: skip
-                results[name] = {form: Run(*map(statistics.median, zip(*each, strict=True))) for form, each in runs.items()}
+                results[name] = {
+                    form: Run(*map(statistics.median, zip(*each, strict=True))) for form, each in runs.items()
+                }
         spark.stop()
     return results
 

@@ -17,12 +17,14 @@ from penstock.wire.primitives import Buffer, MalformedMessage
 from penstock.wire.record_types import Columns
 from penstock.wire.records import HEADER_SIZE, ControlType, TimestampType, control_type, read_header, read_records
 
-FETCH_BYTES = 4 * 1024 * 1024
+# Small enough that memory is used again while it is still in the caches: larger ones cost more time in the system.
+FETCH_BYTES = 2 * 1024 * 1024
 FETCH_WAIT_MS = 500
 # What one batch may decompress to; a column's bytes are counted in 31 bits.
 BATCH_BYTES_MAX = 1024 * 1024 * 1024
-# Batches are laid out together up to this many bytes on the wire, so that what they unfold to stays countable.
-RUN_BYTES_MAX = 8 * 1024 * 1024
+# Batches are laid out together up to so many records, or bytes on the wire: what they unfold to stays in the caches.
+RUN_RECORDS_MAX = 20_000
+RUN_BYTES_MAX = 2 * 1024 * 1024
 
 
 class DataLost(Exception):
@@ -88,27 +90,31 @@ class RangeFetcher:
 
     def columns(self) -> Iterator[tuple[Columns, TimestampType]]:
         """The range's records in order, in pieces of about a fetch; pieces without records are left out."""
+        for fetched in self.batches():
+            skipped = aborted_batches(fetched.records, fetched.aborted) if fetched.aborted else frozenset()
+            for run in runs(fetched.records):
+                columns, _ = read_columns(
+                    memoryview(fetched.records)[run.start : run.end],
+                    self._range.start,
+                    self._range.end,
+                    size_max=BATCH_BYTES_MAX,
+                    headers=self._headers,
+                    skip=lambda header, skipped=skipped: header.base_offset in skipped,  # type: ignore[misc]
+                )
+                if columns.records_count:
+                    yield columns, run.timestamp_type
+
+    def batches(self) -> Iterator[Fetched]:
+        """The range's batches as they come. The first may start before the range, the last may end behind it."""
         position = self._range.start
         end = self._range.end
         try:
             while position < end:
                 fetched = self._fetch(position)
-                following = min(fetched.next_offset, end)
-                if following < end:
-                    self._send(following)
-                skipped = aborted_batches(fetched.records, fetched.aborted) if fetched.aborted else frozenset()
-                for run in runs(fetched.records):
-                    columns, _ = read_columns(
-                        memoryview(fetched.records)[run.start : run.end],
-                        position,
-                        end,
-                        size_max=BATCH_BYTES_MAX,
-                        headers=self._headers,
-                        skip=lambda header, skipped=skipped: header.base_offset in skipped,  # type: ignore[misc]
-                    )
-                    if columns.records_count:
-                        yield columns, run.timestamp_type
-                position = following
+                position = min(fetched.next_offset, end)
+                if position < end:
+                    self._send(position)
+                yield fetched
         finally:
             self._abandon()
 
@@ -222,17 +228,18 @@ def next_offset(records: Buffer, offset: int, end: int) -> int:
 
 def runs(records: Buffer) -> Iterator[Run]:
     """The stretches of batches that can be laid out in one go."""
-    start = position = 0
+    start = position = count = 0
     current: TimestampType | None = None
     while len(records) - position >= HEADER_SIZE:
         header = read_header(records, position)
         if header.size_bytes > len(records) - position:
             break
-        changes = current is not None and header.timestamp_type is not current
-        if current is not None and (changes or position - start > RUN_BYTES_MAX):
+        full = count >= RUN_RECORDS_MAX or position - start >= RUN_BYTES_MAX
+        if current is not None and (full or header.timestamp_type is not current):
             yield Run(start, position, current)
-            start = position
+            start, count = position, 0
         current = header.timestamp_type
+        count += header.records_count
         position += header.size_bytes
     if current is not None:
         yield Run(start, position, current)

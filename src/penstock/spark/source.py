@@ -10,6 +10,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -52,6 +54,18 @@ class PenstockDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         return StreamReader(read_options(self._given, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from penstock.spark.sink import BatchWriter, read_sink_options
+
+        if overwrite:
+            raise ValueError("a topic cannot be overwritten: write with mode append")
+        return BatchWriter(read_sink_options(self._given, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002
+        from penstock.spark.sink import StreamWriter, read_sink_options
+
+        return StreamWriter(read_sink_options(self._given, schema))
 
 
 class RangePartition(InputPartition):

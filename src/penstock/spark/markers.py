@@ -1,0 +1,140 @@
+"""Exactly once: how a task knows that its share of a micro-batch was written before.
+
+Every task of a query writes in a transaction of its own transactional id, which is made of the query and the task's
+number. The last record in each transaction is a marker in a compacted topic: (query, task) -> batch. It becomes visible
+if and only if the rows do. When Spark runs a batch again, because the driver or an executor died before the batch was
+noted as done, each task first ends whatever its predecessor left open (`init_transactions` does that, and fences it),
+then looks for its marker: if it names this batch, the rows are there already and nothing is written.
+
+Markers are read past transactions of other tasks that are still open. A reader of committed records only would have to
+wait for those, so the batches are read as they lie, and a marker counts when its producer's commit follows it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from penstock.model.ids import TopicPartition
+from penstock.spark.cluster import EARLIEST, LATEST, ClusterClient
+from penstock.spark.fetching import BATCH_BYTES_MAX, OffsetRange, RangeFetcher
+from penstock.wire.primitives import Buffer
+from penstock.wire.records import HEADER_SIZE, ControlType, control_type, read_header, read_records
+
+TOPIC = "penstock-sink-markers"
+PARTITIONS = 12
+PATIENCE_SECONDS = 60.0
+
+
+class Marker(NamedTuple):
+    """The last batch of a query that a task has written."""
+
+    query: str
+    batch: int
+
+    def encode(self) -> bytes:
+        return json.dumps({"query": self.query, "batch": self.batch}).encode()
+
+
+def decode_marker(value: bytes) -> Marker:
+    """A marker out of its record; ValueError for anything else."""
+    fields = json.loads(value)
+    return Marker(str(fields["query"]), int(fields["batch"]))
+
+
+class Transactions(Protocol):
+    """What is used of a transactional producer."""
+
+    def init_transactions(self, timeout: float = ...) -> None: ...
+    def begin_transaction(self) -> None: ...
+    def commit_transaction(self, timeout: float = ...) -> None: ...
+    def abort_transaction(self, timeout: float = ...) -> None: ...
+
+
+def write_once(
+    producer: Transactions,
+    last_marker: Callable[[], Marker | None],
+    wanted: Marker,
+    write: Callable[[], None],
+    timeout_seconds: float = PATIENCE_SECONDS,
+) -> bool:
+    """Run `write`, which sends the rows and the marker, in a transaction, unless that was done before.
+
+    Returns whether it wrote. `last_marker` is asked once no predecessor can change the answer. A batch older than the
+    marker's is left alone too: whoever asks for it has been overtaken. A marker of another query does not count, so a
+    query that starts over with a new checkpoint writes again.
+    """
+    producer.init_transactions(timeout_seconds)
+    found = last_marker()
+    if found is not None and found.query == wanted.query and found.batch >= wanted.batch:
+        return False
+    producer.begin_transaction()
+    try:
+        write()
+        producer.commit_transaction(timeout_seconds)
+    except BaseException as problem:
+        try:
+            producer.abort_transaction(timeout_seconds)
+        except Exception as another:  # noqa: BLE001
+            # The next one to use this transactional id ends it; what went wrong first is what matters.
+            problem.add_note(f"The transaction could not be aborted either: {another}")
+        raise
+    return True
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """Where a task's markers lie; the same in every process."""
+    return zlib.crc32(key.encode()) % partitions
+
+
+class MarkerLog:
+    """The markers of one partition, read as far as the log goes and remembered from call to call."""
+
+    def __init__(self, client: ClusterClient, partition: TopicPartition) -> None:
+        self._client = client
+        self._partition = partition
+        self._next_offset = -1
+        self._markers: dict[bytes, Marker] = {}
+        self._pending: dict[int, dict[bytes, Marker]] = {}
+
+    def last(self, key: str) -> Marker | None:
+        """The last committed marker of a task, as of now."""
+        if self._next_offset < 0:
+            self._next_offset = self._client.offsets({self._partition: EARLIEST})[self._partition]
+        end = self._client.offsets({self._partition: LATEST})[self._partition]
+        wanted = OffsetRange(self._partition.topic, self._partition.partition, self._next_offset, end)
+        # Compaction may overtake a reader that was away for long; the newest marker of a task is never lost by that.
+        fetcher = RangeFetcher(
+            self._client,
+            wanted,
+            read_committed=False,
+            headers=False,
+            fail_on_data_loss=False,
+            patience_seconds=PATIENCE_SECONDS,
+        )
+        for fetched in fetcher.batches():
+            self.take(fetched.records)
+        self._next_offset = max(self._next_offset, end)
+        return self._markers.get(key.encode())
+
+    def take(self, records: Buffer) -> None:
+        """Go through batches: markers wait for the end of their transaction."""
+        position = 0
+        while len(records) - position >= HEADER_SIZE:
+            header = read_header(records, position)
+            if header.size_bytes > len(records) - position:
+                break
+            if header.last_offset >= self._next_offset:
+                entries = read_records(records, BATCH_BYTES_MAX, position)
+                if header.is_control:
+                    ended = self._pending.pop(header.producer_id, {})
+                    if entries and control_type(entries[0].key) is ControlType.COMMIT:
+                        self._markers.update(ended)
+                else:
+                    found = {each.key: decode_marker(each.value) for each in entries if each.key and each.value}
+                    waiting = self._pending.setdefault(header.producer_id, {})
+                    (waiting if header.is_transactional else self._markers).update(found)
+                self._next_offset = header.next_offset
+            position += header.size_bytes

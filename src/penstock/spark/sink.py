@@ -1,0 +1,208 @@
+"""Writing with the format `penstock`: batch and streaming, at least once, or exactly once by transaction and marker."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType, TimestampType
+
+from penstock.model.ids import TopicPartition
+from penstock.spark import markers
+from penstock.spark.cluster import shared_client
+from penstock.spark.markers import Marker, MarkerLog
+from penstock.spark.producing import BATCH_OVERHEAD_BYTES, RecordWriter, Tally, rows_of
+from penstock.spark.security import Access, librdkafka_properties, read_access
+from penstock.spark.topics import ensure_topic, message_bytes_max
+
+KNOWN = {"topic", "delivery", "transactionalid", "markertopic", "path", "checkpointlocation"}
+DELIVERIES = ("at-least-once", "exactly-once")
+FLUSH_SECONDS = 300.0
+BATCH_BYTES_MAX = 1_000_000
+# Below what brokers allow by default (15 minutes): a task may take long, and its transaction must outlive it.
+TRANSACTION_TIMEOUT_MS = 600_000
+
+QUERY_PROPERTY = "sql.streaming.queryId"
+BATCH_PROPERTY = "streaming.sql.batchId"
+
+# Keys go to the partitions that the Java client picks, so that this sink and Spark's own can take turns.
+PRODUCER_DEFAULTS = {
+    "acks": "all",
+    "enable.idempotence": "true",
+    "linger.ms": "20",
+    "partitioner": "murmur2_random",
+    "queue.buffering.max.kbytes": "131072",
+    "message.max.bytes": "100000000",
+    "log_level": "3",
+}
+_TYPES = {
+    "key": (BinaryType, StringType),
+    "value": (BinaryType, StringType),
+    "topic": (StringType,),
+    "partition": (IntegerType,),
+    "headers": (ArrayType,),
+    "timestamp": (TimestampType,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What a writer does. It travels to executors."""
+
+    access: Access
+    topic: str | None
+    exactly_once: bool
+    transactional_id: str | None
+    marker_topic: str
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task did; `skipped` when its share had been written before."""
+
+    tally: Tally
+    skipped: bool = False
+
+
+def read_sink_options(options: Mapping[str, str], schema: StructType) -> SinkOptions:
+    """The settings in a writer's options; ValueError says which option or column is wrong and what to write."""
+    given = {name.lower(): value for name, value in options.items()}
+    properties = {name[6:]: value for name, value in given.items() if name.startswith("kafka.")}
+    unknown = sorted(name for name in given if not name.startswith("kafka.") and name not in KNOWN)
+    if unknown:
+        raise ValueError(f"option {unknown[0]!r} is unknown: known are {', '.join(sorted(KNOWN))} and kafka.*")
+    delivery = given.get("delivery", DELIVERIES[0])
+    if delivery not in DELIVERIES:
+        raise ValueError(f"delivery is {delivery!r}: use {' or '.join(DELIVERIES)}")
+    _check_columns(schema, given.get("topic"))
+    return SinkOptions(
+        access=read_access(properties),
+        topic=given.get("topic"),
+        exactly_once=delivery == DELIVERIES[1],
+        transactional_id=given.get("transactionalid"),
+        marker_topic=given.get("markertopic", markers.TOPIC),
+    )
+
+
+def _check_columns(schema: StructType, topic: str | None) -> None:
+    names = schema.fieldNames()
+    if "value" not in names:
+        raise ValueError(f"there is no column value, only {', '.join(names)}: select what to send AS value")
+    if topic is None and "topic" not in names:
+        raise ValueError("where to write is not said: set the option topic, or select a column AS topic")
+    for field in schema.fields:
+        kinds = _TYPES.get(field.name)
+        if kinds is None:
+            raise ValueError(f"column {field.name} is not one of {', '.join(_TYPES)}: leave it out of the SELECT")
+        if not isinstance(field.dataType, kinds):
+            wanted = " or ".join(kind.typeName() for kind in kinds)
+            raise ValueError(f"column {field.name} is {field.dataType.simpleString()}: cast it to {wanted}")
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame. Exactly once here means: a task that Spark repeats writes nothing twice."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._write_id = uuid.uuid4().hex
+        _prepare(options)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        name = self._options.transactional_id or f"penstock-write-{self._write_id}"
+        return _write(self._options, iterator, name, Marker(self._write_id, 0))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes micro-batches. Each task commits its own; Spark's commit, which it may call twice, has nothing to do."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        _prepare(options)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        assert context is not None
+        query, batch = context.getLocalProperty(QUERY_PROPERTY), context.getLocalProperty(BATCH_PROPERTY)
+        if query is None or batch is None:
+            raise RuntimeError("Spark did not say which micro-batch this is: use a trigger of micro-batches")
+        name = self._options.transactional_id or f"penstock-{query}"
+        return _write(self._options, iterator, name, Marker(query, int(batch)))
+
+
+def _prepare(options: SinkOptions) -> None:
+    """On the driver, before the first task."""
+    if options.exactly_once:
+        settings = {"cleanup.policy": "compact", "segment.ms": "3600000"}
+        ensure_topic(options.access, options.marker_topic, markers.PARTITIONS, settings)
+
+
+def _write(options: SinkOptions, batches: Iterator[Any], name: str, marker: Marker) -> Written:
+    context = TaskContext.get()
+    assert context is not None
+    rows = rows_of(batches, options.topic)
+    if not options.exactly_once:
+        writer = _record_writer(options, make_producer(options, {}))
+        writer.write(rows)
+        return Written(writer.finish(FLUSH_SECONDS))
+    task = f"{name}-{context.partitionId()}"
+    transactional = {"transactional.id": task, "transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS)}
+    producer = make_producer(options, transactional)
+    writer = _record_writer(options, producer)
+    log = marker_log(options.access, options.marker_topic, task)
+
+    def send() -> None:
+        writer.write(rows)
+        producer.produce(
+            options.marker_topic,
+            key=task,
+            value=marker.encode(),
+            partition=partition_of_task(options.access, options.marker_topic, task),
+        )
+        writer.finish(FLUSH_SECONDS)
+
+    wrote = markers.write_once(producer, lambda: log.last(task), marker, send)
+    return Written(writer.tally, skipped=not wrote)
+
+
+def make_producer(options: SinkOptions, properties: Mapping[str, str]) -> Any:
+    """A librdkafka producer; what the user set wins over the defaults here."""
+    from confluent_kafka import Producer
+
+    defaults = dict(PRODUCER_DEFAULTS)
+    if options.topic is not None:
+        # librdkafka does not split a batch that the topic refuses as too large, so batches stay below the limit.
+        limit = message_bytes_max(options.access, options.topic)
+        defaults["batch.size"] = str(min(BATCH_BYTES_MAX, max(1, limit - BATCH_OVERHEAD_BYTES)))
+    return Producer({**defaults, **properties, **librdkafka_properties(options.access)})
+
+
+def _record_writer(options: SinkOptions, producer: Any) -> RecordWriter:
+    return RecordWriter(
+        producer,
+        partial(message_bytes_max, options.access),
+        lambda topic: ensure_topic(options.access, topic, partitions=1),
+    )
+
+
+@lru_cache(maxsize=256)
+def partition_of_task(access: Access, topic: str, task: str) -> int:
+    """The partition of a task's markers."""
+    partitions = shared_client(access).partitions([topic]).get(topic)
+    if not partitions:
+        raise ValueError(f"the topic of markers, {topic}, does not exist: create it compacted, or let the driver do it")
+    return markers.partition_of(task, len(partitions))
+
+
+@lru_cache(maxsize=256)
+def _log_of(access: Access, partition: TopicPartition) -> MarkerLog:
+    return MarkerLog(shared_client(access), partition)
+
+
+def marker_log(access: Access, topic: str, task: str) -> MarkerLog:
+    """The log that has a task's markers; one a partition in each process, which reads only what is new."""
+    return _log_of(access, TopicPartition(topic, partition_of_task(access, topic, task)))
