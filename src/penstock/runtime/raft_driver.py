@@ -22,6 +22,7 @@ from penstock.core.metadata.image import Image
 from penstock.core.metadata.result import Result
 from penstock.core.raft.events import (
     Effects,
+    Election,
     Event,
     LeaderChange,
     QuorumTimes,
@@ -61,6 +62,8 @@ DIRECTORY = "__cluster_metadata-0"
 PENDING_DECISIONS_MAX = 10_000
 # How long a leader that stops waits for the others to hear of it.
 FAREWELL_S = 0.5
+# How long to leave a full disk alone.
+DISK_PAUSE_MS = 1_000
 
 Response = TypeVar("Response")
 
@@ -286,6 +289,7 @@ class RaftDriver:
         """Let the quorum take an event, and carry out what comes of it."""
         if self._failed is not None or self._stopped:
             return Effects()
+        before = vars(self.quorum).copy()
         try:
             effects = self.quorum.step(event, self._env.monotonic_ms())
         except Contradiction as error:
@@ -294,6 +298,10 @@ class RaftDriver:
                 logger.critical("this node does not follow: %s", error)
             effects = Effects(persist=self.quorum.election)
         try:
+            if effects.persist is not None and not self._persist(effects.persist):
+                # What cannot be remembered did not happen: to everybody else it is as if a message were lost.
+                vars(self.quorum).update(before)
+                return Effects()
             self._carry_out(effects)
         except StorageError as error:
             self._fail(error)
@@ -307,16 +315,22 @@ class RaftDriver:
         self._wake()
         return effects
 
-    def _carry_out(self, effects: Effects) -> None:
-        if effects.persist is not None:
-            history = self._log.history
+    def _persist(self, election: Election) -> bool:
+        """Remember an election; False when the disk is full, and then time goes on after a while."""
+        history = self._log.history
+        try:
             write_election(
-                self._env.filesystem,
-                self._log.directory,
-                effects.persist,
-                history.voters.ids,
-                history.kraft_version,
+                self._env.filesystem, self._log.directory, election, history.voters.ids, history.kraft_version
             )
+        except StorageError as error:
+            if not error.is_passing:
+                raise
+            logger.error("this node takes no part in elections for now: %s", error)
+            self._tick_after(DISK_PAUSE_MS)
+            return False
+        return True
+
+    def _carry_out(self, effects: Effects) -> None:
         if effects.truncate_to is not None:
             logger.info("the leader's log parts from ours at offset %d; cutting ours off there", effects.truncate_to)
             self._log.truncate_to(effects.truncate_to)
@@ -373,8 +387,10 @@ class RaftDriver:
 
     def resign(self) -> None:
         """Lead no longer, but go on as a follower or observer."""
-        if self.quorum.is_leader:
+        if self.quorum.is_leader and not self._stopped and self._failed is None:
             self._step(Stopping(for_good=False))
+            if self.quorum.is_leader:
+                asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self.resign)
 
     def _answered(self, peer_id: int, reply: Reply) -> None:
         self._step(Received(peer_id, reply.message))
@@ -385,12 +401,13 @@ class RaftDriver:
     def _set_timer(self) -> None:
         """Have a tick come at the quorum's deadline; one that comes too early sets itself again."""
         deadline_ms = self.quorum.deadline_ms
-        if deadline_ms >= self._timer_ms:
-            return
+        if deadline_ms < self._timer_ms:
+            self._tick_after(max(0, deadline_ms - self._env.monotonic_ms()))
+
+    def _tick_after(self, delay_ms: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_ms = deadline_ms
-        delay_ms = max(0, deadline_ms - self._env.monotonic_ms())
+        self._timer_ms = self._env.monotonic_ms() + delay_ms
         self._timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._tick)
 
     def _tick(self) -> None:

@@ -200,11 +200,49 @@ def test_an_observer_finds_the_leader_through_a_bootstrap_server() -> None:
         world.close()
 
 
+def test_a_voter_with_a_full_disk_takes_no_part_in_elections_and_does_again_when_there_is_space() -> None:
+    with quorum() as world:
+        names = world.make_sure(3)
+        world.run(1)
+        for node in world.nodes.values():
+            node.disk.is_full = True
+        first = world.a_leader()
+        assert first.raft is not None
+        epoch = first.raft.epoch
+        first.crash(power=False)
+        world.run(10)
+        assert world.leader() is None
+        assert all(node.raft is None or node.raft.epoch == epoch for node in world.nodes.values())
+        for node in world.nodes.values():
+            node.disk.is_full = False
+        began = world.loop.time()
+        names += world.make_sure(2)
+        assert world.loop.time() - began < 5
+        world.start()
+        world.until(lambda: all(node.names() == names for node in world.nodes.values()))
+
+
+def test_a_leader_whose_disk_fills_up_answers_with_that_and_leads_on() -> None:
+    with quorum() as world:
+        names = world.make_sure(3)
+        leader = world.a_leader()
+        leader.disk.is_full = True
+        error = world.make(leader)[1].exception()
+        assert isinstance(error, ApiError)
+        assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
+        world.run(3)
+        leader.disk.is_full = False
+        names += world.make_sure(2)
+        world.until(lambda: all(node.names() == names for node in world.nodes.values()))
+
+
 def disturb(world: World, node: FakeNode) -> None:
-    match world.random.randrange(6):
+    match world.random.randrange(7):
         case 0:
             node.crash(power=world.random.random() < 0.5)
         case 1 | 2:
+            for other in world.nodes.values():
+                other.disk.is_full = False
             world.start()
         case 3:
             world.cut(*(other for other in world.nodes if world.random.random() < 0.4))
@@ -213,6 +251,10 @@ def disturb(world: World, node: FakeNode) -> None:
             world.cuts[one, other] = None
         case 5:
             world.heal()
+            for other in world.nodes.values():
+                other.disk.is_full = False
+        case 6:
+            node.disk.is_full = True
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -234,6 +276,8 @@ def test_no_committed_decision_is_lost_whatever_happens(seed: int) -> None:
             if world.random.random() < 0.4:
                 disturb(world, world.random.choice(list(world.nodes.values())))
         world.heal()
+        for node in world.nodes.values():
+            node.disk.is_full = False
         world.start()
         leader = world.a_leader()
         world.make_sure(1)
