@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,65 @@ def test_the_snippets_work_as_printed(penstock_cluster: Cluster, penstock_topic:
     assert "0 b'hello from" in done.stdout
 
 
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    with Cluster({"offsets.topic.num.partitions": "3"}, nodes=3) as cluster:
+        yield cluster
+
+
+def test_three_nodes_are_one_cluster_and_start_in_under_three_seconds() -> None:
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        with Cluster(nodes=3) as cluster:
+            times.append(time.perf_counter() - started)
+            client = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+            assert len(client.list_topics(timeout=10).brokers) == 3
+            directory = cluster.data_dir
+            assert sorted(path.name for path in directory.iterdir()) == ["1", "2", "3"]
+        assert not directory.exists()
+        if times[-1] < 3:
+            break
+    assert min(times) < 3, times
+
+
+def test_records_survive_the_loss_of_any_node(three: Cluster) -> None:
+    three.start()
+    topic = three.create_topic()
+    sent: list[str] = []
+    for node_id in three.node_ids:
+        three.kill(node_id)
+        assert three.pids[node_id] is None
+        sent.append(f"without {node_id}")
+        send(three, topic, sent[-1:])
+        assert read(three, topic, len(sent)) == sent
+        three.start(node_id)
+        wait_until_in_sync(three, topic)
+
+
+def test_a_paused_node_is_left_behind_and_catches_up(three: Cluster) -> None:
+    three.start()
+    topic = three.create_topic()
+    three.pause(2)
+    try:
+        send(three, topic, ["while it is frozen"])
+    finally:
+        three.resume(2)
+    wait_until_in_sync(three, topic)
+    assert read(three, topic, 1) == ["while it is frozen"]
+
+
+def wait_until_in_sync(cluster: Cluster, topic: str) -> None:
+    client = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        partition = client.list_topics(topic, timeout=10).topics[topic].partitions[0]
+        if len(partition.isrs) == len(cluster.node_ids):
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"{topic} is not in sync: {partition.isrs}")
+
+
 def up(*arguments: str, home: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-u", "-m", "penstock", "up", "--port", "0", *arguments],
@@ -219,6 +279,35 @@ def test_up_says_why_when_the_node_dies(tmp_path: Path) -> None:
         process.communicate()
     assert process.returncode == 1
     assert "ended by itself (killed by SIGKILL)" in out
+
+
+def test_up_starts_three_nodes_and_brings_one_back_that_dies(tmp_path: Path) -> None:
+    process = up("--nodes", "3", "--ephemeral", home=tmp_path)
+    assert process.stdout is not None
+    try:
+        text = wait_until_up(process)
+        assert "3 nodes serve after" in text
+        rows = re.findall(r"^ +([123])   broker, (?:active )?controller +(\S+) +(\d+) +\d+", text, re.MULTILINE)
+        assert [row[0] for row in rows] == ["1", "2", "3"]
+        os.kill(int(rows[1][2]), signal.SIGKILL)
+        for line in process.stdout:
+            text += line
+            if "node 2 serves again" in line:
+                break
+        assert "node 2 ended (killed by SIGKILL); starting it again" in text
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_chaos_loses_nothing(tmp_path: Path) -> None:
+    process = up("--nodes", "3", "--data", str(tmp_path / "data"), "--chaos", "--for", "12", home=tmp_path)
+    out, _ = process.communicate(timeout=110)
+    assert process.returncode == 0, out
+    assert "every acknowledged record is there, once" in out
+    last = re.findall(r"acknowledged ([\d,]+) · read ([\d,]+) · lost 0 · duplicated 0 · kills (\d+)", out)[-1]
+    assert int(last[0].replace(",", "")) > 500
+    assert int(last[2]) >= 1
 
 
 def test_up_takes_the_node_with_it(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from penstock.testing.layout import NodePlace, free_ports, node_properties, plac
 
 TOPIC = "hello"
 LOOK_INTERVAL_S = 0.2
+FIND_TIMEOUT_S = 10.0
 WRITTEN_BY = (
     "Written by `penstock up` at each start. For settings of your own, copy it and run",
     "`penstock server --config FILE`.",
@@ -138,6 +139,10 @@ def _start(cluster: Nodes) -> None:
     what = "starting a node …" if alone else f"starting {len(cluster.nodes)} nodes …"
     with console().status(what) if sys.stdout.isatty() else contextlib.nullcontext():
         cluster.start()
+        if not alone:
+            from penstock.testing.readiness import wait_until_known
+
+            wait_until_known([node.address for node in cluster], [node.node_id for node in cluster], FIND_TIMEOUT_S)
     took_ms = (time.perf_counter() - started) * 1000
     if alone:
         _step(f"node 1 serves after {took_ms:.0f} ms (pid {cluster.nodes[0].process.pid})")

@@ -59,6 +59,7 @@ class Cluster:
         self._owns_directory = data_dir is None
         self._directory = Path(data_dir) if data_dir is not None else Path(tempfile.mkdtemp(prefix="penstock-"))
         self._addresses: dict[int, str] = {}
+        self._paused: set[int] = set()
         self._topic_numbers = itertools.count(1)
         # A node alone may leave its port to the system. Nodes that must find each other agree on theirs beforehand.
         ports = free_ports(2 * nodes) if nodes > 1 else [0, 0]
@@ -116,6 +117,7 @@ class Cluster:
         """Start what is down and return once it serves. Raises BrokerFailed, with the log, when it cannot."""
         down = [each for each in self._chosen(node_id) if self._processes[each].pid is None]
         for each in down:
+            self._paused.discard(each)
             self._write_properties(self._places[each])
         if len(self._places) > 1:
             # Loaded when it is needed: `penstock up --help` goes through this package and must stay quick.
@@ -133,6 +135,8 @@ class Cluster:
                 process.kill()
                 raise BrokerFailed("the broker reported no listener", process.log_tail())
             self._addresses[each] = address
+        if len(self._places) > 1:
+            self._wait_until_known(deadline)
         return self
 
     def stop(self, node_id: int | None = None) -> bool:
@@ -160,11 +164,13 @@ class Cluster:
     def pause(self, node_id: int | None = None) -> None:
         """Freeze nodes with SIGSTOP: their connections stay open and nothing is answered."""
         for each in self._chosen(node_id):
+            self._paused.add(each)
             self._processes[each].pause()
 
     def resume(self, node_id: int | None = None) -> None:
         """Let frozen nodes go on, with SIGCONT."""
         for each in self._chosen(node_id):
+            self._paused.discard(each)
             self._processes[each].resume()
 
     def close(self) -> None:
@@ -204,6 +210,16 @@ class Cluster:
         new_topic = NewTopic(topic, partitions, copies, config=dict(configs or {}))
         admin.create_topics([new_topic], request_timeout=timeout_s)[topic].result(timeout=timeout_s)
         return topic
+
+    def _wait_until_known(self, deadline: float) -> None:
+        from penstock.testing.readiness import wait_until_known
+
+        up = [each for each, process in self._processes.items() if process.pid is not None]
+        running = [each for each in up if each not in self._paused]
+        addresses = [self._addresses[each] for each in running]
+        if not wait_until_known(addresses, running, max(0.1, deadline - time.monotonic())):
+            tails = "\n".join(self._processes[each].log_tail(10) for each in running)
+            raise BrokerFailed(f"the nodes {running} did not all find each other in time", tails)
 
     def _chosen(self, node_id: int | None) -> Iterable[int]:
         if node_id is None:
