@@ -164,7 +164,12 @@ class _Serving:
             if row.size_bytes:
                 room -= row.size_bytes
                 first = False
-            elif row.data.diverging_epoch.epoch < 0 and wanted.offset == partition.log.end_offset:
+            elif (
+                row.data.diverging_epoch.epoch < 0
+                and wanted.offset == partition.log.end_offset
+                and replica in leading.in_sync_replicas
+            ):
+                # One that is not in sync shows with every fetch that it could be.
                 view.hush(key)
             found.append(row)
         return found

@@ -2,7 +2,8 @@
 
 A broker may follow thousands of partitions in one session, most of them quiet. Every partition of the session tells
 the view when it grows, when its high watermark moves, and when it is led elsewhere; a fetch looks at those, and at the
-partitions that it names itself. A partition is quiet again when the follower has all of it and knows its watermarks.
+partitions that it names itself. A partition is quiet again when the follower is in sync, has all of it and knows its
+watermarks.
 """
 
 from __future__ import annotations

@@ -317,6 +317,8 @@ def _refuse(replies: list[Reply], error: ApiError) -> None:
         assert isinstance(reply.token, asyncio.Future)
         if not reply.token.done():
             reply.token.set_exception(error)
+            # Whoever asked may have gone away, which is no reason for the loop to complain.
+            reply.token.exception()
 
 
 def java_hash(text: str) -> int:

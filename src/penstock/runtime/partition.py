@@ -67,7 +67,7 @@ class Watcher(Protocol):
         """So many bytes were appended."""
 
     def moved(self) -> None:
-        """The high watermark moved."""
+        """The high watermark moved, or others are in sync."""
 
     def changed(self) -> None:
         """The log's start moved, or this broker leads no longer: whoever waits is to look again."""
@@ -229,6 +229,8 @@ class Partition:
         was_sole = leading.is_sole_replica
         if leading.settled(known.in_sync_replicas, known.replicas, now_ms):
             self.committed_more()
+        for watcher in self._watchers:
+            watcher.moved()
         self._check_deleted()
         if leading.is_sole_replica and not was_sole:
             # Nobody else holds what was acknowledged from here on.

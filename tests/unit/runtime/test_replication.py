@@ -10,6 +10,7 @@ from replication_world import TOPIC, Broker, Cluster, in_cluster, until
 
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets
+from penstock.wire.messages.metadata_records import FenceBrokerRecord, UnfenceBrokerRecord
 
 
 async def three(cluster: Cluster, *, min_in_sync: int = 1) -> tuple[Broker, Broker, Broker]:
@@ -213,5 +214,23 @@ def test_a_fetch_of_a_brokers_former_life_moves_nothing(tmp_path: Path) -> None:
         assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
         two.epoch = former
         await until(lambda: one.partition.high_watermark == 2)
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_quiet_replica_joins_once_the_controller_lets_it(tmp_path: Path) -> None:
+    """It has everything and nothing is appended: its fetches alone must bring it back."""
+
+    async def story(cluster: Cluster) -> None:
+        one, _, _ = await three(cluster, min_in_sync=2)
+        await one.send(b"first")
+        await asyncio.sleep(0.15)
+        cluster.commit(FenceBrokerRecord(2, 12), FenceBrokerRecord(3, 13))
+        cluster.change(isr=[1])
+        await asyncio.sleep(0.25)
+        assert cluster.state.in_sync_replicas == (1,)
+        cluster.commit(UnfenceBrokerRecord(2, 12), UnfenceBrokerRecord(3, 13))
+        await until(lambda: set(cluster.state.in_sync_replicas) == {1, 2, 3})
+        assert (await one.send(b"second")).error_code == 0
 
     in_cluster(tmp_path, story)
