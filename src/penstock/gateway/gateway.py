@@ -108,6 +108,7 @@ async def _services(
         keys=IdempotencyKeys(settings.idempotency_keys_max, settings.idempotency_s),
         registry=registry,
         cluster_id=cluster_id,
+        settings=settings,
     )
 
 

@@ -28,12 +28,10 @@ class Tails:
         self._stopping = False
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def follow(self, topic: str, partitions: list[int], offset: int) -> AsyncIterator[list[ReadRecord]]:
-        """Batches of records; an empty one now and then, so that the listener can be found gone."""
+    def follow(self, topic: str, partitions: list[int], offset: int) -> AsyncIterator[list[ReadRecord]]:
+        """Batches of records; an empty one now and then, so that the listener can be found gone. 429 at once."""
         if self._open >= self._settings.tails_max:
             raise too_busy(f"{self._settings.tails_max} tails are open", 5)
-        self._open += 1
-        loop = asyncio.get_running_loop()
         consumer = Consumer(
             self._settings.client(
                 **{
@@ -46,9 +44,16 @@ class Tails:
                 }
             )
         )
+        self._open += 1
+        consumer.assign([TopicPartition(topic, partition, offset) for partition in partitions])
+        return self._batches(consumer)
+
+    async def _batches(self, consumer: Consumer) -> AsyncIterator[list[ReadRecord]]:
+        loop = asyncio.get_running_loop()
         pending: asyncio.Future[list[ReadRecord]] | None = None
         try:
-            consumer.assign([TopicPartition(topic, partition, offset) for partition in partitions])
+            # The first batch is empty: from here on whoever stops listening ends what was begun.
+            yield []
             while not self._stopping:
                 pending = loop.run_in_executor(self._threads, _batch, consumer)
                 yield await asyncio.shield(pending)

@@ -19,9 +19,20 @@ from penstock.gateway.kafka.tails import Tails
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.docs_page import docs_page
 from penstock.gateway.rest.plain_messages import plain_message_operations
+from penstock.gateway.rest.schema_codec import SchemaCodec
 from penstock.gateway.rest.simple_messages import publish_operations, subscribe_operations
 from penstock.gateway.rest.simple_topics import simple_topic_operations
 from penstock.gateway.rest.tail import tail_operations, tail_sockets
+from penstock.gateway.rest.v2_consumers import v2_consumer_operations
+from penstock.gateway.rest.v2_produce import v2_produce_operations
+from penstock.gateway.rest.v2_topics import v2_topic_operations
+from penstock.gateway.rest.v3_clusters import v3_cluster_operations
+from penstock.gateway.rest.v3_configs import v3_config_operations
+from penstock.gateway.rest.v3_groups import v3_group_operations
+from penstock.gateway.rest.v3_records import v3_record_operations
+from penstock.gateway.rest.v3_shapes import V3
+from penstock.gateway.rest.v3_topics import v3_partition_operations, v3_topic_operations
+from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.application import Application, Limits, json_response
 from penstock.gateway.web.openapi import document
 from penstock.gateway.web.operations import Call, Operation
@@ -46,6 +57,7 @@ class RestServices:
     keys: IdempotencyKeys[Delivered]
     registry: Registry
     cluster_id: str
+    settings: GatewaySettings
 
 
 def rest_operations(services: RestServices) -> list[Operation]:
@@ -66,8 +78,26 @@ def rest_operations(services: RestServices) -> list[Operation]:
         *subscribe_operations(services.admin, services.subscriptions, services.readers, services.groups),
         *tail_operations(services.admin, services.tails),
         *plain_message_operations(services.admin, services.publisher, services.readers, services.groups, services.keys),
+        *_proxy_operations(services),
         Operation("GET", "/status/ready", ready, "Answer, if the brokers can be reached.", "Health"),
         Operation("GET", "/status/alive", alive, "Answer.", "Health"),
+    ]
+
+
+def _proxy_operations(services: RestServices) -> list[Operation]:
+    """Confluent's REST Proxy."""
+    admin, publisher, readers = services.admin, services.publisher, services.readers
+    codec, v3 = SchemaCodec(services.registry), V3(services.cluster_id)
+    return [
+        *v2_topic_operations(admin, readers, codec),
+        *v2_produce_operations(publisher, codec),
+        *v2_consumer_operations(services.instances, codec, services.settings),
+        *v3_cluster_operations(admin, v3),
+        *v3_topic_operations(admin, v3),
+        *v3_partition_operations(admin, readers, v3),
+        *v3_config_operations(admin, v3),
+        *v3_group_operations(admin, services.groups, v3),
+        *v3_record_operations(publisher, codec, services.keys, v3),
     ]
 
 

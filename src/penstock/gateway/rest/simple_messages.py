@@ -79,7 +79,7 @@ def parse_message_id(text: str) -> MessageId:
             raise ValueError
         if int(partition) >= 1 << 31 or int(offset) >= 1 << 63:
             raise ValueError
-        name = base64.urlsafe_b64decode(group + "=" * (-len(group) % 4)).decode()
+        name = base64.b64decode(group + "=" * (-len(group) % 4), b"-_", validate=True).decode()
         return MessageId(int(partition), int(offset), name)
     except (ValueError, binascii.Error):
         raise Problem(

@@ -33,9 +33,8 @@ def tail_operations(admin: Admin, tails: Tails) -> list[Operation]:
         partitions = await chosen_partitions(admin, call["topic"], call["partition"])
         offset = offset_number(call["offset"])
         batches = tails.follow(call["topic"], partitions, offset)
-        # The first batch is awaited here, so that what is wrong can still be said with a status.
-        first = await anext(batches)
-        return StreamingResponse(_events(first, batches), media_type="text/event-stream")
+        await anext(batches)
+        return StreamingResponse(_events(batches), media_type="text/event-stream")
 
     return [
         Operation(
@@ -90,12 +89,10 @@ def _partition(text: str | None) -> int | None:
     return int(text)
 
 
-async def _events(first: list[ReadRecord], batches: AsyncIterator[list[ReadRecord]]) -> AsyncIterator[str]:
+async def _events(batches: AsyncIterator[list[ReadRecord]]) -> AsyncIterator[str]:
     """Events with the record's place as their id, so that a browser that reconnects says where it was."""
     idle = 0
     yield ": following\n\n"
-    for record in first:
-        yield _event(record)
     async for batch in batches:
         idle = 0 if batch else idle + 1
         for record in batch:

@@ -1,0 +1,98 @@
+"""The REST Proxy's v2 media types, and keys and values in each of its formats."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.rest.schema_codec import SchemaCodec
+from penstock.gateway.rest.shapes import from_base64
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.problem import Problem
+
+V2_TYPE = "application/vnd.kafka.v2+json"
+FORMATS = ("binary", "json", "avro", "jsonschema", "protobuf")
+PRODUCE_TYPES = tuple(f"application/vnd.kafka.{name}.v2+json" for name in FORMATS)
+PLAIN_TYPES = (V2_TYPE, "application/json", "application/vnd.kafka+json")
+SCHEMA_FORMATS = FORMATS[2:]
+
+
+def answer(value: Any, status: int = 200, media_type: str = V2_TYPE) -> Response:
+    """An answer of v2."""
+    return json_response(value, status, media_type)
+
+
+def nothing() -> Response:
+    """It worked, and there is nothing to say."""
+    return Response(status_code=204)
+
+
+def format_of(media_type: str) -> str | None:
+    """The format that a media type names; None for other types."""
+    name = media_type.partition(";")[0].strip().lower()
+    for each in FORMATS:
+        if name == f"application/vnd.kafka.{each}.v2+json":
+            return each
+    return None
+
+
+def produce_format(request: Request) -> str:
+    """The format of a produce request: the one of its media type, binary where that names none."""
+    return format_of(request.headers.get("content-type", "")) or "binary"
+
+
+def accepted_format(request: Request, default: str) -> str:
+    """The format that a caller wants records in; 406 for types that are none."""
+    wanted = request.headers.get("accept", "*/*")
+    for word in wanted.split(","):
+        found = format_of(word)
+        if found is not None:
+            return found
+        if word.partition(";")[0].strip() in ("*/*", "application/*", *PLAIN_TYPES):
+            return default
+    raise Problem(406, 406, f"records cannot be sent as {wanted[:100]}", f"accept one of {', '.join(PRODUCE_TYPES)}")
+
+
+def to_bytes(form: str, value: Any, place: str) -> bytes | None:
+    """A key or value of a format without schemas."""
+    if value is None:
+        return None
+    if form == "json":
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    if not isinstance(value, str):
+        raise Problem(422, 422, f"{place} is not base64 text", "send text, or use the json media type")
+    return from_base64(value, place, 422)
+
+
+def from_bytes(form: str, data: bytes | None, codec: SchemaCodec) -> Any:
+    """What a caller sees of a key or value."""
+    if data is None:
+        return None
+    if form == "binary":
+        return base64.b64encode(data).decode()
+    if form == "json":
+        try:
+            return json.loads(data)
+        except ValueError:
+            raise Problem(422, 42206, "a record is not JSON", "read it with the format binary") from None
+    return codec.decode(data)
+
+
+def show_record(record: ReadRecord, form: str, codec: SchemaCodec) -> dict[str, Any]:
+    """A record as v2 shows it. Keys of schema formats may be plain bytes; those are shown in base64."""
+    try:
+        key = from_bytes(form, record.key, codec)
+    except Problem:
+        key = from_bytes("binary", record.key, codec)
+    return {
+        "topic": record.topic,
+        "key": key,
+        "value": from_bytes(form, record.value, codec),
+        "partition": record.partition,
+        "offset": record.offset,
+    }

@@ -1,0 +1,111 @@
+"""REST Proxy v2: producing to a topic or a partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
+from penstock.gateway.registry.schema import StoredSchema
+from penstock.gateway.rest.schema_codec import TYPE_OF_FORMAT, SchemaCodec
+from penstock.gateway.rest.shapes import INT32_MAX, INT64_MAX, PARTITION, TOPIC
+from penstock.gateway.rest.v2_media import PLAIN_TYPES, PRODUCE_TYPES, SCHEMA_FORMATS, answer, produce_format, to_bytes
+from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.problem import Problem
+
+TAG = "REST Proxy v2: producing"
+RECORDS_MAX = 100_000
+NULLABLE_ID = {"type": ["integer", "null"], "minimum": 0, "maximum": INT32_MAX}
+PRODUCE_BODY = {
+    "type": "object",
+    "required": ["records"],
+    "properties": {
+        "key_schema": {"type": ["string", "null"]},
+        "key_schema_id": NULLABLE_ID,
+        "value_schema": {"type": ["string", "null"]},
+        "value_schema_id": NULLABLE_ID,
+        "records": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": RECORDS_MAX,
+            "items": {
+                "type": "object",
+                "properties": {
+                    "key": {"description": "Base64 in the binary format, JSON in the others."},
+                    "value": {"description": "Base64 in the binary format, JSON in the others."},
+                    "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": INT32_MAX},
+                    "timestamp": {"type": ["integer", "null"], "minimum": 0, "maximum": INT64_MAX},
+                },
+            },
+        },
+    },
+}
+BODY = Body(PRODUCE_BODY, (*PRODUCE_TYPES, *PLAIN_TYPES), example={"records": [{"value": "aGVsbG8="}]})
+OFFSETS = {"type": "object", "required": ["offsets", "key_schema_id", "value_schema_id"]}
+
+
+def v2_produce_operations(publisher: Publisher, codec: SchemaCodec) -> list[Operation]:
+    """Producing."""
+
+    async def schema_of(call: Call, form: str, part: str) -> StoredSchema | None:
+        body, used = call.body, any(record.get(part) is not None for record in call.body["records"])
+        text, schema_id = body.get(f"{part}_schema"), body.get(f"{part}_schema_id")
+        if form not in SCHEMA_FORMATS or not used:
+            return None
+        if text is None and schema_id is None and part == "key":
+            raise Problem(422, 42201, "records have keys but there is no key schema", "send key_schema or its id")
+        return await codec.schema(f"{call['topic']}-{part}", TYPE_OF_FORMAT[form], text, schema_id)
+
+    async def produce(call: Call) -> Response:
+        form = produce_format(call.request)
+        schemas = {part: await schema_of(call, form, part) for part in ("key", "value")}
+
+        def part_of(record: dict[str, Any], part: str, place: str) -> bytes | None:
+            schema = schemas[part]
+            if schema is not None and record.get(part) is not None:
+                return codec.encode(schema, record[part])
+            return to_bytes(form, record.get(part), f"{place}.{part}")
+
+        fixed = call.parameters.get("partition")
+        records = [
+            OutgoingRecord(
+                part_of(record, "key", f"$.records[{index}]"),
+                part_of(record, "value", f"$.records[{index}]"),
+                partition=_first(fixed, record.get("partition"), -1),
+                timestamp_ms=record.get("timestamp") or 0,
+            )
+            for index, record in enumerate(call.body["records"])
+        ]
+        outcomes = await publisher.publish_all(call["topic"], records)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, Problem)]
+        if len(failures) == len(outcomes) and failures[0].status in (404, 429):
+            raise failures[0]
+        offsets: list[dict[str, Any]] = [
+            {"partition": None, "offset": None, "error_code": outcome.code, "error": outcome.message}
+            if isinstance(outcome, Problem)
+            else {"partition": outcome.partition, "offset": outcome.offset, "error_code": None, "error": None}
+            for outcome in outcomes
+        ]
+        ids = {f"{part}_schema_id": schema.id if schema is not None else None for part, schema in schemas.items()}
+        return answer({"offsets": offsets, **ids})
+
+    return [
+        Operation(
+            "POST", "/topics/{topic}", produce, "Produce records to a topic.", TAG, (TOPIC,), BODY, {200: OFFSETS}
+        ),
+        Operation(
+            "POST",
+            "/topics/{topic}/partitions/{partition}",
+            produce,
+            "Produce records to a partition.",
+            TAG,
+            (TOPIC, PARTITION),
+            BODY,
+            {200: OFFSETS},
+        ),
+    ]
+
+
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)

@@ -1,0 +1,91 @@
+"""REST Proxy v3: how resources and lists look, and the parameters they share."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Call
+from penstock.gateway.web.parameters import number, path, query
+from penstock.gateway.web.problem import Problem
+
+INT32_MAX = (1 << 31) - 1
+PAGE_MAX = 10_000
+CLUSTER = path("cluster_id", "The cluster's id, or `-` for the one there is.")
+TOPIC_NAME = path("topic_name", "The name of a topic.", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
+PARTITION_ID = path("partition_id", "The number of a partition.", type="integer", minimum=0, maximum=INT32_MAX)
+BROKER_ID = path("broker_id", "The number of a broker.", type="integer", minimum=0, maximum=INT32_MAX)
+CONFIG_NAME = path("name", "The name of a setting, such as retention.ms.")
+GROUP_ID = path("consumer_group_id", "The name of a consumer group.")
+CONSUMER_ID = path("consumer_id", "The id of a member.")
+PAGE = (
+    number("page_size", "How many entries to show at most.", 1, maximum=PAGE_MAX, default=PAGE_MAX),
+    query("page_token", "What `metadata.next` of the page before ended with.", default=""),
+)
+ANY_OBJECT = {"type": "object", "required": ["kind", "metadata"]}
+LIST_SHAPE = {"type": "object", "required": ["kind", "metadata", "data"], "properties": {"data": {"type": "array"}}}
+
+
+class V3:
+    """Makes resources of one cluster. Paths below `/v3/clusters/{cluster_id}`."""
+
+    def __init__(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+
+    def check(self, call: Call) -> None:
+        """404 for any other cluster than this one."""
+        if call["cluster_id"] not in (self.cluster_id, "-"):
+            raise Problem(
+                404, 40403, f"cluster {call['cluster_id'][:80]!r} is not known here", "GET /v3/clusters shows its id"
+            )
+
+    def url(self, call: Call, *words: object) -> str:
+        """The address of a resource."""
+        base = str(call.request.base_url).rstrip("/")
+        tail = "".join(f"/{quote(str(word), safe='-:')}" for word in words)
+        return f"{base}/v3/clusters/{self.cluster_id}{tail}"
+
+    def related(self, call: Call, *words: object) -> dict[str, str]:
+        """A pointer to other resources."""
+        return {"related": self.url(call, *words)}
+
+    def resource(self, call: Call, kind: str, words: Sequence[object], crn: str, /, **fields: Any) -> dict[str, Any]:
+        """A resource; `crn` is what follows the cluster in its resource name."""
+        return {
+            "kind": kind,
+            "metadata": {
+                "self": self.url(call, *words),
+                "resource_name": f"crn:///kafka={self.cluster_id}{f'/{crn}' if crn else ''}",
+            },
+            "cluster_id": self.cluster_id,
+            **fields,
+        }
+
+    def listed(
+        self, call: Call, kind: str, words: Sequence[object], data: list[dict[str, Any]], next_token: str = ""
+    ) -> Response:
+        """A list of resources."""
+        following = f"{self.url(call, *words)}?page_token={next_token}" if next_token else None
+        return json_response(
+            {"kind": kind, "metadata": {"self": self.url(call, *words), "next": following}, "data": data}
+        )
+
+
+def page_of(call: Call, names: Sequence[str]) -> tuple[list[str], str]:
+    """A page of sorted names and the token of the next one, which is empty after the last."""
+    after = ""
+    if call["page_token"]:
+        try:
+            after = base64.b64decode(call["page_token"].encode("ascii"), b"-_", validate=True).decode()
+        except (binascii.Error, ValueError):
+            raise Problem(400, 40001, "this page_token is not one of ours", "use the one in metadata.next") from None
+    rest = [name for name in names if name > after]
+    page = list(rest[: call["page_size"]])
+    more = len(rest) > len(page)
+    return page, base64.urlsafe_b64encode(page[-1].encode()).decode() if more and page else ""

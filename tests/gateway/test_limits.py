@@ -1,0 +1,127 @@
+"""What a gateway refuses to take on, and how it says so; requests with an Idempotency-Key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import httpx
+import pytest
+from starlette.responses import Response
+
+from penstock.gateway.kafka.idempotency import IdempotencyKeys
+from penstock.gateway.web.application import Application, Limits, json_response
+from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.problem import Problem
+
+
+def application(operations: Iterable[Operation], **limits: int) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(Application(operations, limits=Limits(**limits)))
+    return httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+
+async def echo(call: Call) -> Response:
+    return json_response(len(call.raw))
+
+
+def test_more_requests_than_allowed_are_told_to_come_back() -> None:
+    release = asyncio.Event()
+
+    async def wait(call: Call) -> Response:
+        del call
+        await release.wait()
+        return json_response("done")
+
+    async def scenario() -> None:
+        async with application([Operation("GET", "/wait", wait, "Wait.", "x")], requests_max=2) as client:
+            first = [asyncio.create_task(client.get("/wait")) for _ in range(2)]
+            await asyncio.sleep(0.05)
+            refused = await client.get("/wait")
+            assert refused.status_code == 429
+            assert refused.headers["retry-after"] == "1"
+            assert refused.json()["error_code"] == 42901
+            release.set()
+            assert [answer.status_code for answer in await asyncio.gather(*first)] == [200, 200]
+            assert (await client.get("/wait")).status_code == 200
+
+    asyncio.run(scenario())
+
+
+def test_bodies_that_are_too_long_are_refused() -> None:
+    async def parts() -> object:
+        for _ in range(5):
+            yield b"x" * 40
+
+    async def scenario() -> None:
+        operation = Operation("POST", "/echo", echo, "Count.", "x", (), Body(None, ("*/*",)))
+        async with application([operation], body_bytes_max=100) as client:
+            assert (await client.post("/echo", content=b"x" * 100)).json() == 100
+            assert (await client.post("/echo", content=b"x" * 101)).status_code == 413
+            unannounced = await client.post("/echo", content=parts())  # type: ignore[arg-type]
+            assert unannounced.status_code == 413
+
+    asyncio.run(scenario())
+
+
+def test_a_bug_is_a_500_in_json_and_nothing_more() -> None:
+    async def broken(call: Call) -> Response:
+        raise ValueError(call["x"] if "x" in call.parameters else "a secret")
+
+    async def scenario() -> None:
+        async with application([Operation("GET", "/broken", broken, "Break.", "x")]) as client:
+            answer = await client.get("/broken")
+            assert answer.status_code == 500
+            assert "secret" not in answer.text
+            assert answer.json()["message"]
+
+    asyncio.run(scenario())
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def __call__(self) -> int:
+        self.count += 1
+        await asyncio.sleep(0.01)
+        return self.count
+
+
+def test_one_key_is_carried_out_once_even_at_the_same_time() -> None:
+    async def scenario() -> None:
+        keys: IdempotencyKeys[int] = IdempotencyKeys(10, 60)
+        work = Counter()
+        answers = await asyncio.gather(*(keys.once("t", "key", b"body", work) for _ in range(5)))
+        assert {answer for answer, _ in answers} == {1}
+        assert sum(again for _, again in answers) == 4
+        assert await keys.once("other", "key", b"body", work) == (2, False)
+        with pytest.raises(Problem, match="another request"):
+            await keys.once("t", "key", b"another body", work)
+
+    asyncio.run(scenario())
+
+
+def test_a_failure_may_be_tried_again() -> None:
+    async def scenario() -> None:
+        keys: IdempotencyKeys[int] = IdempotencyKeys(10, 60)
+
+        async def fail() -> int:
+            raise Problem(503, 50301, "not now")
+
+        with pytest.raises(Problem, match="not now"):
+            await keys.once("t", "key", b"body", fail)
+        assert await keys.once("t", "key", b"body", Counter()) == (1, False)
+
+    asyncio.run(scenario())
+
+
+def test_only_so_many_keys_are_remembered() -> None:
+    async def scenario() -> None:
+        keys: IdempotencyKeys[int] = IdempotencyKeys(3, 60)
+        work = Counter()
+        for number in range(4):
+            await keys.once("t", f"key-{number}", b"body", work)
+        assert (await keys.once("t", "key-3", b"body", work))[1]
+        assert not (await keys.once("t", "key-0", b"body", work))[1]
+
+    asyncio.run(scenario())
