@@ -20,6 +20,8 @@ EAGER_CONNECTION = {"log_level": 3, "reconnect.backoff.ms": 10, "reconnect.backo
 class KafkaProtocolPeer(Peer):
     """A broker on 127.0.0.1 that librdkafka can talk to."""
 
+    replication_factor = 1
+
     def __init__(self, generators: LoadGenerators) -> None:
         self._generators = generators
         self._topics = 0
@@ -90,7 +92,7 @@ class KafkaProtocolPeer(Peer):
             self._delete_topic()
         self._topics += 1
         self._topic = f"bench-{self._topics}"
-        topic = NewTopic(self._topic, PARTITIONS, 1, config=config)
+        topic = NewTopic(self._topic, PARTITIONS, self.replication_factor, config=config)
         admin = AdminClient({"bootstrap.servers": self.address, **EAGER_CONNECTION})
         _finish(admin.create_topics([topic], operation_timeout=ADMIN_TIMEOUT_SECONDS))
 
