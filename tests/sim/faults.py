@@ -21,6 +21,7 @@ from sim.scheduler import SECOND_US
 from sim.world import TOPIC, World
 
 HOUR_MS = 3_600_000
+STRIKES = ("kill", "pause", "isolate", "stop", "power")
 OPERATOR_TIMEOUT_MS = 3_000
 
 
@@ -157,10 +158,16 @@ class Faults:
             self._restart_later(machine, begin_s + 0.9 * fault.duration_s / len(fault.nodes))
 
     def strike_controller(self, fault: Fault) -> None:
-        """Kill, pause or isolate whoever leads the quorum now."""
-        machine = self._world.controller()
+        """Something happens to whoever leads the quorum now; the amount is its place in `STRIKES`."""
+        self._strike(self._world.controller(), fault)
+
+    def strike_leader(self, fault: Fault) -> None:
+        """Something happens to whoever leads the first partition now; the amount is its place in `STRIKES`."""
+        self._strike(self._world.leader(), fault)
+
+    def _strike(self, machine: Machine | None, fault: Fault) -> None:
         if machine is not None:
-            kind = ("kill", "pause", "isolate")[fault.amount]
+            kind = STRIKES[fault.amount]
             KINDS[kind](self, Fault(fault.at_s, kind, (machine.node_id,), fault.duration_s))
 
     def _restart_later(self, machine: Machine, delay_s: float) -> None:
@@ -231,6 +238,7 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "power",
         "stop",
         "strike_controller",
+        "strike_leader",
         "disk_full",
         "slow_disk",
         "clock",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from sim.faults import HOUR_MS, Fault
+from sim.faults import HOUR_MS, STRIKES, Fault
 from sim.world import Shape
 
 QUIET_S = 2.0
@@ -60,12 +60,21 @@ def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
         excused = LOST_EVERYWHERE
         at_s = round(random.uniform(QUIET_S, seconds), 3)
         faults.append(Fault(at_s, "power", tuple(everybody), round(random.uniform(0.1, 2.0), 3)))
-    elif nodes > 1:
+    elif powers and nodes == 1:
+        excused = READ_BEFORE_SYNCED
+    elif powers:
         # One power cut a run: two at once may take what only the two had.
         faults = [fault for fault in faults if fault not in powers[1:]]
-    elif powers:
-        excused = READ_BEFORE_SYNCED
+        if any(map(_is_unclean, faults)):
+            excused = LOST_EVERYWHERE
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
+
+
+def _is_unclean(fault: Fault) -> bool:
+    """Whether a broker dies with its page cache intact, which the controller cannot tell from a power cut."""
+    return fault.kind in ("kill", "crash_writing") or (
+        fault.kind.startswith("strike") and STRIKES[fault.amount] == "kill"
+    )
 
 
 def _draw_shape(random: Random, nodes: int) -> Shape:
@@ -121,6 +130,6 @@ def _draw_fault(random: Random, at_s: float, everybody: list[int], shape: Shape)
         Fault(at_s, "reassign", target, 0.0, random.randrange(shape.partitions)),
         Fault(at_s, "elect"),
         Fault(at_s, "strike_controller", (), duration_s, random.randrange(3)),
-        Fault(at_s, "strike_controller", (), duration_s, random.randrange(3)),
+        Fault(at_s, "strike_leader", (), duration_s, random.randrange(3)),
     ]
     return random.choice(alone + together)

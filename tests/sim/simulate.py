@@ -35,13 +35,15 @@ class Outcome:
         return frozenset(anomaly.kind for anomaly in self.anomalies)
 
 
-def simulate(plan: Plan, tell: Callable[[str], None] | None = None) -> Outcome:
-    """Run a plan; the same plan gives the same outcome."""
-    outcome: Outcome = without_collector(lambda: _simulate(plan, tell))
+def simulate(
+    plan: Plan, tell: Callable[[str], None] | None = None, inspect: Callable[[World], None] | None = None
+) -> Outcome:
+    """Run a plan; the same plan gives the same outcome. `inspect` is called with the world at the end."""
+    outcome: Outcome = without_collector(lambda: _simulate(plan, tell, inspect))
     return outcome
 
 
-def _simulate(plan: Plan, tell: Callable[[str], None] | None) -> Outcome:
+def _simulate(plan: Plan, tell: Callable[[str], None] | None, inspect: Callable[[World], None] | None) -> Outcome:
     started = perf_counter()
     world = World(str(plan.seed), plan.shape, tell)
     watch = Watch(world)
@@ -59,6 +61,8 @@ def _simulate(plan: Plan, tell: Callable[[str], None] | None) -> Outcome:
         world.scheduler.steps,
         acknowledged,
     )
+    if inspect is not None:
+        inspect(world)
     world.close()
     return outcome
 

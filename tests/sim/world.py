@@ -32,6 +32,19 @@ CONTROLLER_PORT = 9093
 RETRY_S = 2.0
 
 
+# Times that let more happen in a short run.
+SHORT_TIMES = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.session.timeout.ms": "3000",
+    "group.consumer.session.timeout.ms": "5000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "3000",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a simulated cluster looks like."""
@@ -49,6 +62,8 @@ class Shape:
     admin_pause_s: float = 2.0
     # How long messages take at most.
     delay_ms_max: int = 1
+    # Whether nodes have the timings that they come with, instead of shorter ones.
+    default_times: bool = False
 
 
 class World:
@@ -117,6 +132,18 @@ class World:
             if machine.state == "up" and machine.node is not None and machine.node._raft.is_leader:
                 return machine
         return None
+
+    def leader(self) -> Machine | None:
+        """The machine whose node leads the first partition, as the newest metadata has it."""
+        images = [
+            machine.node._raft.image
+            for machine in self.machines.values()
+            if machine.state == "up" and machine.node is not None
+        ]
+        states = [image.partition(TOPIC, 0) for image in images]
+        known = [state for state in states if state is not None]
+        newest = max(known, key=lambda state: state.partition_epoch, default=None)
+        return self.machines.get(newest.leader) if newest is not None else None
 
     # Running.
 
@@ -280,14 +307,7 @@ def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -
         "offsets.topic.replication.factor": str(shape.replication_factor),
         "min.insync.replicas": str(shape.min_insync_replicas),
         "default.replication.factor": str(shape.replication_factor),
-        "group.initial.rebalance.delay.ms": "0",
-        "group.consumer.min.session.timeout.ms": "3000",
-        "group.consumer.session.timeout.ms": "5000",
-        "group.consumer.min.heartbeat.interval.ms": "500",
-        "group.consumer.heartbeat.interval.ms": "500",
-        "replica.lag.time.max.ms": "3000",
-        "broker.session.timeout.ms": "3000",
-        "broker.heartbeat.interval.ms": "500",
+        **({} if shape.default_times else SHORT_TIMES),
     }
 
 
