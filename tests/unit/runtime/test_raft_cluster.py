@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from raft_world import FakeNode, World, outcome, quorum
+from raft_world import FakeEnv, FakeNode, World, outcome, quorum
 
 from penstock.core.raft.quorum import Role
 from penstock.model.errors import ApiError, ErrorCode
@@ -198,6 +200,37 @@ def test_an_observer_finds_the_leader_through_a_bootstrap_server() -> None:
         world.check()
     finally:
         world.close()
+
+
+@pytest.mark.parametrize("slow_one", ["leader", "follower"])
+def test_an_entry_counts_on_a_disk_only_when_it_is_synced(slow_one: str) -> None:
+    """Two of three voters are up, so that each of their disks is needed."""
+    with quorum() as world:
+        world.make_sure(1)
+        world.run(1)
+        leader, (follower, away) = world.a_leader(), world.followers()
+        away.crash()
+        slow = leader if slow_one == "leader" else follower
+        held: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+
+        def hold(work: Callable[[], Any]) -> asyncio.Future[Any]:
+            future: asyncio.Future[Any] = world.loop.create_future()
+            held.append((work, future))
+            return future
+
+        slow.env.run_blocking = hold  # type: ignore[method-assign]
+        _, answer = world.make(leader)
+        world.until(lambda: held)
+        world.run(0.5)
+        assert follower.raft is not None
+        assert leader.raft is not None
+        assert follower.raft.log.end_offset == leader.raft.log.end_offset
+        assert not answer.done()
+        del slow.env.run_blocking
+        for work, future in held:
+            FakeEnv._work(work, future)
+        world.until(answer.done, 2)
+        assert outcome(answer) is not None
 
 
 def test_a_voter_with_a_full_disk_takes_no_part_in_elections_and_does_again_when_there_is_space() -> None:
