@@ -155,7 +155,7 @@ class BrokerRole:
             if broker.broker_id != self._settings.node_id and not broker.fenced
         ]
         if others and not await self._lifecycle.leave(LEAVE_MS_MAX):
-            logger.warning("nobody took over all leaderships within %d ms; stopping all the same", LEAVE_MS_MAX)
+            logger.warning("not all leaderships could be handed over; stopping all the same")
 
     async def stop(self) -> None:
         """Finish what was accepted and close every log."""

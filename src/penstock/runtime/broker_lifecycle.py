@@ -57,7 +57,8 @@ class BrokerLifecycle:
         self._wants_shutdown = False
         self._wake = asyncio.Event()
         self._active = asyncio.Event()
-        self._released = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._is_released = False
         self.broker_epoch = -1
         self.is_fenced = True
 
@@ -97,17 +98,17 @@ class BrokerLifecycle:
         await self._active.wait()
 
     async def leave(self, timeout_ms: int) -> bool:
-        """Hand leaderships over and wait to be released; returns whether that was done in time."""
+        """Hand leaderships over and wait to be released; False when that took too long or no controller is left."""
         self._wants_shutdown = True
         self._wake.set()
         try:
-            await asyncio.wait_for(self._released.wait(), timeout_ms / 1000)
+            await asyncio.wait_for(self._ended.wait(), timeout_ms / 1000)
         except TimeoutError:
             return False
-        return True
+        return self._is_released
 
     async def _beat(self) -> None:
-        while not self._released.is_set():
+        while not self._ended.is_set():
             self._wake.clear()
             await self._beat_once()
             is_eager = self.is_fenced or self._wants_shutdown
@@ -130,6 +131,10 @@ class BrokerLifecycle:
             response: BrokerHeartbeatResponse = await self._ask(request, self._session_timeout_ms)
         except ApiError as error:
             logger.warning("a heartbeat got no answer: %s", error.message)
+            # For a whole session no controller heard of us: most likely they stop as we do, and whoever comes after
+            # them counts us out anyway.
+            if request.want_shut_down:
+                self._ended.set()
             return
         if response.error_code:
             logger.warning("the controller refused a heartbeat: %s", ErrorCode(response.error_code).name)
@@ -140,7 +145,8 @@ class BrokerLifecycle:
         if not response.is_fenced:
             self._active.set()
         if response.should_shut_down:
-            self._released.set()
+            self._is_released = True
+            self._ended.set()
 
 
 def _refusal(request: BrokerRegistrationRequest, code: ErrorCode) -> str:

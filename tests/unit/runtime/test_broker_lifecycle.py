@@ -133,3 +133,24 @@ def test_leaves_when_it_is_released_or_its_patience_ends(released: bool) -> None
         assert controller.heartbeats[-1].want_shut_down
 
     live(controller, scene)
+
+
+def test_leaves_at_once_when_no_controller_is_left() -> None:
+    """All nodes of a cluster stop at the same time: the last one finds nobody who could release it."""
+    controller = Controller()
+    controller.registrations = [BrokerRegistrationResponse(broker_epoch=3)]
+
+    def beat(request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        if request.want_shut_down:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "nobody leads")
+        return BrokerHeartbeatResponse(is_fenced=False)
+
+    controller.beat = beat
+
+    async def scene(broker: BrokerLifecycle) -> None:
+        await broker.register(REQUEST, 5_000)
+        broker.start()
+        await broker.active()
+        assert not await asyncio.wait_for(broker.leave(60_000), 5)
+
+    live(controller, scene)
