@@ -25,7 +25,7 @@ from support.history import Anomaly
 
 LOOK_US = 50_000
 
-PartitionName = tuple[str, int]
+PartitionKey = tuple[str, int, bytes]
 
 
 class Watch:
@@ -37,8 +37,8 @@ class Watch:
         self._leaders: dict[tuple[Any, ...], int] = {}
         self._states: dict[tuple[Any, ...], Any] = {}
         # By partition: the newest leader epoch in which somebody led, and how far anything was committed.
-        self._epochs: dict[PartitionName, int] = {}
-        self._committed: dict[PartitionName, int] = {}
+        self._epochs: dict[PartitionKey, int] = {}
+        self._committed: dict[PartitionKey, int] = {}
 
     @property
     def anomalies(self) -> list[Anomaly]:
@@ -98,9 +98,9 @@ class Watch:
         for partition in partitions_of(node):
             if not partition.is_leader:
                 continue
-            name, epoch = tuple(partition.name), partition.leader_epoch
-            self._lead(machine, name, partition.topic_id, epoch)
-            key = (*name, partition.topic_id)
+            key: PartitionKey = (*partition.name, partition.topic_id)
+            epoch = partition.leader_epoch
+            self._lead(machine, key, epoch)
             if epoch >= self._epochs.get(key, -1):
                 self._epochs[key] = epoch
                 committed = self._committed.get(key, 0)
