@@ -21,6 +21,7 @@ COMMANDS = {
     "consume": ("penstock.cli.consume", "Read records and print them."),
     "cluster": ("penstock.cli.cluster", "Look at the cluster as a whole; move replicas, add and remove nodes."),
     "gateway": ("penstock.cli.gateway", "Serve HTTP: REST for records and topics, and the schema registry."),
+    "pipeline": ("penstock.cli.pipeline", "Run data pipelines on Spark."),
     "log": ("penstock.cli.log", "Look into segment, index and checkpoint files."),
     "doctor": ("penstock.cli.doctor", "Find the usual mistakes and say how to mend them."),
     "completion": ("penstock.cli.completion", "Print the completion script for a shell."),
