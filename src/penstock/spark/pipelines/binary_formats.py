@@ -1,0 +1,162 @@
+"""Avro schemas as Spark's, and Avro or Protobuf values as JSON text that Spark's own parser reads."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import io
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from penstock.spark.pipelines.registry import schema_by_id
+
+MAGIC = 0
+PREFIX_BYTES = 5
+
+_PRIMITIVES = {
+    "boolean": "BOOLEAN",
+    "int": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "bytes": "BINARY",
+    "string": "STRING",
+    "enum": "STRING",
+    "fixed": "BINARY",
+}
+_LOGICAL = {
+    "date": "DATE",
+    "timestamp-millis": "TIMESTAMP",
+    "timestamp-micros": "TIMESTAMP",
+    "local-timestamp-millis": "TIMESTAMP_NTZ",
+    "local-timestamp-micros": "TIMESTAMP_NTZ",
+    "uuid": "STRING",
+}
+
+
+def spark_fields(schema_text: str) -> str:
+    """The columns of an Avro record as Spark writes a schema; ValueError if it is no record."""
+    schema = json.loads(schema_text)
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise ValueError("the Avro schema is not a record")
+    return ", ".join(f"`{field['name']}` {_type(field['type'])}" for field in schema["fields"])
+
+
+def _type(kind: Any) -> str:
+    if isinstance(kind, list):
+        others = [each for each in kind if each != "null"]
+        if len(others) != 1:
+            raise ValueError(f"a union of {len(others)} types has no column type: use a union with null only")
+        return _type(others[0])
+    if isinstance(kind, str):
+        if kind not in _PRIMITIVES:
+            raise ValueError(f"the Avro type {kind} is unknown here: write named types out where they are used")
+        return _PRIMITIVES[kind]
+    logical = kind.get("logicalType")
+    if logical == "decimal":
+        return f"DECIMAL({kind['precision']}, {kind.get('scale', 0)})"
+    if logical in _LOGICAL:
+        return _LOGICAL[logical]
+    if kind["type"] == "record":
+        return "STRUCT<" + ", ".join(f"`{each['name']}`: {_type(each['type'])}" for each in kind["fields"]) + ">"
+    if kind["type"] == "array":
+        return f"ARRAY<{_type(kind['items'])}>"
+    if kind["type"] == "map":
+        return f"MAP<STRING, {_type(kind['values'])}>"
+    return _type(kind["type"])
+
+
+def avro_decoder(schema_text: str, registry: str | None) -> Callable[[bytes], str]:
+    """A function from a value's bytes to JSON text.
+
+    With a registry, values carry the id of the schema they were written with, and are read as the newest one sees them.
+    """
+    from fastavro import parse_schema, schemaless_reader
+
+    reader = parse_schema(json.loads(schema_text))
+
+    @lru_cache(maxsize=1024)
+    def writer(schema_id: int) -> Any:
+        return parse_schema(json.loads(schema_by_id(registry or "", schema_id)))
+
+    def decode(value: bytes) -> str:
+        if registry is None:
+            return _json(schemaless_reader(io.BytesIO(value), reader, reader))
+        if len(value) < PREFIX_BYTES or value[0] != MAGIC:
+            raise ValueError("the value does not start with a schema id")
+        schema_id = int.from_bytes(value[1:PREFIX_BYTES], "big")
+        return _json(schemaless_reader(io.BytesIO(value[PREFIX_BYTES:]), writer(schema_id), reader))
+
+    return decode
+
+
+def protobuf_message(descriptors: bytes, message: str) -> Any:
+    """The class of a message, out of what `protoc --descriptor_set_out --include_imports` writes."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
+    pool = descriptor_pool.DescriptorPool()
+    for each in files.file:
+        pool.Add(each)
+    try:
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
+    except KeyError:
+        raise ValueError(f"the descriptors have no message {message}") from None
+
+
+def protobuf_fields(message: Any) -> str:
+    """The columns of a Protobuf message as Spark writes a schema."""
+    return ", ".join(f"`{field.name}` {_protobuf_type(field)}" for field in message.DESCRIPTOR.fields)
+
+
+def _protobuf_type(field: Any) -> str:
+    kinds = {
+        field.CPPTYPE_INT32: "INT",
+        field.CPPTYPE_INT64: "BIGINT",
+        field.CPPTYPE_UINT32: "BIGINT",
+        field.CPPTYPE_UINT64: "DECIMAL(20, 0)",
+        field.CPPTYPE_DOUBLE: "DOUBLE",
+        field.CPPTYPE_FLOAT: "FLOAT",
+        field.CPPTYPE_BOOL: "BOOLEAN",
+        field.CPPTYPE_ENUM: "STRING",
+        field.CPPTYPE_STRING: "BINARY" if field.type == field.TYPE_BYTES else "STRING",
+    }
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        key, value = field.message_type.fields
+        return f"MAP<{_protobuf_type(key)}, {_protobuf_type(value)}>"
+    if field.message_type is not None:
+        inside = ", ".join(f"`{each.name}`: {_protobuf_type(each)}" for each in field.message_type.fields)
+        kind = f"STRUCT<{inside}>"
+    else:
+        kind = kinds[field.cpp_type]
+    return f"ARRAY<{kind}>" if field.is_repeated else kind
+
+
+def protobuf_decoder(descriptors: bytes, message: str) -> Callable[[bytes], str]:
+    """A function from a value's bytes to JSON text."""
+    from google.protobuf.json_format import MessageToJson
+
+    kind = protobuf_message(descriptors, message)
+
+    def decode(value: bytes) -> str:
+        found = kind.FromString(value)
+        return str(MessageToJson(found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
+
+    return decode
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime.datetime | datetime.date):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    return str(value)

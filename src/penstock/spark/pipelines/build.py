@@ -1,0 +1,179 @@
+"""A pipeline's file as Spark sees it: DataFrames for sources and steps, and writers for sinks."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from penstock.spark import dead_letters
+from penstock.spark.pipelines.decode import REASON, codec_for, decode, good, latest_by_key
+from penstock.spark.pipelines.document import PipelineError
+from penstock.spark.pipelines.spec import Pipeline, Sink, Source, Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+# Sinks that Spark writes to as a stream; everything else gets each micro-batch as a plain write.
+STREAMING_FORMATS = {"parquet", "orc", "json", "csv", "text", "console", "memory", "noop", "delta", "kafka", "penstock"}
+
+
+class Builder:
+    """Builds a pipeline once. With `sample`, sources are batches of at most so many records and nothing streams."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, sample: int | None = None) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._sample = sample
+        self._decoded: dict[str, DataFrame] = {}
+        self.frames: dict[str, DataFrame] = {}
+        for source in pipeline.sources:
+            self._decoded[source.name] = self._source(source)
+            self._name(source.name, self._watermarked(good(self._decoded[source.name]), source.watermark, source.line))
+        for step in pipeline.steps:
+            self._name(step.name, self._watermarked(self._step(step), step.watermark, step.line))
+
+    def dead_letters(self, source: Source) -> DataFrame | None:
+        """The rows of a source that are no good, as records for its topic of dead letters; None if it has none."""
+        if source.dead_letters is None or source.is_table or (source.decode == "raw" and not source.require):
+            return None
+        bad = self._decoded[source.name].filter(F.col(REASON).isNotNull())
+        notes = {
+            dead_letters.REASON: F.col(REASON),
+            dead_letters.TOPIC: F.col("_topic"),
+            dead_letters.PARTITION: F.col("_partition").cast("string"),
+            dead_letters.OFFSET: F.col("_offset").cast("string"),
+        }
+        added = F.array(
+            *(F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in notes.items())
+        )
+        own = F.coalesce(F.col("_raw_headers"), F.array().cast("array<struct<key:string,value:binary>>"))
+        return bad.select(
+            F.col("_raw_key").alias("key"), F.col("_raw_value").alias("value"), F.concat(own, added).alias("headers")
+        )
+
+    def output(self, sink: Sink) -> DataFrame:
+        """What a sink writes, in the form it is written in."""
+        frame = self.frames[sink.input]
+        if sink.topic is None or sink.encode == "raw":
+            return frame
+        try:
+            key = F.expr(sink.key).cast("string") if sink.key is not None else F.lit(None).cast("string")
+            return frame.select(key.alias("key"), F.to_json(F.struct("*")).alias("value"))
+        except PySparkException as error:
+            raise self._wrong(sink.line, f"sink {sink.name}", error) from None
+
+    def writer(self, sink: Sink) -> DataStreamWriter:
+        """A stream's writer for a sink, all but the trigger and the checkpoint."""
+        frame = self.output(sink)
+        options = dict(sink.options)
+        if sink.topic is not None:
+            form = {**self._kafka_options(), "topic": sink.topic, "delivery": sink.delivery, **options}
+            return frame.writeStream.format("penstock").options(**form).outputMode(sink.mode)
+        if "path" in options:
+            options["path"] = self._path(options["path"])
+        assert sink.format is not None
+        if sink.format.lower() not in STREAMING_FORMATS:
+            return frame.writeStream.outputMode(sink.mode).foreachBatch(_plain_write(sink, options))
+        writer = frame.writeStream.format(sink.format).options(**options).outputMode(sink.mode)
+        return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
+
+    def dead_letter_writer(self, source: Source, frame: DataFrame) -> DataStreamWriter:
+        """A stream's writer for a source's dead letters."""
+        assert source.dead_letters is not None
+        options = {**self._kafka_options(), "topic": source.dead_letters}
+        return frame.writeStream.format("penstock").options(**options)
+
+    def _kafka_options(self) -> dict[str, str]:
+        properties = {f"kafka.{name}": value for name, value in self._pipeline.properties.items()}
+        return {"kafka.bootstrap.servers": self._pipeline.bootstrap, **properties}
+
+    def _source(self, source: Source) -> DataFrame:
+        topics = {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
+        options = {**self._kafka_options(), **topics, "includeHeaders": "true", **source.options}
+        if source.is_table or self._sample is not None:
+            raw = self._spark.read.format("penstock").options(**options).load()
+            raw = latest_by_key(raw) if source.is_table else raw.limit(self._sample or 0)
+        else:
+            options["startingOffsets"] = source.start
+            raw = self._spark.readStream.format("penstock").options(**options).load()
+        codec = None
+        if source.decode != "raw":
+            codec = codec_for(source, self._pipeline.file, self._pipeline.directory)
+        return decode(raw, source, codec, self._pipeline.file)
+
+    def _step(self, step: Step) -> DataFrame:
+        try:
+            if step.sql is not None:
+                return self._spark.sql(step.sql)
+            inputs = [self.frames[name] for name in step.inputs]
+            if step.python is not None:
+                return self._function(step)(*inputs)
+            (frame,) = inputs
+            if frame.isStreaming:
+                return frame.dropDuplicatesWithinWatermark(list(step.dedup_keys))
+            return frame.dropDuplicates(list(step.dedup_keys))
+        except PySparkException as error:
+            raise self._wrong(step.line, f"step {step.name}", error) from None
+
+    def _function(self, step: Step) -> Callable[..., DataFrame]:
+        """A function out of a Python file next to the pipeline's."""
+        name, _, function = (step.python or "").partition(":")
+        path = Path(self._path(name))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None or not path.is_file():
+            what = f"step {step.name}: there is no file {path}"
+            raise PipelineError(self._pipeline.file, step.line, what, "write python: file.py:function")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found = getattr(module, function, None)
+        if not callable(found):
+            what = f"step {step.name}: {path.name} has no function {function}"
+            raise PipelineError(self._pipeline.file, step.line, what, f"define it: def {function}(frame): …")
+        # Executors have no such file: what it defines travels with the job.
+        if hasattr(self._spark, "addArtifact"):
+            from pyspark import cloudpickle
+
+            cloudpickle.register_pickle_by_value(_registered(path.stem, module))  # type: ignore[no-untyped-call]
+        return found  # type: ignore[no-any-return]
+
+    def _watermarked(self, frame: DataFrame, watermark: tuple[str, str] | None, line: int) -> DataFrame:
+        if watermark is None or not frame.isStreaming:
+            return frame
+        try:
+            return frame.withWatermark(*watermark)
+        except PySparkException as error:
+            raise self._wrong(line, f"the watermark on {watermark[0]}", error) from None
+
+    def _name(self, name: str, frame: DataFrame) -> None:
+        frame.createOrReplaceTempView(name)
+        self.frames[name] = frame
+
+    def _path(self, path: str) -> str:
+        return path if "://" in path or Path(path).is_absolute() else str(self._pipeline.directory / path)
+
+    def _wrong(self, line: int, subject: str, error: PySparkException) -> PipelineError:
+        # Spark's own message is long: its first paragraph says what is wrong, and often what was meant.
+        said = str(error).split("\n\n")[0].split(";\n")[0].strip()
+        return PipelineError(self._pipeline.file, line, f"{subject}: {said}", "correct it; dry-run shows what it gives")
+
+
+def _registered(name: str, module: Any) -> Any:
+    import sys
+
+    sys.modules[name] = module
+    return module
+
+
+def _plain_write(sink: Sink, options: dict[str, str]) -> Callable[[DataFrame, int], None]:
+    def write(frame: DataFrame, batch_id: int) -> None:  # noqa: ARG001
+        assert sink.format is not None
+        writer = frame.write.format(sink.format).options(**options).mode("append")
+        (writer.partitionBy(*sink.partition_by) if sink.partition_by else writer).save()
+
+    return write

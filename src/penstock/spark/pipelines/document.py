@@ -1,0 +1,178 @@
+"""YAML with its line numbers, so that every complaint about a file names the line and the fix."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+Path = tuple[str | int, ...]
+DOCUMENT_BYTES_MAX = 1024 * 1024
+
+
+class PipelineError(Exception):
+    """Something in a pipeline's file is wrong: where, what, and what to write instead."""
+
+    def __init__(self, file: str, line: int, what: str, fix: str) -> None:
+        super().__init__(f"{file}:{line}: {what}")
+        self.file = file
+        self.line = line
+        self.what = what
+        self.fix = fix
+
+
+class Section:
+    """A mapping in the file. Reading a field marks it as known; `finish` complains about those that nobody read."""
+
+    def __init__(self, document: Document, path: Path, fields: dict[str, Any]) -> None:
+        self._document = document
+        self._path = path
+        self._fields = fields
+        self._known: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._fields
+
+    @property
+    def line(self) -> int:
+        return self._document.line(self._path)
+
+    def line_of(self, name: str) -> int:
+        """The line of a field, or of the section if the field is missing."""
+        return self._document.line((*self._path, name)) if name in self._fields else self.line
+
+    def error(self, what: str, fix: str, name: str | None = None) -> PipelineError:
+        """A complaint about a field, or about the section."""
+        line = self.line if name is None else self.line_of(name)
+        return PipelineError(self._document.file, line, what, fix)
+
+    def value(self, name: str) -> Any:
+        """A field as it is, None if it is missing."""
+        self._known.add(name)
+        return self._fields.get(name)
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """A field that is text; numbers and words for true and false count as text too."""
+        value = self.value(name)
+        if value is None:
+            return default
+        if isinstance(value, bool):
+            return str(value).lower()
+        if not isinstance(value, str | int | float):
+            raise self.error(f"{name} must be text", f"write {name}: some text", name)
+        return str(value)
+
+    def required(self, name: str, example: str) -> str:
+        """A field that must be there."""
+        value = self.text(name)
+        if value is None or not value.strip():
+            raise self.error(f"{self.title} has no {name}", f"add {name}: {example}", name)
+        return value
+
+    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        """A field with a few possible values."""
+        value = self.text(name, default) or default
+        if value not in choices:
+            raise self.error(f"{name} is {value!r}", f"write one of {', '.join(choices)}", name)
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.value(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.error(f"{name} must be true or false, not {value!r}", f"write {name}: true", name)
+        return value
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """A field that is one word or a list of words."""
+        value = self.value(name)
+        if value is None:
+            return ()
+        words = value if isinstance(value, list) else [value]
+        if not all(isinstance(word, str) for word in words):
+            raise self.error(f"{name} must be a word or a list of words", f"write {name}: [first, second]", name)
+        return tuple(words)
+
+    def options(self, name: str) -> dict[str, str]:
+        """A field that is a mapping of names to values, such as Spark's or Kafka's settings."""
+        value = self.value(name)
+        if value is None:
+            return {}
+        if not isinstance(value, dict) or any(isinstance(each, dict | list) for each in value.values()):
+            raise self.error(f"{name} must be a mapping of names to values", f"write {name}: {{key: value}}", name)
+        return {key: str(each).lower() if isinstance(each, bool) else str(each) for key, each in value.items()}
+
+    def section(self, name: str) -> Section | None:
+        """A field that is a mapping of its own."""
+        value = self.value(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.error(f"{name} must be a mapping", f"write {name}: and its fields, indented, below", name)
+        return Section(self._document, (*self._path, name), value)
+
+    def sections(self, name: str) -> Iterator[tuple[str, Section]]:
+        """The mappings below a field, in the file's order."""
+        outer = self.section(name)
+        for key in outer._fields if outer is not None else ():
+            assert outer is not None
+            inner = outer.section(key)
+            if inner is None:
+                raise outer.error(f"{key} is empty", "write its fields, indented, below", key)
+            yield key, inner
+
+    @property
+    def title(self) -> str:
+        return ".".join(map(str, self._path)) or "the pipeline"
+
+    def finish(self) -> None:
+        """Complain about a field that nothing reads: it is misspelt, or in the wrong place."""
+        for name in self._fields:
+            if name not in self._known:
+                close = difflib.get_close_matches(name, self._known, 1)
+                known = ", ".join(sorted(self._known))
+                fix = f"write {close[0]}" if close else f"known here: {known}"
+                raise self.error(f"{self.title} has an unknown field {name!r}", fix, name)
+
+
+class Document:
+    """A parsed file with the line of every field."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.file = file
+        self._lines: dict[Path, int] = {}
+        if len(text) > DOCUMENT_BYTES_MAX:
+            raise PipelineError(file, 1, "the file is larger than a megabyte", "is it a pipeline?")
+        try:
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line = mark.line + 1 if mark is not None else 1
+            raise PipelineError(file, line, f"this is no YAML: {error.problem}", "check indents and quotes") from None
+        if not isinstance(node, yaml.MappingNode):
+            raise PipelineError(file, 1, "the file is no mapping", "start it with name: my-pipeline")
+        self._note(node, ())
+        self._loader = yaml.SafeLoader("")
+        self.root = Section(self, (), self._loader.construct_document(node))
+
+    def line(self, path: Path) -> int:
+        return self._lines.get(path, 1)
+
+    def _note(self, node: yaml.Node, path: Path) -> None:
+        self._lines.setdefault(path, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            seen = set()
+            for key, value in node.value:
+                name = str(key.value)
+                if name in seen:
+                    line = key.start_mark.line + 1
+                    raise PipelineError(self.file, line, f"{name} is there twice", "remove or rename one of them")
+                seen.add(name)
+                self._lines[(*path, name)] = key.start_mark.line + 1
+                self._note(value, (*path, name))
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                self._note(value, (*path, index))
