@@ -56,8 +56,15 @@ class ObservedNode(Node):
 
     dispatcher: Dispatcher
 
-    def _accept(self, dispatcher: Dispatcher) -> None:
-        self.dispatcher = dispatcher
+    async def start(self) -> None:
+        serve = self._endpoints.serve_brokers
+
+        def observed(dispatcher: Dispatcher) -> None:
+            self.dispatcher = dispatcher
+            serve(dispatcher)
+
+        self._endpoints.serve_brokers = observed  # type: ignore[method-assign]
+        await super().start()
 
 
 class ReplyCounter(asyncio.Transport):

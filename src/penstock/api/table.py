@@ -55,6 +55,7 @@ from penstock.api.update_features import make_update_features
 from penstock.core.metadata.features import SUPPORTED_FEATURES
 from penstock.core.metadata.image import Image
 from penstock.core.replica.fetch_session import SessionCache
+from penstock.core.replica.throttle import Throttle
 from penstock.runtime.controller import Controller
 from penstock.runtime.controller_client import TopicCreator
 from penstock.runtime.env import Env
@@ -94,6 +95,7 @@ class Services:
     groups: Groups
     lag: LagView
     propose: Callable[[Partition], None]
+    replication_throttle: Throttle
 
 
 class Entry(NamedTuple, Generic[Parts]):
@@ -118,6 +120,7 @@ TABLE: Mapping[int, Entry[Services]] = {
             s.settings.node.fetch_max_bytes,
             by_rack=s.settings.node.replica_selector_class == RACK_AWARE_SELECTOR,
             propose=s.propose,
+            throttle=s.replication_throttle,
         ),
     ),
     2: Entry(1, 10, "list_offsets", lambda s: make_list_offsets(s.partitions)),

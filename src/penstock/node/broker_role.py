@@ -11,6 +11,7 @@ from penstock.api.forwarding import Forwarding
 from penstock.api.table import FEATURES, VERSIONS, Services, make_handlers
 from penstock.config.node import NodeSettings
 from penstock.core.replica.fetch_session import SessionCache
+from penstock.core.replica.throttle import Throttle
 from penstock.model.ids import Uuid
 from penstock.node.directories import Directories
 from penstock.node.endpoints import Endpoints
@@ -29,13 +30,20 @@ from penstock.runtime.partitions import Partitions
 from penstock.runtime.peer import Peer
 from penstock.runtime.producer_ids import ProducerIds
 from penstock.runtime.raft_driver import RaftDriver
-from penstock.runtime.replica_fetchers import ReplicaFetchers, fetcher_settings
+from penstock.runtime.replica_fetchers import (
+    FOLLOWER_RATE,
+    LEADER_RATE,
+    ReplicaFetchers,
+    fetcher_settings,
+    throttled_rate,
+)
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from penstock.wire.messages.broker_registration import Listener as RegisteredListener
 
 DRAIN_S = 5.0
 # A broker whose leaderships nobody can take over stops all the same.
 LEAVE_MS_MAX = 30_000
+METADATA_PAUSE_S = 0.005
 
 logger = logging.getLogger("penstock.node")
 
@@ -108,7 +116,12 @@ class BrokerRole:
         )
         keeper.start()
         self._fetchers = ReplicaFetchers(
-            env, self.partitions, self._make_peer, fetcher_settings(settings), self._broker_epoch
+            env,
+            self.partitions,
+            self._make_peer,
+            fetcher_settings(settings),
+            self._broker_epoch,
+            Throttle(throttled_rate(raft.image, settings.node_id, FOLLOWER_RATE)),
         )
         self._fetchers.start()
         self._endpoints.serve_brokers(self._dispatcher(keeper, controller, unreachable))
@@ -116,6 +129,9 @@ class BrokerRole:
         raft.on_leader(lambda leader_id: self._lifecycle.greet() if leader_id >= 0 else None)
         self._lifecycle.start()
         await self._lifecycle.active()
+        # What clients are told comes from the metadata, which follows the controller's answer.
+        while self._some_broker() != settings.node_id:
+            await asyncio.sleep(METADATA_PAUSE_S)
 
     def _dispatcher(self, keeper: InSyncKeeper, controller: Controller, unreachable: Controller) -> Dispatcher:
         settings, env, raft = self._settings, self._env, self._raft
@@ -137,6 +153,7 @@ class BrokerRole:
                 groups=self._groups,
                 lag=LagView(env, self.partitions),
                 propose=keeper.propose,
+                replication_throttle=Throttle(throttled_rate(raft.image, settings.node_id, LEADER_RATE)),
             )
 
         return Dispatcher(
@@ -187,8 +204,12 @@ class BrokerRole:
         return [one.directory_id for one in self._directories.log_directories if one.failure is not None]
 
     def _some_broker(self) -> int:
-        """Clients send what is for the controller to any broker, which forwards it."""
-        return self._settings.node_id
+        """Clients send what is for the controller to any broker that is active, which forwards it."""
+        brokers = self._raft.image.brokers
+        own = brokers.get(self._settings.node_id)
+        if own is not None and not own.fenced:
+            return own.broker_id
+        return next((broker.broker_id for broker in brokers.values() if not broker.fenced), -1)
 
     def _make_peer(self, broker_id: int) -> Peer:
         def address() -> tuple[str, int] | None:
