@@ -11,8 +11,7 @@ from penstock.testing.layout import LISTENER, NodePlace
 from penstock.testing.process import BrokerFailed, BrokerProcess
 
 START_TIMEOUT_S = 60.0
-# More than a node takes to find out that nobody is left to hand over to.
-STOP_TIMEOUT_S = 45.0
+STOP_TIMEOUT_S = 30.0
 # A node that dies again and again before it serves will not be mended by another start.
 FAILED_STARTS_MAX = 3
 RESTART_PAUSE_S = 1.0
