@@ -1,0 +1,81 @@
+"""A cluster of three that faults share, and the figures that they measure.
+
+Whoever breaks the cluster leaves it broken: it is healed, or replaced where a test failed, before the next one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator
+
+import pytest
+
+from support.chaos_cluster import ChaosCluster
+
+FIGURES: list[str] = []
+FAILED = pytest.StashKey[bool]()
+
+
+class Shared:
+    """The cluster that is alive at the moment, if any."""
+
+    def __init__(self) -> None:
+        self.cluster: ChaosCluster | None = None
+
+    def close(self) -> None:
+        if self.cluster is not None:
+            self.cluster.close()
+            self.cluster = None
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[Shared]:
+    shared = Shared()
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def chaos(shared_cluster: Shared, request: pytest.FixtureRequest) -> Iterator[ChaosCluster]:
+    """Three nodes in good health."""
+    if shared_cluster.cluster is None:
+        shared_cluster.cluster = ChaosCluster().__enter__()
+    yield shared_cluster.cluster
+    if request.node.stash.get(FAILED, False):
+        shared_cluster.close()
+        return
+    try:
+        shared_cluster.cluster.heal()
+    except BaseException:
+        shared_cluster.close()
+        raise
+
+
+@pytest.fixture
+def is_long() -> bool:
+    """Whether faults last as long as promised, and come as often: PENSTOCK_CHAOS=long."""
+    return os.environ.get("PENSTOCK_CHAOS") == "long"
+
+
+@pytest.fixture
+def figure() -> Callable[[str], None]:
+    """Notes a line that is shown at the end of the run."""
+    return FIGURES.append
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.CallInfo[None], None]:
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.when == "call" and report.failed:
+        item.stash[FAILED] = True
+        cluster = getattr(item, "funcargs", {}).get("chaos")
+        if isinstance(cluster, ChaosCluster):
+            report.sections.append(("what the nodes logged last", cluster.log_tails()))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if FIGURES:
+        terminalreporter.section("figures")
+        for line in FIGURES:
+            terminalreporter.write_line(line)

@@ -1,0 +1,43 @@
+"""Loaded by every Python process that has this directory in PYTHONPATH: nodes whose clock is wrong, or who slip.
+
+PENSTOCK_CHAOS_CLOCK names a file with the seconds by which the clock is wrong, eight bytes in this machine's order; it
+may be written to while the node runs. Only wall-clock time is shifted, as when somebody sets a machine's clock.
+PENSTOCK_CHAOS_BREAK names one of the slips of `sim.broken`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import sys
+import time
+from pathlib import Path
+
+
+def shift_clock(path: str) -> None:
+    """Add what the file says to all wall-clock time."""
+    with open(path, "rb") as file:
+        shared = mmap.mmap(file.fileno(), 8, access=mmap.ACCESS_READ)
+    real_time, real_time_ns = time.time, time.time_ns
+
+    def shift_s() -> int:
+        (seconds,) = struct.unpack("q", shared[:8])
+        return int(seconds)
+
+    time.time = lambda: real_time() + shift_s()
+    time.time_ns = lambda: real_time_ns() + shift_s() * 1_000_000_000
+
+
+def slip(name: str) -> None:
+    """Break the node for as long as it runs."""
+    sys.path.append(str(Path(__file__).parents[2]))
+    from sim import broken
+
+    getattr(broken, name)().__enter__()
+
+
+if "PENSTOCK_CHAOS_CLOCK" in os.environ:
+    shift_clock(os.environ["PENSTOCK_CHAOS_CLOCK"])
+if "PENSTOCK_CHAOS_BREAK" in os.environ:
+    slip(os.environ["PENSTOCK_CHAOS_BREAK"])
