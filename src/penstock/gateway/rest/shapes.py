@@ -15,7 +15,7 @@ INT64_MAX = (1 << 63) - 1
 
 TOPIC = path("topic", "The name of a topic.", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
 PARTITION = path("partition", "The number of a partition.", type="integer", minimum=0, maximum=INT32_MAX)
-GROUP = path("group", "The name of a consumer group.", maxLength=249)
+GROUP = path("group", "The name of a consumer group.")
 TIMEOUT = number("timeout", "How many milliseconds to wait for the first record.", maximum=60_000, default=0)
 
 NULLABLE_TEXT = {"type": ["string", "null"]}

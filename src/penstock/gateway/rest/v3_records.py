@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jsonschema import Draft202012Validator
 from starlette.responses import Response, StreamingResponse
 
 from penstock.gateway.kafka.delivery import Delivered
@@ -18,7 +17,7 @@ from penstock.gateway.rest.shapes import INT32_MAX, INT64_MAX, from_base64
 from penstock.gateway.rest.v3_shapes import CLUSTER, TOPIC_NAME, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.bodies import check_shape
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import Body, Call, Operation, Validator
 from penstock.gateway.web.parameters import header
 from penstock.gateway.web.problem import Problem
 
@@ -83,7 +82,7 @@ BATCH_SHAPE = {
         }
     },
 }
-RECORD = Draft202012Validator(RECORD_SHAPE)
+RECORD = Validator(RECORD_SHAPE)
 EXAMPLE = {"value": {"type": "JSON", "data": {"order_id": "order_123"}}}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
+from jsonschema.protocols import Validator
 from starlette.requests import Request
 
 from penstock.gateway.web.operations import Body
@@ -53,7 +53,7 @@ def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
-def check_shape(value: Any, validator: Draft202012Validator, status: int) -> None:
+def check_shape(value: Any, validator: Validator, status: int) -> None:
     """`status` with the place and the reason where the value does not fit the schema."""
     try:
         error = best_match(validator.iter_errors(value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.gateway.web.operations import Operation
+from penstock.gateway.web.operations import JSON_TYPE, Operation
 
 ERROR_SCHEMA = {
     "type": "object",
@@ -19,11 +19,13 @@ ERROR_SCHEMA = {
 REASONS = {200: "It worked.", 201: "It was made.", 202: "It was taken on.", 204: "It worked; there is nothing to say."}
 
 
-def document(operations: Iterable[Operation], *, title: str, version: str, description: str) -> dict[str, Any]:
-    """What `/openapi.json` answers."""
+def document(
+    operations: Iterable[Operation], *, title: str, version: str, description: str, error_type: str = JSON_TYPE
+) -> dict[str, Any]:
+    """What `/openapi.json` answers; `error_type` is the media type of errors."""
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _describe(operation)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _describe(operation, error_type)
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version, "description": description},
@@ -32,7 +34,7 @@ def document(operations: Iterable[Operation], *, title: str, version: str, descr
     }
 
 
-def _describe(operation: Operation) -> dict[str, Any]:
+def _describe(operation: Operation, error_type: str) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
@@ -64,6 +66,6 @@ def _describe(operation: Operation) -> dict[str, Any]:
     error = {"schema": {"$ref": "#/components/schemas/Error"}}
     described["responses"]["default"] = {
         "description": "It did not work; the body says why and what to do.",
-        "content": {"application/json": error},
+        "content": {error_type: error},
     }
     return described

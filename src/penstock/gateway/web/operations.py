@@ -8,12 +8,25 @@ from functools import cached_property
 from typing import Any
 
 from jsonschema import Draft202012Validator
+from jsonschema.protocols import Validator as AnyValidator
+from jsonschema.validators import extend
 from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.gateway.web.parameters import Parameter
 
 JSON_TYPE = "application/json"
+
+
+def _is_integer(checker: object, value: object) -> bool:
+    """JSON Schema also calls 1.0 an integer; Kafka's fields do not take it."""
+    del checker
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+Validator = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator, type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +58,9 @@ class Body:
     example: Any = None
 
     @cached_property
-    def validator(self) -> Draft202012Validator | None:
+    def validator(self) -> AnyValidator | None:
         """Checks bodies; None where there is nothing to check here."""
-        return Draft202012Validator(self.schema) if self.schema is not None and self.checked else None
+        return Validator(self.schema) if self.schema is not None and self.checked else None
 
 
 @dataclass(frozen=True, slots=True)

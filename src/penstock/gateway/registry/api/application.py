@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from urllib.parse import unquote
 
 from starlette.responses import Response
@@ -10,7 +11,7 @@ from starlette.responses import Response
 from penstock import __version__
 from penstock.gateway.registry.api.schemas import schema_operations
 from penstock.gateway.registry.api.settings import settings_operations
-from penstock.gateway.registry.api.shapes import PAGE, answer, page
+from penstock.gateway.registry.api.shapes import PAGE, REGISTRY_TYPE, answer, page
 from penstock.gateway.registry.api.subjects import subject_operations
 from penstock.gateway.registry.api.versions import version_operations
 from penstock.gateway.registry.service import Registry
@@ -55,12 +56,15 @@ def registry_operations(registry: Registry, cluster_id: str) -> list[Operation]:
 
 def registry_application(registry: Registry, cluster_id: str, limits: Limits) -> Application:
     """What listens on the registry's port."""
-    operations = registry_operations(registry, cluster_id)
+    operations = [
+        replace(operation, answer_type=REGISTRY_TYPE) for operation in registry_operations(registry, cluster_id)
+    ]
     described = document(
         operations,
         title="Penstock schema registry",
         version=__version__,
         description="Confluent's Schema Registry API for Avro, JSON Schema and Protobuf.",
+        error_type=REGISTRY_TYPE,
     )
 
     async def openapi(call: Call) -> Response:
