@@ -50,6 +50,7 @@ class BrokerProcess:
         self._ready: int | None = None
         self._ready_line = b""
         self._lifeline: int | None = None
+        self._asked_to_stop = False
 
     @property
     def pid(self) -> int | None:
@@ -79,6 +80,7 @@ class BrokerProcess:
         command = [*self.command, "--config", str(self.properties_path)]
         command += ["--ready-fd", str(ready_write), "--lifeline-fd", str(lifeline_read)]
         self._ready_line = b""
+        self._asked_to_stop = False
         try:
             with self.log_path.open("ab") as log:
                 self._process = subprocess.Popen(
@@ -167,7 +169,10 @@ class BrokerProcess:
     def terminate(self) -> None:
         """Ask the broker to shut down and return at once; one that is paused goes on first, or it would not hear."""
         if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+            # A second SIGTERM might meet a process that has closed everything and does not listen to signals any more.
+            if not self._asked_to_stop:
+                self._process.terminate()
+            self._asked_to_stop = True
             self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
