@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from penstock.core.metadata import alter_partition
 from penstock.core.metadata.changes import PartitionChange
+from penstock.core.raft.messages import NOBODY
 from penstock.core.raft.quorum import Quorum
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER
@@ -59,10 +61,17 @@ def skip_truncation() -> Iterator[None]:
 
 @contextmanager
 def forget_a_vote() -> Iterator[None]:
-    """Vote for everybody who asks."""
+    """Vote for every candidate that asks; only those who stand themselves remember whom they want."""
+    right = Quorum._may_vote
 
     def may_vote(quorum: Any, request: Any) -> bool:
-        return bool(request.epoch == quorum.epoch)
+        voted = quorum.election
+        if voted.voted_id != quorum.node_id:
+            quorum.election = replace(voted, voted_id=NOBODY)
+        try:
+            return right(quorum, request)
+        finally:
+            quorum.election = voted
 
     with patch.object(Quorum, "_may_vote", may_vote):
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from sim.faults import HOUR_MS, STRIKES, Fault
@@ -47,6 +47,8 @@ class Plan:
 def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
     """The plan of a seed."""
     random = Random(f"{seed} plan")
+    if nodes > 1 and random.random() < 0.1:
+        return _draw_storm(random, seed, nodes, seconds)
     shape = _draw_shape(random, nodes)
     everybody = list(range(1, nodes + 1)) + list(range(101, 101 + shape.controllers))
     blackout = nodes > 1 and random.random() < 0.1
@@ -70,6 +72,18 @@ def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
 
 
+def _draw_storm(random: Random, seed: int, nodes: int, seconds: float) -> Plan:
+    """A quorum of five on a slow network that is hardly left alone long enough to elect anybody."""
+    shape = replace(_draw_shape(random, nodes), controllers=5, members=0, producers=1, delay_ms_max=30)
+    faults = []
+    at_s = QUIET_S
+    while at_s < seconds:
+        duration_s = round(random.uniform(0.2, 1.5), 3)
+        faults.append(Fault(round(at_s, 3), "strike_controller", (), duration_s, random.randrange(3)))
+        at_s += random.uniform(0.3, 1.5)
+    return Plan(seed, shape, tuple(faults), seconds)
+
+
 def _is_unclean(fault: Fault) -> bool:
     """Whether a broker dies with its page cache intact, which the controller cannot tell from a power cut."""
     return fault.kind in ("kill", "crash_writing") or (
@@ -81,7 +95,7 @@ def _draw_shape(random: Random, nodes: int) -> Shape:
     replicas = min(3, nodes)
     return Shape(
         nodes=nodes,
-        controllers=3 if nodes > 1 and random.random() < 0.1 else 0,
+        controllers=random.choice((3, 5)) if nodes > 1 and random.random() < 0.15 else 0,
         partitions=random.randint(1, 3),
         producers=random.randint(1, 2),
         consumers=1,
