@@ -148,6 +148,37 @@ def test_a_throttle_slows_a_move_and_is_lifted(bootstrap: str, tmp_path: Path) -
     assert settings["leader.replication.throttled.replicas"]["value"] == ""
 
 
+def test_a_move_outlives_the_command_and_the_death_of_the_broker_it_goes_to(
+    cluster: Cluster, bootstrap: str, tmp_path: Path
+) -> None:
+    topic = create(bootstrap, [[1, 2]])
+    values = fill(bootstrap, topic, 1, 12_000)
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [2, 3]}]}))
+    penstock(bootstrap, "cluster", "reassign", str(plan), "--yes", "--no-wait", "--throttle", "1MB")
+    (moving,) = answer(bootstrap, "cluster", "reassign")
+    assert (moving["adding"], moving["removing"]) == ([3], [1])
+    cluster.kill(3)
+    assert len(answer(bootstrap, "cluster", "reassign")) == 1
+    cluster.start(3)
+    assert "moved" in penstock(bootstrap, "cluster", "reassign")
+    assert replicas(bootstrap, topic) == [[2, 3]]
+    assert read(bootstrap, topic, 1, len(values)) == values
+
+
+def test_a_move_can_be_taken_back(bootstrap: str, tmp_path: Path) -> None:
+    topic = create(bootstrap, [[1, 2]])
+    values = fill(bootstrap, topic, 1, 10_000)
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [2, 3]}]}))
+    penstock(bootstrap, "cluster", "reassign", str(plan), "--yes", "--no-wait", "--throttle", "500kB")
+    assert "taken back: 1 partition" in penstock(bootstrap, "cluster", "reassign", "--cancel", "--yes")
+    assert answer(bootstrap, "cluster", "reassign") == []
+    # The plan's order stays, as in Kafka.
+    assert replicas(bootstrap, topic) == [[2, 1]]
+    assert read(bootstrap, topic, 1, len(values)) == values
+
+
 def test_a_rebalance_levels_replicas_and_leaders(bootstrap: str) -> None:
     topic = create(bootstrap, [[1, 2]] * 6)
     values = fill(bootstrap, topic, 6)
