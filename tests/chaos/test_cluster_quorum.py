@@ -1,0 +1,130 @@
+"""No majority of controllers, and an active controller that dies while it has many partitions to look after."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from support.chaos_cluster import NODES, ChaosCluster
+from support.chaos_load import CLIENT, Load
+from support.wire_client import batch_of, records_in
+
+PARTITIONS = 3
+LOST_S = 6.0
+RESUME_S_MAX = 5.0
+NEW_CONTROLLER_S_MAX = 3.0
+ADMIN_TIMEOUT_S = 3.0
+MANY, VERY_MANY = 1_000, 10_000
+PARTITIONS_A_TOPIC = 500
+
+Figure = Callable[[str], None]
+
+
+@pytest.mark.timeout(300)
+def test_fault_16_without_a_quorum_leaders_serve_and_admin_calls_say_why_they_fail(
+    chaos: ChaosCluster, figure: Figure
+) -> None:
+    topic = chaos.cluster.create_topic(partitions=PARTITIONS)
+    chaos.wait_healthy((topic,))
+    survivor = chaos.leader(topic)
+    others = [node for node in NODES if node != survivor]
+    with Load(chaos.servers, topic, PARTITIONS) as load:
+        load.wait_acknowledged(200)
+        for node in others:
+            chaos.pause(node)
+        lost_at = time.monotonic()
+        served = 0
+        said = ""
+        with chaos.wire(survivor) as client:
+            before = client.fetch(topic, 0).high_watermark
+            while time.monotonic() < lost_at + LOST_S:
+                value = f"acks=1 {served}"
+                operation = load.history.send("wire", f"{topic}-0", value)
+                assert client.produce(topic, batch_of([value.encode()]), acks=1).error_code == 0
+                # One copy is no promise.
+                load.history.unknown(operation, "acks=1")
+                fetched = client.fetch(topic, 0)
+                assert fetched.error_code == 0
+                assert len(records_in(fetched.records)) >= before
+                served += 1
+                said = said or admin_error(chaos.cluster.address(survivor))
+                time.sleep(0.05)
+        resumed_at = time.monotonic()
+        for node in others:
+            chaos.resume(node)
+        resumed = load.wait_resumed(range(PARTITIONS), resumed_at, 60)
+        chaos.cluster.create_topic(timeout_s=10)
+        admin = time.monotonic() - resumed_at
+        chaos.wait_healthy((topic,))
+        assert load.finish() == []
+    figure(
+        f"16 quorum lost: the leader that is left serves ({served} writes and reads), admin calls say {said!r}; "
+        f"writes go on {resumed:.2f} s and admin calls {admin:.2f} s after it is back"
+    )
+    assert max(resumed, admin) <= RESUME_S_MAX
+
+
+def admin_error(address: str) -> str:
+    """What somebody is told who wants to create a topic."""
+    admin = AdminClient({**CLIENT, "bootstrap.servers": address})
+    began = time.monotonic()
+    # The broker is asked to give up before the client does.
+    options = {"operation_timeout": ADMIN_TIMEOUT_S, "request_timeout": ADMIN_TIMEOUT_S + 10}
+    future = admin.create_topics([NewTopic("nobody-decides", 1, 1)], **options)["nobody-decides"]
+    with pytest.raises(KafkaException) as failed:
+        future.result(ADMIN_TIMEOUT_S + 10)
+    took = time.monotonic() - began
+    assert took < ADMIN_TIMEOUT_S + 5, f"an admin call took {took:.1f} s to fail"
+    said = str(failed.value.args[0].str())
+    assert "controller" in said, said
+    return said
+
+
+@pytest.fixture
+def crowded(is_long: bool) -> Iterator[tuple[ChaosCluster, int]]:
+    """A cluster of its own with many partitions, three replicas each."""
+    count = VERY_MANY if is_long else MANY
+    with ChaosCluster() as cluster:
+        admin = AdminClient({**CLIENT, "bootstrap.servers": cluster.servers})
+        for number in range(count // PARTITIONS_A_TOPIC):
+            name = f"crowd-{number}"
+            topics = [NewTopic(name, PARTITIONS_A_TOPIC, 3)]
+            admin.create_topics(topics, operation_timeout=60, request_timeout=60)[name].result(60)
+        yield cluster, count
+
+
+@pytest.mark.timeout(900)
+def test_fault_17_a_killed_controller_of_many_partitions_has_a_successor_soon(
+    crowded: tuple[ChaosCluster, int], figure: Figure
+) -> None:
+    chaos, count = crowded
+    topics = tuple(f"crowd-{number}" for number in range(count // PARTITIONS_A_TOPIC))
+    opened = chaos.wait_healthy(topics[-1:], 300)
+    controller, epoch = chaos.quorum()
+    with Load(chaos.servers, topics[-1], 9) as load:
+        load.wait_acknowledged(100)
+        led = [index for index, view in enumerate(chaos.describe(topics[-1])[:9]) if view.leader == controller]
+        watcher = next(node for node in NODES if node != controller)
+        killed_at = time.monotonic()
+        chaos.kill(controller)
+        chaos.wait_for("a new controller", lambda: chaos.quorum(watcher)[1] > epoch, 30)
+        took = time.monotonic() - killed_at
+        resumed = load.wait_resumed(led, killed_at, 60)
+        chaos.wait_for(
+            "leaders everywhere",
+            lambda: all(view.leader not in (-1, controller) for topic in topics for view in chaos.describe(topic)),
+            60,
+        )
+        all_led = time.monotonic() - killed_at
+        assert load.finish() == []
+    figure(
+        f"17 kill -9 active controller with {count} partitions: a new one after {took:.2f} s (at most "
+        f"{NEW_CONTROLLER_S_MAX:g}), writes go on after {resumed:.2f} s, all partitions led after {all_led:.2f} s "
+        f"(replicas were in sync {opened:.1f} s after the last topic)"
+    )
+    assert took <= NEW_CONTROLLER_S_MAX
