@@ -128,6 +128,8 @@ async def _listen(
                 access_log=False,
                 lifespan="off",
                 server_header=False,
+                date_header=False,
+                proxy_headers=False,
                 ws="websockets-sansio",
                 timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
                 backlog=BACKLOG,

@@ -49,10 +49,17 @@ class Publisher:
 
     async def publish(self, topic: str, record: OutgoingRecord) -> Delivered:
         """Publish one record and wait for all in-sync replicas; a Problem where it failed."""
-        [outcome] = await self.publish_all(topic, [record])
-        if isinstance(outcome, Problem):
-            raise outcome
-        return outcome
+        count = self._admin.known_partition_count(topic)
+        if count is None:
+            count = await self._admin.partition_count(topic)
+        future = self._send(topic, count, record)
+        if isinstance(future, Problem):
+            raise future
+        try:
+            return await future
+        except KafkaException as error:
+            self._admin.forget(topic)
+            raise problem_of(error) from None
 
     async def publish_all(self, topic: str, records: list[OutgoingRecord]) -> list[Delivered | Problem]:
         """Publish records and wait for all of them; outcomes in the same order, one a record."""

@@ -14,12 +14,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from penstock.gateway.web.bodies import check_media_type, check_shape, parse_json, read_body
+from penstock.gateway.web.bodies import check_media_type, check_shape, header_of, parse_json, read_body
 from penstock.gateway.web.operations import JSON_TYPE, Call, Operation
 from penstock.gateway.web.problem import Problem, too_busy
 from penstock.gateway.web.router import Router
 
 log = logging.getLogger(__name__)
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 SocketHandler = Callable[[WebSocket], Awaitable[None]]
 ErrorRenderer = Callable[[Problem], Response]
@@ -40,8 +42,23 @@ def json_response(
     value: Any, status: int = 200, media_type: str = JSON_TYPE, headers: Mapping[str, str] | None = None
 ) -> Response:
     """An answer in JSON."""
-    content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    return Response(content, status, headers, media_type)
+    content = _encode(value).encode("utf-8", "replace")
+    return _JsonResponse(content, status, headers, media_type)
+
+
+class _JsonResponse(Response):
+    """A response whose headers are made in one go: most answers are short, and there are many of them."""
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        assert self.media_type is not None
+        self.raw_headers = [
+            (b"content-length", b"%d" % len(self.body)),
+            (b"content-type", self.media_type.encode("latin-1")),
+        ]
+        if headers:
+            self.raw_headers += [
+                (name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()
+            ]
 
 
 def plain_error(problem: Problem) -> Response:
@@ -107,8 +124,8 @@ class Application:
         if operation.body is None:
             return await operation.handler(Call(request, parameters))
         status = self._invalid_status(path)
-        check_media_type(request, operation.body)
-        raw = await read_body(request, self._limits.body_bytes_max)
+        check_media_type(request.scope, operation.body)
+        raw = await read_body(request.scope, request.receive, self._limits.body_bytes_max)
         if not raw and operation.body.required and operation.body.schema is not None:
             raise Problem(status, status, "the body is empty", "send JSON; /openapi.json says which")
         validator = operation.body.validator
@@ -121,17 +138,7 @@ class Application:
     def _parameters(
         self, request: Request, operation: Operation, values: dict[str, str], implied: dict[str, str]
     ) -> dict[str, Any]:
-        try:
-            sent = dict(
-                parse_qsl(
-                    request.scope["query_string"].decode("latin-1"),
-                    keep_blank_values=True,
-                    max_num_fields=self._limits.query_fields_max,
-                )
-            )
-        except ValueError:
-            raise Problem(400, 40001, "the query has too many fields", "send fewer") from None
-        sent |= implied
+        sent = {**self._query(request.scope["query_string"]), **implied}
         found = {}
         for parameter in operation.parameters:
             if parameter.where == "path":
@@ -139,9 +146,19 @@ class Application:
             elif parameter.where == "query":
                 text = sent.get(parameter.name)
             else:
-                text = request.headers.get(parameter.name)
+                text = header_of(request.scope, parameter.name.lower().encode())
             found[parameter.name] = parameter.read(text)
         return found
+
+    def _query(self, raw: bytes) -> dict[str, str]:
+        if not raw:
+            return {}
+        try:
+            return dict(
+                parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=self._limits.query_fields_max)
+            )
+        except ValueError:
+            raise Problem(400, 40001, "the query has too many fields", "send fewer") from None
 
     async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         socket = WebSocket(scope, receive, send)

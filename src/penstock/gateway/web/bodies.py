@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonschema.exceptions import best_match
 from jsonschema.protocols import Validator
-from starlette.requests import Request
+from starlette.types import Receive, Scope
 
 from penstock.gateway.web.operations import Body
 from penstock.gateway.web.problem import Problem
@@ -15,27 +15,48 @@ from penstock.gateway.web.problem import Problem
 SHOWN_MAX = 160
 
 
-async def read_body(request: Request, size_max: int) -> bytes:
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_no_constant).decode
+
+
+async def read_body(scope: Scope, receive: Receive, size_max: int) -> bytes:
     """The whole body; 413 as soon as it is known to be longer than `size_max`."""
-    declared = request.headers.get("content-length")
+    declared = header_of(scope, b"content-length")
     if declared is not None and declared.isdigit() and int(declared) > size_max:
         raise _too_large(size_max)
-    parts, size = [], 0
-    async for part in request.stream():
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Problem(400, 40000, "the connection closed in the middle of the body", "send it again")
+        part: bytes = message.get("body", b"")
         size += len(part)
         if size > size_max:
             raise _too_large(size_max)
+        if not message.get("more_body", False):
+            return b"".join([*parts, part]) if parts else part
         parts.append(part)
-    return b"".join(parts)
+
+
+def header_of(scope: Scope, name: bytes) -> str | None:
+    """A header of a request, without making a table of all of them; names are in small letters."""
+    for each, value in scope["headers"]:
+        if each == name:
+            return str(value.decode("latin-1"))
+    return None
 
 
 def _too_large(size_max: int) -> Problem:
     return Problem(413, 413, f"the body is longer than {size_max} bytes", "send it in smaller parts")
 
 
-def check_media_type(request: Request, body: Body) -> None:
+def check_media_type(scope: Scope, body: Body) -> None:
     """415 for a type that the operation does not take. No type at all is taken as the first one."""
-    sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    sent = (header_of(scope, b"content-type") or "").partition(";")[0].strip().lower()
     if sent and sent not in body.media_types and "*/*" not in body.media_types and sent != "application/*":
         raise Problem(415, 415, f"bodies of type {sent} are not taken here", f"use {', '.join(body.media_types)}")
 
@@ -43,14 +64,10 @@ def check_media_type(request: Request, body: Body) -> None:
 def parse_json(raw: bytes, invalid_status: int) -> Any:
     """The value of a JSON text; `invalid_status` where it is none."""
     try:
-        return json.loads(raw, parse_constant=_no_constant)
+        return _decode(raw.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         code = invalid_status if invalid_status != 400 else 40002
         raise Problem(invalid_status, code, f"the body is not JSON: {error}"[:SHOWN_MAX], "send JSON text") from None
-
-
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not JSON")
 
 
 def check_shape(value: Any, validator: Validator, status: int) -> None:

@@ -1,0 +1,147 @@
+"""The cluster at a glance: brokers, partitions, quorum; asked for rarely, answered at once, kept while brokers fail."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.kafka.failures import problem_of
+from penstock.gateway.rest.console_wire import BrokerWire
+from penstock.gateway.web.problem import Problem
+from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+
+FRESH_S = 1.0
+# A cluster with very many partitions is asked less often, so that looking at it costs at most a tenth of a core.
+FRESH_PER_COST = 10
+PATIENCE_S = 2.0
+METADATA_TIMEOUT_S = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSight:
+    """A broker that is registered; one that is fenced is down, or not yet up."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSight:
+    """Where a partition is. A leader of -1 is none."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a replica is missing or behind."""
+        return len(self.in_sync) < len(self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Everything at one moment. `notes` say what could not be asked."""
+
+    taken_ms: int
+    controller: int
+    brokers: Mapping[int, BrokerSight]
+    topics: Mapping[str, tuple[PartitionSight, ...]]
+    notes: tuple[str, ...] = field(default=())
+
+    def alive(self) -> list[BrokerSight]:
+        """The brokers that should answer."""
+        return [broker for broker in self.brokers.values() if not broker.fenced]
+
+
+class Pictures:
+    """The latest picture. While brokers are slow or gone, the last one is what there is, and it says its age."""
+
+    def __init__(self, admin: Admin, wire: BrokerWire) -> None:
+        self._admin = admin
+        self._wire = wire
+        self._last: Picture | None = None
+        self._fresh_until = 0.0
+        self._failure: Problem | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+
+    @property
+    def failure(self) -> Problem | None:
+        """Why the picture is older than it should be, if it is."""
+        return self._failure
+
+    async def latest(self) -> Picture:
+        """A picture within two seconds: a fresh one, or else the last; a Problem where there never was one."""
+        if self._last is not None and time.monotonic() < self._fresh_until:
+            return self._last
+        if self._refreshing is None:
+            self._refreshing = asyncio.create_task(self._refresh(), name="console-picture")
+        patience_s = PATIENCE_S if self._last is not None else METADATA_TIMEOUT_S + 1
+        await asyncio.wait([self._refreshing], timeout=patience_s)
+        if self._last is None:
+            raise self._failure or Problem(503, 50301, "no broker has answered yet", "check that the brokers run")
+        return self._last
+
+    async def _refresh(self) -> None:
+        started = time.monotonic()
+        try:
+            self._last = await self._take()
+            self._failure = None
+            self._fresh_until = time.monotonic() + max(FRESH_S, (time.monotonic() - started) * FRESH_PER_COST / 4)
+        except Problem as problem:
+            self._failure = problem
+        finally:
+            self._refreshing = None
+
+    async def _take(self) -> Picture:
+        asked = asyncio.ensure_future(self._registered())
+        try:
+            metadata = await asyncio.to_thread(self._admin.client.list_topics, timeout=METADATA_TIMEOUT_S)
+        except KafkaException as error:
+            asked.cancel()
+            raise problem_of(error) from None
+        brokers = {
+            each.id: BrokerSight(each.id, str(each.host), int(each.port)) for each in metadata.brokers.values()
+        }
+        controller, registered, notes = await asked
+        # What librdkafka remembers may lag behind; the cluster's own word on who is fenced wins.
+        brokers = {**brokers, **registered} if registered else brokers
+        self._wire.know((broker.host, broker.port) for broker in brokers.values())
+        topics = {name: _partitions(topic) for name, topic in sorted(metadata.topics.items())}
+        return Picture(
+            time.time_ns() // 1_000_000,
+            controller if controller is not None else int(metadata.controller_id),
+            dict(sorted(brokers.items())),
+            topics,
+            notes,
+        )
+
+    async def _registered(self) -> tuple[int | None, dict[int, BrokerSight], tuple[str, ...]]:
+        """The active controller and all brokers with those that are fenced, where that can be asked."""
+        request = DescribeClusterRequest(include_fenced_brokers=True)
+        try:
+            response: DescribeClusterResponse = await self._wire.ask(request)
+        except Problem as problem:
+            return None, {}, (problem.message,)
+        brokers = {
+            each.broker_id: BrokerSight(each.broker_id, each.host, each.port, each.rack, each.is_fenced)
+            for each in response.brokers
+        }
+        return response.controller_id, brokers, ()
+
+
+def _partitions(topic: Any) -> tuple[PartitionSight, ...]:
+    found = topic.partitions
+    return tuple(
+        PartitionSight(found[number].leader, tuple(found[number].replicas), tuple(found[number].isrs))
+        for number in sorted(found)
+    )
