@@ -21,7 +21,7 @@ from penstock.runtime.env import Env
 from penstock.runtime.parked import LongPoll
 from penstock.runtime.partition import Partition
 from penstock.runtime.partitions import Partitions
-from penstock.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from penstock.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse, PartitionData
 
 TOPIC_IDS_SINCE = 13
 RACKS_SINCE = 11
@@ -143,7 +143,12 @@ def make_fetch(
                 partition.state.high_watermark,
                 partition.last_stable_offset,
                 log.start_offset,
-                aborted_transactions=() if committed_only else None,
+                aborted_transactions=[
+                    AbortedTransaction(one.producer_id, one.first_offset)
+                    for one in log.aborted.overlapping(wanted.offset, partition.last_stable_offset)
+                ]
+                if committed_only
+                else None,
                 records=data,
             ),
             len(data),

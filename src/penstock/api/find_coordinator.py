@@ -9,13 +9,15 @@ from penstock.api.context import Handler, RequestContext
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.groups import Groups
+from penstock.runtime.transactions import Transactions
 from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP = 0
+TRANSACTION = 1
 MANY_SINCE = 4
 
 
-def make_find_coordinator(image: Image, groups: Groups) -> Handler:
+def make_find_coordinator(image: Image, groups: Groups, transactions: Transactions) -> Handler:
     """The handler."""
 
     async def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -33,12 +35,12 @@ def make_find_coordinator(image: Image, groups: Groups) -> Handler:
 
     async def find(key: str, key_type: int, context: RequestContext) -> Coordinator:
         try:
-            if key_type != GROUP:
+            if key_type not in (GROUP, TRANSACTION):
                 raise ApiError(
                     ErrorCode.COORDINATOR_NOT_AVAILABLE if key_type in (1, 2) else ErrorCode.INVALID_REQUEST,
                     f"coordinators of type {key_type} are not served yet",
                 )
-            state = await groups.leader_of(key)
+            state = await (groups if key_type == GROUP else transactions).leader_of(key)
             broker = image.brokers.get(state.leader)
             endpoint = broker.endpoint(context.client.listener_name) if broker and not broker.fenced else None
             if endpoint is None:

@@ -9,21 +9,30 @@ from collections.abc import Coroutine
 from typing import Any
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.group_calls import caller_of
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.producer_ids import ProducerIds
+from penstock.runtime.transactions import Transactions
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
-def make_init_producer_id(producer_ids: ProducerIds) -> Handler:
+def make_init_producer_id(producer_ids: ProducerIds, transactions: Transactions) -> Handler:
     """The handler."""
 
     def init_producer_id(
         request: InitProducerIdRequest, context: RequestContext
     ) -> InitProducerIdResponse | Coroutine[Any, Any, InitProducerIdResponse]:
         if request.transactional_id is not None:
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE if request.transactional_id else ErrorCode.INVALID_REQUEST
-            return InitProducerIdResponse(error_code=code)
+            if not request.transactional_id:
+                return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+            return start(request, context)
         return allot()
+
+    async def start(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
+        try:
+            return await transactions.init_producer_id(request, caller_of(context))
+        except ApiError as error:
+            return InitProducerIdResponse(error_code=error.code)
 
     async def allot() -> InitProducerIdResponse:
         try:

@@ -8,11 +8,14 @@ Not yet: transactional batches, whose coordinator is missing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.leader_hints import HINTED, LeaderHints
+from penstock.core.contract import ProducerIdentity
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
+from penstock.model.ids import TopicPartition
 from penstock.runtime.env import Env
 from penstock.runtime.partition import Appended, Partition
 from penstock.runtime.partitions import Partitions
@@ -27,6 +30,7 @@ from penstock.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from penstock.wire.records import HEADER_SIZE, read_header
 
 ALL = -1
 LEADER = 1
@@ -39,15 +43,61 @@ ATTRIBUTES_AT = 22
 CODEC = 0x07
 TRANSACTIONAL = 0x10
 
+ADDS_SINCE = 12
+ABORTABLE_SINCE = 11
+NO_ERRORS: Mapping[tuple[str, bytes, int], ErrorCode] = {}
+_COME_AGAIN = (
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+Verify = Callable[[str, ProducerIdentity, TopicPartition, bool], Awaitable[ErrorCode]]
+
 Waiting = tuple[asyncio.Future[None], int, int]
 Answers = list[tuple[TopicProduceData, list[PartitionProduceResponse]]]
 
 
-def make_produce(env: Env, partitions: Partitions, sync_on_ack: bool) -> Handler:
+def make_produce(env: Env, partitions: Partitions, sync_on_ack: bool, verify: Verify | None = None) -> Handler:
     """The handler; `sync_on_ack` is penstock.sync.on.ack."""
 
     def produce(
         request: ProduceRequest, context: RequestContext
+    ) -> ProduceResponse | asyncio.Future[ProduceResponse] | Coroutine[Any, Any, ProduceResponse | None] | None:
+        if request.transactional_id and verify is not None:
+            return produce_in_transaction(request, context, verify)
+        return produce_now(request, context)
+
+    async def produce_in_transaction(
+        request: ProduceRequest, context: RequestContext, verify: Verify
+    ) -> ProduceResponse | None:
+        adds = context.api_version >= ADDS_SINCE
+        by_id = context.api_version >= TOPIC_IDS_SINCE
+        errors = {}
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                records = data.records
+                if not records or len(records) < HEADER_SIZE:
+                    continue
+                header = read_header(records)
+                try:
+                    partition = partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id)
+                except ApiError:
+                    continue
+                if partition.has_open_transaction(header.producer_id):
+                    continue
+                producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+                error = await verify(request.transactional_id or "", producer, partition.name, adds)
+                if error is not ErrorCode.NONE:
+                    errors[topic.name, topic.topic_id, data.index] = _told(error, context.api_version)
+        reply = produce_now(request, context, errors)
+        return await reply if isinstance(reply, asyncio.Future) else reply
+
+    def produce_now(
+        request: ProduceRequest,
+        context: RequestContext,
+        errors: Mapping[tuple[str, bytes, int], ErrorCode] = NO_ERRORS,
     ) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
         acks = request.acks
         answers: Answers = []
@@ -62,6 +112,9 @@ def make_produce(env: Env, partitions: Partitions, sync_on_ack: bool) -> Handler
                 try:
                     if acks not in (ALL, LEADER, NONE):
                         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
+                    if errors and (topic.name, topic.topic_id, data.index) in errors:
+                        code = errors[topic.name, topic.topic_id, data.index]
+                        raise ApiError(code, "the partition could not be verified as part of the transaction")
                     partition = partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id)
                     appended = append(partition, data, acks, context.api_version, now_ms)
                 except ApiError as error:
@@ -100,7 +153,7 @@ def make_produce(env: Env, partitions: Partitions, sync_on_ack: bool) -> Handler
         if acks == ALL:
             partition.check_enough_replicas()
         attributes = records[ATTRIBUTES_AT] if len(records) > ATTRIBUTES_AT else 0
-        if attributes & TRANSACTIONAL:
+        if attributes & TRANSACTIONAL and verify is None:
             # Nobody could end it yet, and readers of committed records would wait at it for ever.
             raise ApiError(ErrorCode.INVALID_TXN_STATE, "there is no transaction coordinator to end this transaction")
         if version < ZSTD_SINCE and attributes & CODEC == Compression.ZSTD:
@@ -130,6 +183,17 @@ def _with_hints(response: ProduceResponse, hints: LeaderHints, context: RequestC
         topics.append(topic._replace(partition_responses=rows))
     endpoints = hints.endpoints(context.client.listener_name, NodeEndpoint)
     return response._replace(responses=topics, node_endpoints=endpoints)
+
+
+def _told(error: ErrorCode, version: int) -> ErrorCode:
+    """What a coordinator said, as producers know it: they come again with what is not their fault."""
+    if error in _COME_AGAIN:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    return error
 
 
 def _refused(index: int, error: ApiError) -> PartitionProduceResponse:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from penstock.api.add_offsets_to_txn import make_add_offsets_to_txn
+from penstock.api.add_partitions_to_txn import make_add_partitions_to_txn
 from penstock.api.add_raft_voter import make_add_raft_voter
 from penstock.api.alter_configs import make_alter_configs
 from penstock.api.alter_partition_reassignments import make_alter_partition_reassignments
@@ -30,7 +32,9 @@ from penstock.api.describe_log_dirs import make_describe_log_dirs
 from penstock.api.describe_producers import make_describe_producers
 from penstock.api.describe_quorum import make_describe_quorum
 from penstock.api.describe_topic_partitions import make_describe_topic_partitions
+from penstock.api.describe_transactions import make_describe_transactions
 from penstock.api.elect_leaders import make_elect_leaders
+from penstock.api.end_txn import make_end_txn
 from penstock.api.fetch import make_fetch
 from penstock.api.find_coordinator import make_find_coordinator
 from penstock.api.heartbeat import make_heartbeat
@@ -42,6 +46,7 @@ from penstock.api.list_config_resources import make_list_config_resources
 from penstock.api.list_groups import make_list_groups
 from penstock.api.list_offsets import make_list_offsets
 from penstock.api.list_partition_reassignments import make_list_partition_reassignments
+from penstock.api.list_transactions import make_list_transactions
 from penstock.api.metadata import make_metadata
 from penstock.api.offset_commit import make_offset_commit
 from penstock.api.offset_delete import make_offset_delete
@@ -50,8 +55,10 @@ from penstock.api.offset_for_leader_epoch import make_offset_for_leader_epoch
 from penstock.api.produce import make_produce
 from penstock.api.remove_raft_voter import make_remove_raft_voter
 from penstock.api.sync_group import make_sync_group
+from penstock.api.txn_offset_commit import make_txn_offset_commit
 from penstock.api.unregister_broker import make_unregister_broker
 from penstock.api.update_features import make_update_features
+from penstock.api.write_txn_markers import make_write_txn_markers
 from penstock.core.metadata.features import SUPPORTED_FEATURES
 from penstock.core.metadata.image import Image
 from penstock.core.replica.fetch_session import SessionCache
@@ -66,6 +73,7 @@ from penstock.runtime.partition import Partition
 from penstock.runtime.partitions import Partitions
 from penstock.runtime.producer_ids import ProducerIds
 from penstock.runtime.raft_driver import RaftDriver
+from penstock.runtime.transactions import Transactions
 
 API_VERSIONS_KEY = 18
 
@@ -96,6 +104,9 @@ class Services:
     lag: LagView
     propose: Callable[[Partition], None]
     replication_throttle: Throttle
+    transactions: Transactions
+    verify: Callable[..., Any]
+    write_marker: Callable[..., Any]
 
 
 class Entry(NamedTuple, Generic[Parts]):
@@ -108,7 +119,9 @@ class Entry(NamedTuple, Generic[Parts]):
 
 
 TABLE: Mapping[int, Entry[Services]] = {
-    0: Entry(0, 13, "produce", lambda s: make_produce(s.env, s.partitions, s.settings.node.penstock_sync_on_ack)),
+    0: Entry(
+        0, 13, "produce", lambda s: make_produce(s.env, s.partitions, s.settings.node.penstock_sync_on_ack, s.verify)
+    ),
     1: Entry(
         4,
         18,
@@ -134,7 +147,7 @@ TABLE: Mapping[int, Entry[Services]] = {
     ),
     8: Entry(2, 9, "offset_commit", lambda s: make_offset_commit(s.image, s.groups)),
     9: Entry(1, 9, "offset_fetch", lambda s: make_offset_fetch(s.groups)),
-    10: Entry(0, 6, "find_coordinator", lambda s: make_find_coordinator(s.image, s.groups)),
+    10: Entry(0, 6, "find_coordinator", lambda s: make_find_coordinator(s.image, s.groups, s.transactions)),
     11: Entry(0, 9, "join_group", lambda s: make_join_group(s.groups)),
     12: Entry(0, 4, "heartbeat", lambda s: make_heartbeat(s.groups)),
     13: Entry(0, 5, "leave_group", lambda s: make_leave_group(s.groups)),
@@ -145,8 +158,13 @@ TABLE: Mapping[int, Entry[Services]] = {
     19: Entry(2, 7, "create_topics", lambda s: make_create_topics(s.controller, s.settings.broker_properties)),
     20: Entry(1, 6, "delete_topics", lambda s: make_delete_topics(s.controller, s.settings.node.delete_topic_enable)),
     21: Entry(0, 2, "delete_records", lambda s: make_delete_records(s.partitions, s.settle_deletions)),
-    22: Entry(0, 5, "init_producer_id", lambda s: make_init_producer_id(s.producer_ids)),
+    22: Entry(0, 5, "init_producer_id", lambda s: make_init_producer_id(s.producer_ids, s.transactions)),
     23: Entry(2, 4, "offset_for_leader_epoch", lambda s: make_offset_for_leader_epoch(s.partitions)),
+    24: Entry(0, 5, "add_partitions_to_txn", lambda s: make_add_partitions_to_txn(s.image, s.transactions)),
+    25: Entry(0, 4, "add_offsets_to_txn", lambda s: make_add_offsets_to_txn(s.image, s.groups, s.transactions)),
+    26: Entry(0, 5, "end_txn", lambda s: make_end_txn(s.transactions)),
+    27: Entry(1, 1, "write_txn_markers", lambda s: make_write_txn_markers(s.write_marker)),
+    28: Entry(0, 5, "txn_offset_commit", lambda s: make_txn_offset_commit(s.image, s.groups, s.verify)),
     32: Entry(1, 4, "describe_configs", lambda s: make_describe_configs(s.image, s.settings)),
     33: Entry(0, 2, "alter_configs", lambda s: make_alter_configs(s.controller, s.settings)),
     35: Entry(1, 4, "describe_log_dirs", lambda s: make_describe_log_dirs(s.env, s.partitions)),
@@ -162,6 +180,8 @@ TABLE: Mapping[int, Entry[Services]] = {
     60: Entry(0, 2, "describe_cluster", lambda s: make_describe_cluster(s.image, s.cluster_id, s.controller_id)),
     61: Entry(0, 0, "describe_producers", lambda s: make_describe_producers(s.partitions)),
     64: Entry(0, 0, "unregister_broker", lambda s: make_unregister_broker(s.controller)),
+    65: Entry(0, 0, "describe_transactions", lambda s: make_describe_transactions(s.transactions)),
+    66: Entry(0, 2, "list_transactions", lambda s: make_list_transactions(s.transactions)),
     68: Entry(0, 1, "consumer_group_heartbeat", lambda s: make_consumer_group_heartbeat(s.groups)),
     69: Entry(0, 1, "consumer_group_describe", lambda s: make_consumer_group_describe(s.groups)),
     74: Entry(0, 1, "list_config_resources", lambda s: make_list_config_resources(s.image)),

@@ -6,13 +6,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from penstock.api.add_partitions_to_txn import make_add_partitions_to_txn
+from penstock.api.context import Client, RequestContext
 from penstock.api.dispatch import Dispatcher
 from penstock.api.forwarding import Forwarding
 from penstock.api.table import FEATURES, VERSIONS, Services, make_handlers
+from penstock.api.write_txn_markers import answer_markers
 from penstock.config.node import NodeSettings
 from penstock.core.replica.fetch_session import SessionCache
 from penstock.core.replica.throttle import Throttle
-from penstock.model.ids import Uuid
+from penstock.model.ids import NO_LEADER, Uuid
 from penstock.node.directories import Directories
 from penstock.node.endpoints import Endpoints
 from penstock.node.failures import CannotStart
@@ -20,12 +23,14 @@ from penstock.runtime.broker_lifecycle import BrokerLifecycle, RegistrationRefus
 from penstock.runtime.cleaner import Cleaner
 from penstock.runtime.controller import Controller
 from penstock.runtime.controller_client import ControllerClient
+from penstock.runtime.coordinator import partition_for
 from penstock.runtime.env import Env
 from penstock.runtime.groups import Groups
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.runtime.isr import InSyncKeeper
 from penstock.runtime.lag import LagView
 from penstock.runtime.live_settings import LiveSettings
+from penstock.runtime.marker_writer import MarkerWriter
 from penstock.runtime.partitions import Partitions
 from penstock.runtime.peer import Peer
 from penstock.runtime.producer_ids import ProducerIds
@@ -37,13 +42,15 @@ from penstock.runtime.replica_fetchers import (
     fetcher_settings,
     throttled_rate,
 )
+from penstock.runtime.transaction_markers import TransactionMarkers
+from penstock.runtime.transaction_verifier import TransactionVerifier
+from penstock.runtime.transactions import TRANSACTION_TOPIC, Transactions
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from penstock.wire.messages.broker_registration import Listener as RegisteredListener
 
 DRAIN_S = 5.0
 # A broker whose leaderships nobody can take over stops all the same.
 LEAVE_MS_MAX = 30_000
-METADATA_PAUSE_S = 0.005
 
 logger = logging.getLogger("penstock.node")
 
@@ -107,6 +114,29 @@ class BrokerRole:
         await self.partitions.open_gradually()
         self._groups = Groups(env, raft.image, self._requests, self.partitions, settings)
         raft.on_commit(self._groups.follow)
+        self._producer_ids = ProducerIds(self._requests.ask, settings.node_id, self._broker_epoch)
+        self._marker_writer = MarkerWriter(env, self.partitions, self._groups)
+        markers = TransactionMarkers(
+            env,
+            settings.node_id,
+            self._leader_of,
+            self._make_peer,
+            lambda request: answer_markers(self._marker_writer.write, request),
+        )
+        self._transactions = Transactions(
+            env, raft.image, self._requests, self.partitions, self._producer_ids.take, markers, settings
+        )
+        add_partitions = make_add_partitions_to_txn(raft.image, self._transactions)
+        here = Client(("127.0.0.1", 0), "")
+        self._verifier = TransactionVerifier(
+            env,
+            settings.node_id,
+            self._coordinator_of,
+            self._make_peer,
+            lambda request: add_partitions(request, RequestContext(5, None, here)),
+            retry_ms=settings.add_partitions_to_txn_retry_backoff_ms,
+            retry_max_ms=settings.add_partitions_to_txn_retry_backoff_max_ms,
+        )
         self._housekeeping = Housekeeping(env, self.partitions, settings)
         await self._housekeeping.watch_disks()
         self._housekeeping.start()
@@ -129,9 +159,11 @@ class BrokerRole:
         raft.on_leader(lambda leader_id: self._lifecycle.greet() if leader_id >= 0 else None)
         self._lifecycle.start()
         await self._lifecycle.active()
-        # What clients are told comes from the metadata, which follows the controller's answer.
-        while self._some_broker() != settings.node_id:
-            await asyncio.sleep(METADATA_PAUSE_S)
+        if self._some_broker() != settings.node_id:
+            # What clients are told comes from the metadata, which follows the controller's answer.
+            shown = asyncio.Event()
+            raft.on_commit(lambda _: shown.set() if self._some_broker() == settings.node_id else None)
+            await shown.wait()
 
     def _dispatcher(self, keeper: InSyncKeeper, controller: Controller, unreachable: Controller) -> Dispatcher:
         settings, env, raft = self._settings, self._env, self._raft
@@ -144,7 +176,7 @@ class BrokerRole:
                 controller=decider,
                 topic_creator=self._requests,
                 partitions=self.partitions,
-                producer_ids=ProducerIds(self._requests.ask, settings.node_id, self._broker_epoch),
+                producer_ids=self._producer_ids,
                 sessions=SessionCache(settings.max_incremental_fetch_session_cache_slots, env.random),
                 settings=self._live,
                 cluster_id=self._directories.cluster_id,
@@ -154,6 +186,9 @@ class BrokerRole:
                 lag=LagView(env, self.partitions),
                 propose=keeper.propose,
                 replication_throttle=Throttle(throttled_rate(raft.image, settings.node_id, LEADER_RATE)),
+                transactions=self._transactions,
+                verify=self._verifier.verify,
+                write_marker=self._marker_writer.write,
             )
 
         return Dispatcher(
@@ -177,6 +212,7 @@ class BrokerRole:
     async def stop(self) -> None:
         """Finish what was accepted and close every log."""
         # Members that wait for a rebalance would wait longer than we drain.
+        self._transactions.close()
         self._groups.close()
         draining = asyncio.ensure_future(self._endpoints.stop_brokers(DRAIN_S))
         await asyncio.sleep(0)
@@ -210,6 +246,16 @@ class BrokerRole:
         if own is not None and not own.fenced:
             return own.broker_id
         return next((broker.broker_id for broker in brokers.values() if not broker.fenced), -1)
+
+    def _leader_of(self, topic: str, partition: int) -> int | None:
+        state = self._raft.image.partition(topic, partition)
+        return None if state is None else state.leader
+
+    def _coordinator_of(self, transactional_id: str) -> int:
+        topic = self._raft.image.topics.get(TRANSACTION_TOPIC)
+        if topic is None:
+            return NO_LEADER
+        return topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
 
     def _make_peer(self, broker_id: int) -> Peer:
         def address() -> tuple[str, int] | None:

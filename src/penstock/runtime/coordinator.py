@@ -16,15 +16,18 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
-from penstock.core.group.contract import Effects, Reply, TimerKey
-from penstock.core.group.contract import Record as CoordinatorRecord
+from penstock.core.contract import Effects, ProducerIdentity, Reply, TimerKey
+from penstock.core.contract import Record as CoordinatorRecord
+from penstock.core.replica.producer_state import AppendOrigin, EndMarker
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
+from penstock.model.ids import NO_PRODUCER_ID
 from penstock.runtime.env import Env
 from penstock.runtime.partition import Partition
 from penstock.runtime.timers import Timers
 from penstock.storage.files import StorageError
+from penstock.storage.producer_replay import read_end_marker
 from penstock.wire.frame import decode_coordinator_key, decode_versioned, encode_coordinator_key, encode_versioned
-from penstock.wire.records import Compression, Record, build_batch, read_header, read_records
+from penstock.wire.records import BatchHeader, Compression, Record, build_batch, read_header, read_records
 
 LOAD_BYTES = 4 * 1024 * 1024
 UNFOLDED_BYTES_MAX = 2**30
@@ -42,7 +45,9 @@ logger = logging.getLogger("penstock.coordinator")
 class Shard(Protocol):
     """What a coordinator core offers; see core/group/contract.py."""
 
-    def replay(self, key: Any, value: Any, offset: int = ...) -> None: ...
+    def replay(self, key: Any, value: Any, offset: int = ..., producer_id: int = ...) -> None: ...
+
+    def replay_end_transaction(self, producer_id: int, committed: bool) -> None: ...
 
     def load(self, records: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
         """Take stored records as they are; hands back those that are to be decoded and replayed."""
@@ -84,6 +89,9 @@ class Seat(Generic[ShardT]):
         if not effects.records:
             self._reply_when_committed(effects.replies)
             return
+        if effects.producer is not None:
+            self._perform_in_transaction(effects, effects.producer)
+            return
         offset = self._partition.log.end_offset + len(self._records)
         for record in effects.records:
             self.shard.replay(record.key, record.value, offset)
@@ -93,6 +101,35 @@ class Seat(Generic[ShardT]):
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
+
+    def _perform_in_transaction(self, effects: Effects, producer: ProducerIdentity) -> None:
+        """Append a batch of the producer's own; the log may refuse it, so it is replayed only afterwards."""
+        self.flush()
+        offset = self._partition.log.end_offset
+        try:
+            next_offset = self._append(effects.records, producer)
+        except ApiError as error:
+            if self._partition.log.end_offset != offset:
+                self._fail(effects.replies, error)
+            elif error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
+                _refuse(effects.replies, error)
+            else:
+                _refuse(effects.replies, as_coordinator_error(error))
+            return
+        for record in effects.records:
+            self.shard.replay(record.key, record.value, offset, producer.producer_id)
+            offset += 1
+        self._committing = self._partition.committed(next_offset)
+        self._reply_when_committed(effects.replies)
+
+    def end_transaction(self, producer: ProducerIdentity, marker: EndMarker) -> asyncio.Future[None]:
+        """Append a transaction's marker; done when it is committed. Raises ApiError when it may not be written."""
+        self.flush()
+        appended = self._partition.append_marker(*producer, marker, self._env.now_ms())
+        self.shard.replay_end_transaction(producer.producer_id, not marker.aborted)
+        committing = self._committing = self._partition.committed(appended.next_offset)
+        committing.add_done_callback(lambda done: self._committed(done, []))
+        return committing
 
     def _reply_when_committed(self, replies: list[Reply]) -> None:
         """Nobody is told of something that could still be lost, whoever asked for it."""
@@ -123,7 +160,9 @@ class Seat(Generic[ShardT]):
             position = 0
             while position < len(data):
                 header = read_header(data, position)
-                if not header.is_control:
+                if header.producer_id >= 0:
+                    self._load_of_transaction(data, position, header)
+                elif not header.is_control:
                     records = read_records(data, UNFOLDED_BYTES_MAX, position)
                     for key, value in self.shard.load([(row.key, row.value) for row in records if row.key is not None]):
                         # Replayed in the order in which the newest records of all keys were written.
@@ -144,10 +183,21 @@ class Seat(Generic[ShardT]):
         self.is_loaded = True
         self.perform(self.shard.loaded(self._env.now_ms()))
 
-    def _replay_stored(self, key: bytes, value: bytes) -> None:
+    def _load_of_transaction(self, data: bytes, position: int, header: BatchHeader) -> None:
+        """Records of a transaction, and its end, take effect where the log has them."""
+        if header.is_control:
+            marker = read_end_marker(data, position)
+            if marker is not None:
+                self.shard.replay_end_transaction(header.producer_id, not marker.aborted)
+            return
+        for row in read_records(data, UNFOLDED_BYTES_MAX, position):
+            if row.key is not None and row.value is not None:
+                self._replay_stored(row.key, row.value, row.offset, header.producer_id)
+
+    def _replay_stored(self, key: bytes, value: bytes, offset: int = -1, producer_id: int = NO_PRODUCER_ID) -> None:
         try:
             message, classes = decode_coordinator_key(self._kind, key)
-            self.shard.replay(message, decode_versioned(classes.value, value))
+            self.shard.replay(message, decode_versioned(classes.value, value), offset, producer_id)
         except ProtocolError as error:
             # A later version's record: what it says is unknown, the rest is not.
             logger.warning("%s: skipping a record of an unknown kind: %s", self._partition.name, error)
@@ -185,7 +235,7 @@ class Seat(Generic[ShardT]):
         self._committing = self._partition.committed(next_offset)
         self._reply_when_committed(replies)
 
-    def _append(self, records: list[CoordinatorRecord]) -> int:
+    def _append(self, records: list[CoordinatorRecord], producer: ProducerIdentity | None = None) -> int:
         now_ms = self._env.now_ms()
         self._partition.check_enough_replicas()
         encoded = [
@@ -201,8 +251,12 @@ class Seat(Generic[ShardT]):
                 size += len(key) + len(value or b"")
                 taken += 1
             rows = [Record(number, now_ms, key, value) for number, (key, value) in enumerate(encoded[:taken])]
-            batch = bytearray(build_batch(rows, compression=Compression.NONE))
-            next_offset = self._partition.append(batch, now_ms).next_offset
+            if producer is None:
+                batch = build_batch(rows, compression=Compression.NONE)
+            else:
+                producer_id, producer_epoch = producer
+                batch = build_batch(rows, producer_id=producer_id, producer_epoch=producer_epoch, transactional=True)
+            next_offset = self._partition.append(bytearray(batch), now_ms, AppendOrigin.COORDINATOR).next_offset
             encoded = encoded[taken:]
         return next_offset
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from penstock.config.node import NodeSettings
+from penstock.core.contract import ProducerIdentity
 from penstock.core.group.contract import Effects, GroupSettings, Token
 from penstock.core.group.shard import GroupShard
 from penstock.core.metadata.image import Image, PartitionState, ResourceType
 from penstock.core.metadata.topics import NewTopic
+from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.controller_client import TopicCreator
@@ -148,6 +150,10 @@ class Groups:
             except ApiError as error:
                 raise as_coordinator_error(error) from error
         return result
+
+    def end_transaction(self, index: int, producer: ProducerIdentity, marker: EndMarker) -> asyncio.Future[None]:
+        """End a transaction in one partition of the offsets topic; done when that is committed."""
+        return self.coordinator.seat(index).end_transaction(producer, marker)
 
     def read_all(self, query: Callable[[GroupShard], Sequence[T]]) -> list[T]:
         """The same question to every shard here; raises while one is being loaded."""

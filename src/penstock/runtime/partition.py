@@ -19,7 +19,7 @@ from penstock.core.lifecycle.compaction import max_segment_ms
 from penstock.core.metadata.image import PartitionState
 from penstock.core.replica.follower import FollowerState
 from penstock.core.replica.leader import LAG_MS_MAX, LeaderState
-from penstock.core.replica.producer_state import Duplicate, Refused
+from penstock.core.replica.producer_state import AppendOrigin, Duplicate, EndMarker, Refused
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition, Uuid
 from penstock.runtime.commit_waiters import CommitWaiters, follow
@@ -29,6 +29,7 @@ from penstock.runtime.topic_rules import CODECS, check_create_time, compression_
 from penstock.storage.files import StorageError
 from penstock.storage.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EndOffset
 from penstock.storage.log import Log, LogSettings, LogSlice
+from penstock.storage.producer_replay import build_end_marker
 from penstock.wire.kernel import validate_records
 from penstock.wire.record_types import BatchTooLarge, InvalidRecords
 from penstock.wire.records import (
@@ -289,18 +290,19 @@ class Partition:
 
     # Writing.
 
-    def append(self, data: memoryview | bytearray, now_ms: int) -> Appended:
+    def append(self, data: memoryview | bytearray, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT) -> Appended:
         """Append the one batch that `data` holds. `data` is patched in place and not kept."""
         header = read_header(data)
         self._check_size(header, len(data))
         check_crc(data, 0, header)
-        check_produced(header)
+        if origin is AppendOrigin.CLIENT:
+            check_produced(header)
         body = read_body(data, 0, header, self.decompressed_bytes_max)
         facts = validate_records(body, header.records_count, require_keys=self.settings.compacts)
         if header.producer_id >= 0:
-            verdict = self.log.producers.check(header)
+            verdict = self.log.producers.check(header, origin)
             if isinstance(verdict, Refused) and self._recall(header.producer_id):
-                verdict = self.log.producers.check(header)
+                verdict = self.log.producers.check(header, origin)
             if isinstance(verdict, Duplicate):
                 append_time = verdict.timestamp if self.settings.log_append_time else NO_TIMESTAMP
                 return Appended(verdict.base_offset, verdict.last_offset + 1, append_time)
@@ -319,6 +321,21 @@ class Partition:
             deltas = facts.max_timestamp_delta, facts.min_timestamp_delta
             header = check_create_time(self.settings, data, header, *deltas, now_ms)
         return self._write(data, header, append_time, now_ms)
+
+    def append_marker(self, producer_id: int, producer_epoch: int, marker: EndMarker, now_ms: int) -> Appended:
+        """Append the end of a producer's transaction, unless it is not for this coordinator to end."""
+        batch = bytearray(build_end_marker(producer_id, producer_epoch, marker, now_ms))
+        header = read_header(batch)
+        refused = self.log.producers.check_marker(header, marker)
+        if refused is not None:
+            raise ApiError(refused.code, refused.message)
+        self.check_enough_replicas()
+        return self._write(batch, header, NO_TIMESTAMP, now_ms)
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Whether a producer has written in a transaction that is not over here."""
+        entry = self.log.producers.get(producer_id)
+        return entry is not None and entry.transaction_first_offset >= 0
 
     def _recall(self, producer_id: int) -> bool:
         """Look in the log, once, for batches of a producer that its snapshot did not keep."""

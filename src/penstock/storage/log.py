@@ -26,7 +26,7 @@ from penstock.storage.names import (
     deletion_directory_name,
     file_name,
 )
-from penstock.storage.producer_replay import read_end_markers, replay_producers
+from penstock.storage.producer_replay import aborted_transaction, read_end_markers, replay_producers
 from penstock.storage.producer_snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
 from penstock.storage.recovery import LoadedLog, RecoveryReport, load_log
 from penstock.storage.segment import Segment
@@ -66,6 +66,7 @@ class Log:
         "_snapshots",
         "_swap",
         "_waste",
+        "aborted",
         "end_offset",
         "epochs",
         "flushed_offset",
@@ -85,6 +86,7 @@ class Log:
         self.flushed_offset = loaded.flushed_offset
         self.epochs = loaded.epochs
         self.producers = loaded.producers
+        self.aborted = loaded.aborted
         self.last_append_ms = now_ms
         self.last_flush_ms = now_ms
         self._home = loaded.home
@@ -217,7 +219,12 @@ class Log:
                 continue
             marker = markers.get(header[0]) if markers is not None else None
             if marker is not None:
-                producers.complete(header, marker)
+                aborted = aborted_transaction(producers.complete(header, marker), producers)
+                if aborted is not None:
+                    try:
+                        self.aborted.note(self._active.base_offset, aborted)
+                    except StorageError as error:
+                        self.fail(error)
             elif not header[5] & _CONTROL:
                 producers.update(header)
         producers.end_offset = self.end_offset
@@ -411,6 +418,7 @@ class Log:
         offset = segment.end_before(position)
         self._remove_segments(self._segments[number + 1 :])
         segment.truncate(position, offset)
+        self.aborted.truncate(offset)
         if segment in self._opened:
             self._opened.remove(segment)
         segment.unverified_size = segment.size if segment is not self._active else segment.unverified_size
@@ -440,6 +448,7 @@ class Log:
             for suffix in SEGMENT_SUFFIXES:
                 self._home.unlink(segment.file_name(suffix))
             segment.release()
+            self.aborted.forget(segment.base_offset)
             self._segments.remove(segment)
             if segment in self._opened:
                 self._opened.remove(segment)
@@ -516,6 +525,7 @@ class Log:
         if segment in self._opened:
             self._opened.remove(segment)
         segment.release()
+        self.aborted.forget(segment.base_offset)
         names = [segment.file_name(suffix) for suffix in SEGMENT_SUFFIXES]
         if segment.base_offset in self._snapshots and not keep_snapshot:
             self._snapshots.remove(segment.base_offset)

@@ -5,12 +5,22 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from penstock.core.replica.producer_state import EndMarker, ProducerState
+from penstock.core.replica.producer_state import CompletedTransaction, EndMarker, ProducerState
 from penstock.storage.files import CorruptLogError
 from penstock.storage.scan import walk_headers
 from penstock.storage.segment import Segment
+from penstock.storage.transaction_index import AbortedTransaction
 from penstock.wire.record_types import Buffer
-from penstock.wire.records import BatchError, BatchHeader, ControlType, control_type, read_records
+from penstock.wire.records import (
+    BatchError,
+    BatchHeader,
+    ControlType,
+    Record,
+    build_batch,
+    control_key,
+    control_type,
+    read_records,
+)
 
 # A marker is a handful of bytes; anything larger is not one.
 _MARKER_BYTES_MAX = 64 * 1024
@@ -34,6 +44,15 @@ def read_end_marker(batch: Buffer, position: int = 0) -> EndMarker | None:
     return EndMarker(kind is ControlType.ABORT, _VALUE.unpack_from(value)[1])
 
 
+def build_end_marker(producer_id: int, producer_epoch: int, marker: EndMarker, now_ms: int) -> bytes:
+    """The control batch that ends a producer's transaction."""
+    kind = ControlType.ABORT if marker.aborted else ControlType.COMMIT
+    record = Record(0, now_ms, control_key(kind), _VALUE.pack(0, marker.coordinator_epoch))
+    return build_batch(
+        [record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
+    )
+
+
 def read_end_markers(headers: Sequence[BatchHeader], data: Buffer) -> dict[int, EndMarker] | None:
     """The ends of transactions among these batches, by base offset; None for the usual none."""
     markers: dict[int, EndMarker] | None = None
@@ -46,6 +65,15 @@ def read_end_markers(headers: Sequence[BatchHeader], data: Buffer) -> dict[int, 
                 markers[header[0]] = marker
         position += header[1] + 12
     return markers
+
+
+def aborted_transaction(ended: CompletedTransaction | None, producers: ProducerState) -> AbortedTransaction | None:
+    """The index entry of a transaction that has just ended, if it was aborted."""
+    if ended is None or not ended.aborted:
+        return None
+    undecided = producers.first_undecided_offset
+    stable_offset = ended.last_offset + 1 if undecided is None else undecided
+    return AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, stable_offset)
 
 
 def replay_producers(producers: ProducerState, segments: Sequence[Segment], end_offset: int) -> None:
@@ -67,15 +95,18 @@ def replay_producers(producers: ProducerState, segments: Sequence[Segment], end_
     producers.end_offset = end_offset
 
 
-def note_batch(producers: ProducerState, header: BatchHeader, segment: Segment, position: int) -> None:
-    """Note one stored batch, reading it only if it is a marker."""
+def note_batch(
+    producers: ProducerState, header: BatchHeader, segment: Segment, position: int
+) -> AbortedTransaction | None:
+    """Note one stored batch, reading it only if it is a marker; returns the transaction that it aborted."""
     if header.producer_id >= 0 and header.is_control:
         try:
             marker = read_end_marker(segment.file.read(position, header.size_bytes))
         except BatchError:
             # Whatever it says, it is in the log and cannot be refused any more.
-            return
+            return None
         if marker is not None:
-            producers.complete(header, marker)
+            return aborted_transaction(producers.complete(header, marker), producers)
     else:
         producers.update(header)
+    return None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.core.replica.producer_state import ProducerState
+from penstock.storage.aborted_transactions import AbortedTransactions
 from penstock.storage.checkpoint import CheckpointError
 from penstock.storage.files import CorruptLogError, Filesystem
 from penstock.storage.leader_epochs import LeaderEpochs
@@ -32,7 +33,7 @@ from penstock.storage.names import (
     offset_of,
 )
 from penstock.storage.partition_files import PartitionFiles
-from penstock.storage.producer_replay import replay_producers
+from penstock.storage.producer_replay import note_batch, replay_producers
 from penstock.storage.producer_snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
 from penstock.storage.scan import header_at, walk_headers
 from penstock.storage.segment import Segment
@@ -66,6 +67,7 @@ class LoadedLog:
     end_offset: int
     flushed_offset: int
     report: RecoveryReport
+    aborted: AbortedTransactions
 
 
 def load_log(
@@ -97,12 +99,15 @@ class _Loader:
         self.epochs = LeaderEpochs()
         self.epochs_changed = False
         self.producers = ProducerState()
+        self.aborted = AbortedTransactions(home)
 
     def load(self, start_offset: int) -> LoadedLog:
         self._list_files()
         if not self.segments:
             self.segments.append(Segment.create(self.home, start_offset, self.now_ms, self.settings))
         epochs_known = self._read_epochs()
+        # A file that is damaged although its segment is not is told of by reading the markers once more.
+        damaged = self.aborted.load(segment.base_offset for segment in self.segments)
         if self.clean and self._find_end():
             if not epochs_known:
                 self._rebuild_epochs(self.segments)
@@ -110,6 +115,8 @@ class _Loader:
         else:
             self._check_tail(epochs_known)
         end_offset = self.segments[-1].next_offset
+        for base_offset in damaged:
+            self._rebuild_aborted(base_offset)
         replay_producers(self.producers, self.segments, end_offset)
         start_offset = max(start_offset, self.segments[0].base_offset)
         self.epochs_changed |= self.epochs.truncate_from_end(end_offset)
@@ -125,6 +132,7 @@ class _Loader:
             end_offset,
             min(self.recovery_point, end_offset) if self.report.segments_scanned else end_offset,
             self.report,
+            self.aborted,
         )
 
     def _list_files(self) -> None:
@@ -249,6 +257,7 @@ class _Loader:
         size = segment.size
         valid = checker.run()
         self.epochs_changed |= checker.epochs_changed
+        self.aborted.rebuild(segment.base_offset, checker.aborted)
         self.report.damaged += checker.damaged
         self.report.segments_scanned += 1
         self.report.bytes_scanned += valid
@@ -263,10 +272,24 @@ class _Loader:
         for later in self.segments[number + 1 :]:
             self.report.bytes_truncated += later.size
             self.report.segments_removed += 1
+            self.aborted.forget(later.base_offset)
             for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
                 self.home.unlink(file_name(later.base_offset, suffix))
         del self.segments[number + 1 :]
         return True
+
+    def _rebuild_aborted(self, base_offset: int) -> None:
+        """Find a segment's aborted transactions again; their starts are where producers' first records are."""
+        segments = [segment for segment in self.segments if segment.base_offset <= base_offset]
+        producers = ProducerState(self.segments[0].base_offset)
+        found = []
+        for segment in segments:
+            for position, header in walk_headers(segment.file, 0, segment.size):
+                aborted = note_batch(producers, header, segment, position)
+                if aborted is not None and segment.base_offset == base_offset:
+                    found.append(aborted)
+            segment.release()
+        self.aborted.rebuild(base_offset, found)
 
     def _take_snapshot(self, offset: int) -> None:
         self.home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self.producers.entries))

@@ -11,6 +11,7 @@ from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.producer_replay import note_batch
 from penstock.storage.scan import header_at
 from penstock.storage.segment import NO_TIMESTAMP, Segment
+from penstock.storage.transaction_index import AbortedTransaction
 from penstock.wire.kernel import scan_batches
 from penstock.wire.records import HEADER_SIZE, BatchError, BatchHeader, read_header
 
@@ -39,6 +40,7 @@ class SegmentChecker:
         self.next_offset = segment.base_offset
         self.epochs_changed = False
         self.damaged: list[str] = []
+        self.aborted: list[AbortedTransaction] = []
 
     def run(self) -> int:
         """Note every batch in indexes, epochs and producers; returns how many bytes of the segment are good.
@@ -108,7 +110,9 @@ class SegmentChecker:
                 for earlier in waiting:
                     producers.update(read_header(chunk, earlier))
                 waiting.clear()
-                note_batch(producers, read_header(chunk, at), self.segment, position + at)
+                aborted = note_batch(producers, read_header(chunk, at), self.segment, position + at)
+                if aborted is not None:
+                    self.aborted.append(aborted)
             else:
                 waiting.append(at)
                 if len(waiting) > 2 * BATCHES_KEPT:

@@ -13,6 +13,7 @@ import cluster_checks
 import data_checks
 import group_checks
 import pytest
+import transaction_checks
 from api_world import Ask, World
 from kio.index import load_entity_schema
 from kio.serial import entity_reader
@@ -25,7 +26,13 @@ from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 from support.wire_client import WireClient
 
 Check = Callable[[Ask, World, int], None]
-CHECKS: dict[str, Check] = {**data_checks.CHECKS, **group_checks.CHECKS, **admin_checks.CHECKS, **cluster_checks.CHECKS}
+CHECKS: dict[str, Check] = {
+    **data_checks.CHECKS,
+    **group_checks.CHECKS,
+    **admin_checks.CHECKS,
+    **cluster_checks.CHECKS,
+    **transaction_checks.CHECKS,
+}
 
 SERVED = [
     pytest.param(entry.module, version, id=f"{entry.module}-{version}")

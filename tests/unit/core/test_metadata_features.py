@@ -8,6 +8,7 @@ from metadata_world import ClusterWorld
 from penstock.core.metadata.configs import change_configs
 from penstock.core.metadata.features import (
     SUPPORTED_FEATURES,
+    TRANSACTION_VERSION,
     FeatureUpdate,
     UpgradeType,
     first_records,
@@ -34,7 +35,7 @@ def test_a_cluster_begins_as_those_of_kafka_41_do() -> None:
     image = Image()
     for record in first_records(image, 2):
         image.replay(record)
-    assert image.features == {METADATA_VERSION: 27, ELIGIBLE_LEADER_REPLICAS_VERSION: 1}
+    assert image.features == {METADATA_VERSION: 27, ELIGIBLE_LEADER_REPLICAS_VERSION: 1, TRANSACTION_VERSION: 2}
     assert image.overrides(ResourceType.BROKER, "") == {MINIMUM: "2"}
     assert first_records(image, 2) == []
 

@@ -11,6 +11,7 @@ import pytest
 from controller_world import QUICK, ControllerWorld, play
 
 from penstock.core.metadata.elections import ElectionType
+from penstock.core.metadata.features import TRANSACTION_VERSION
 from penstock.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime import controller, controller_duties
@@ -29,7 +30,11 @@ CALM = replace(QUICK, session_timeout_ms=60_000, leader_imbalance_check_interval
 def test_a_new_cluster_begins_with_its_features() -> None:
     async def scene(world: ControllerWorld) -> None:
         await world.until(lambda: METADATA_VERSION in world.image.features)
-        assert world.image.features == {METADATA_VERSION: 27, ELIGIBLE_LEADER_REPLICAS_VERSION: 1}
+        assert world.image.features == {
+            METADATA_VERSION: 27,
+            ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
+            TRANSACTION_VERSION: 2,
+        }
         assert world.image.overrides(ResourceType.BROKER, "") == {"min.insync.replicas": "2"}
 
     play(scene, min_insync_replicas=2)

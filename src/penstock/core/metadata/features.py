@@ -14,9 +14,11 @@ from penstock.wire.messages.metadata_records import BrokerFeature, ConfigRecord,
 
 # Kafka 4.1's metadata version is level 27; below level 7 there were no feature levels in the log.
 METADATA_VERSION_LEVELS = (7, 27)
+TRANSACTION_VERSION = "transaction.version"
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: METADATA_VERSION_LEVELS,
     ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
+    TRANSACTION_VERSION: (0, 2),
 }
 # The metadata version from which eligible leader replicas can be switched on.
 ELIGIBLE_LEADER_REPLICAS_NEED = 23
@@ -49,6 +51,7 @@ def first_records(image: Image, min_insync_replicas: int) -> list[Any]:
     records: list[Any] = [
         FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVELS[1]),
         FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=1),
+        FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2),
     ]
     return records + _fix_min_insync_replicas(image, min_insync_replicas)
 
