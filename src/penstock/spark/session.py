@@ -26,6 +26,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.metrics.conf.*.sink.prometheusServlet.class": "org.apache.spark.metrics.sink.PrometheusServlet",
     "spark.metrics.conf.*.sink.prometheusServlet.path": "/metrics/prometheus",
     "spark.ui.showConsoleProgress": "false",
+    # On a busy machine a Python worker may take longer to start than the 15 s that Spark grants it.
+    "spark.python.authenticate.socketTimeout": "60s",
     "spark.log.level": "ERROR",
 }
 # On one machine: no name look-ups, nothing reachable from outside, and a checkpoint that renames plain files.

@@ -20,7 +20,9 @@ from penstock.spark.producing import BATCH_OVERHEAD_BYTES, RecordWriter, Tally, 
 from penstock.spark.security import Access, librdkafka_properties, read_access
 from penstock.spark.topics import ensure_topic, message_bytes_max
 
-KNOWN = {"topic", "delivery", "transactionalid", "markertopic", "path", "checkpointlocation"}
+KNOWN = {"topic", "delivery", "transactionalid", "markertopic"}
+# Options that Spark itself adds.
+OF_SPARK = {"path", "checkpointlocation", "queryname"}
 DELIVERIES = ("at-least-once", "exactly-once")
 FLUSH_SECONDS = 300.0
 BATCH_BYTES_MAX = 1_000_000
@@ -73,7 +75,7 @@ def read_sink_options(options: Mapping[str, str], schema: StructType) -> SinkOpt
     """The settings in a writer's options; ValueError says which option or column is wrong and what to write."""
     given = {name.lower(): value for name, value in options.items()}
     properties = {name[6:]: value for name, value in given.items() if name.startswith("kafka.")}
-    unknown = sorted(name for name in given if not name.startswith("kafka.") and name not in KNOWN)
+    unknown = sorted(name for name in given if not name.startswith("kafka.") and name not in KNOWN | OF_SPARK)
     if unknown:
         raise ValueError(f"option {unknown[0]!r} is unknown: known are {', '.join(sorted(KNOWN))} and kafka.*")
     delivery = given.get("delivery", DELIVERIES[0])

@@ -137,15 +137,38 @@ def _protobuf_type(field: Any) -> str:
 
 def protobuf_decoder(descriptors: bytes, message: str) -> Callable[[bytes], str]:
     """A function from a value's bytes to JSON text."""
-    from google.protobuf.json_format import MessageToJson
-
     kind = protobuf_message(descriptors, message)
 
     def decode(value: bytes) -> str:
-        found = kind.FromString(value)
-        return str(MessageToJson(found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
+        return _json(_message(kind.FromString(value)))
 
     return decode
+
+
+def _message(message: Any) -> dict[str, Any]:
+    """A message's fields. Protobuf's own JSON writes 64-bit numbers as text, which Spark does not read as numbers."""
+    fields: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.has_presence and not message.HasField(field.name):
+            fields[field.name] = None
+        elif field.message_type is not None and field.message_type.GetOptions().map_entry:
+            inner = field.message_type.fields_by_name["value"]
+            fields[field.name] = {str(key): _field(inner, value[key]) for key in value}
+        elif field.is_repeated:
+            fields[field.name] = [_field(field, each) for each in value]
+        else:
+            fields[field.name] = _field(field, value)
+    return fields
+
+
+def _field(field: Any, value: Any) -> Any:
+    if field.message_type is not None:
+        return _message(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return known.name if known is not None else str(value)
+    return value
 
 
 def _json(value: Any) -> str:
