@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.testing import Cluster
+from support.spark_connector import connector_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +43,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Executors import the checkout that the tests import.
     source = str(Path(__file__).parents[2] / "src")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), source)))
+    found = connector_jars()
     settings = {
+        "spark.jars": ",".join(map(str, found[1])) if isinstance(found, tuple) else "",
         "spark.ui.enabled": "false",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.local.dir": str(directory / "local"),

@@ -22,14 +22,21 @@ def connector_jars() -> tuple[str, tuple[Path, ...]] | str:
     """The connector's version and its jars, for `spark.jars`; or the reason they cannot be had."""
     import pyspark
 
+    choices = ((pyspark.__version__, pyspark.__version__), *VERSIONS_KNOWN)
+    # What was fetched before goes first: asking for what is not there takes its time.
+    choices = tuple(sorted(choices, key=lambda each: not _directory(each[0]).is_dir()))
     problem = ""
-    for connector, token_provider in ((pyspark.__version__, pyspark.__version__), *VERSIONS_KNOWN):
-        directory = TOOLS_DIRECTORY / f"spark-kafka-{connector}"
+    for connector, token_provider in choices:
+        directory = _directory(connector)
         reason = _fetch(directory, connector, token_provider)
         if reason is None:
             return connector, tuple(sorted(directory.glob("*.jar")))
         problem = problem or reason
     return problem
+
+
+def _directory(connector: str) -> Path:
+    return TOOLS_DIRECTORY / f"spark-kafka-{connector}"
 
 
 def _fetch(into: Path, connector: str, token_provider: str) -> str | None:

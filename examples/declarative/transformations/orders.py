@@ -1,0 +1,27 @@
+"""Orders from a topic as a streaming table, and what they sum up to. One flow a table: two into one would lose rows."""
+
+from __future__ import annotations
+
+import os
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+BOOTSTRAP = os.environ.get("PENSTOCK_BOOTSTRAP", "localhost:9092")
+TOPIC = os.environ.get("PENSTOCK_TOPIC", "orders")
+SCHEMA = "id BIGINT, customer STRING, amount DECIMAL(12, 2), at TIMESTAMP"
+
+
+@dp.table
+def orders() -> DataFrame:
+    spark = SparkSession.active()
+    reader = spark.readStream.format("penstock").option("kafka.bootstrap.servers", BOOTSTRAP)
+    raw = reader.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
+    return raw.select(F.from_json(F.col("value").cast("string"), SCHEMA).alias("order")).select("order.*")
+
+
+@dp.materialized_view
+def revenue_by_customer() -> DataFrame:
+    spark = SparkSession.active()
+    return spark.read.table("orders").groupBy("customer").agg(F.sum("amount").alias("revenue"))
