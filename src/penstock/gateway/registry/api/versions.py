@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import PlainTextResponse, Response
 
 from penstock.gateway.registry import errors
@@ -35,15 +33,7 @@ INTEGERS = {"type": "array", "items": {"type": "integer"}}
 
 
 def version_operations(registry: Registry) -> list[Operation]:
-    """The operations on the versions of a subject."""
-
-    def chosen(call: Call) -> StoredSchema:
-        subject = checked_subject(call["subject"])
-        return find_version(registry.state, subject, call["version"], deleted=call["deleted"])
-
-    def text_of(call: Call, schema: StoredSchema) -> str:
-        form = call["format"]
-        return parse_stored(registry.state, schema).formatted(form) if form else schema.text
+    """The operations that list, make and remove the versions of a subject."""
 
     async def list_versions(call: Call) -> Response:
         subject = checked_subject(call["subject"])
@@ -73,40 +63,11 @@ def version_operations(registry: Registry) -> list[Operation]:
         # Clients cache the text they get here and may want another form later, so none is sent.
         return answer({"id": stored.id, "version": stored.version, "guid": stored.guid})
 
-    async def get_version(call: Call) -> Response:
-        schema = chosen(call)
-        return answer(describe(schema, text_of(call, schema), deleted=schema.deleted))
-
-    async def get_text(call: Call) -> Response:
-        return PlainTextResponse(text_of(call, chosen(call)), media_type=REGISTRY_TYPE)
-
-    async def referenced_by(call: Call) -> Response:
-        schema = chosen(call)
-        referrers = registry.state.referrers(schema.subject, schema.version)
-        return answer(page(call, [each.id for each in referrers if call["deleted"] or not each.deleted]))
-
     async def delete(call: Call) -> Response:
         subject = checked_subject(call["subject"])
         version, permanent = call["version"], call["permanent"]
         return answer(await registry.write(lambda state: delete_version(state, subject, version, permanent=permanent)))
 
-    async def by_metadata(call: Call) -> Response:
-        subject = checked_subject(call["subject"])
-        sent = call.request.query_params
-        keys, values = sent.getlist("key"), sent.getlist("value")
-        if len(keys) != len(values):
-            raise Problem(400, 40001, "`key` and `value` must come in pairs", "send as many keys as values")
-        wanted = dict(zip(keys, values, strict=True))
-        versions = registry.state.versions(subject) if call["deleted"] else registry.state.live_versions(subject)
-        if not versions:
-            raise errors.subject_not_found(subject)
-        for schema in reversed(versions):
-            properties = (schema.metadata or {}).get("properties") or {}
-            if all(properties.get(key) == value for key, value in wanted.items()):
-                return answer(describe(schema, text_of(call, schema)))
-        raise errors.schema_not_found()
-
-    one: Any = (SUBJECT, VERSION)
     return [
         Operation(
             "GET",
@@ -126,6 +87,60 @@ def version_operations(registry: Registry) -> list[Operation]:
             (SUBJECT, NORMALIZE),
             SCHEMA_BODY,
         ),
+        Operation(
+            "DELETE",
+            "/subjects/{subject}/versions/{version}",
+            delete,
+            "Delete a version: softly, and in a second step for good.",
+            TAG,
+            (SUBJECT, VERSION, flag("permanent", "Delete for good what was deleted softly.")),
+            answers={200: {"type": "integer"}},
+        ),
+        *_reading_operations(registry),
+    ]
+
+
+def _reading_operations(registry: Registry) -> list[Operation]:
+    """The operations that look at one version."""
+
+    def chosen(call: Call) -> StoredSchema:
+        subject = checked_subject(call["subject"])
+        return find_version(registry.state, subject, call["version"], deleted=call["deleted"])
+
+    def text_of(call: Call, schema: StoredSchema) -> str:
+        form = call["format"]
+        return parse_stored(registry.state, schema).formatted(form) if form else schema.text
+
+    async def get_version(call: Call) -> Response:
+        schema = chosen(call)
+        return answer(describe(schema, text_of(call, schema), deleted=schema.deleted))
+
+    async def get_text(call: Call) -> Response:
+        return PlainTextResponse(text_of(call, chosen(call)), media_type=REGISTRY_TYPE)
+
+    async def referenced_by(call: Call) -> Response:
+        schema = chosen(call)
+        referrers = registry.state.referrers(schema.subject, schema.version)
+        return answer(page(call, [each.id for each in referrers if call["deleted"] or not each.deleted]))
+
+    async def by_metadata(call: Call) -> Response:
+        subject = checked_subject(call["subject"])
+        sent = call.request.query_params
+        keys, values = sent.getlist("key"), sent.getlist("value")
+        if len(keys) != len(values):
+            raise Problem(400, 40001, "`key` and `value` must come in pairs", "send as many keys as values")
+        wanted = dict(zip(keys, values, strict=True))
+        versions = registry.state.versions(subject) if call["deleted"] else registry.state.live_versions(subject)
+        if not versions:
+            raise errors.subject_not_found(subject)
+        for schema in reversed(versions):
+            properties = (schema.metadata or {}).get("properties") or {}
+            if all(properties.get(key) == value for key, value in wanted.items()):
+                return answer(describe(schema, text_of(call, schema)))
+        raise errors.schema_not_found()
+
+    one = (SUBJECT, VERSION)
+    return [
         Operation(
             "GET",
             "/subjects/{subject}/versions/{version}",
@@ -150,15 +165,6 @@ def version_operations(registry: Registry) -> list[Operation]:
             TAG,
             (*one, DELETED, *PAGE),
             answers={200: INTEGERS},
-        ),
-        Operation(
-            "DELETE",
-            "/subjects/{subject}/versions/{version}",
-            delete,
-            "Delete a version: softly, and in a second step for good.",
-            TAG,
-            (*one, flag("permanent", "Delete for good what was deleted softly.")),
-            answers={200: {"type": "integer"}},
         ),
         Operation(
             "GET",
