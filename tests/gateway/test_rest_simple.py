@@ -1,0 +1,248 @@
+"""The short calls in detail: groups that share messages, messages that come again, bad input, brokers that are away."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from gateway_process import GatewayProcess
+
+from penstock.gateway.rest.simple_messages import MessageId, parse_message_id
+from penstock.gateway.rest.simple_topics import retention_configs
+from penstock.gateway.web.problem import Problem
+from penstock.testing import Cluster
+
+
+def problem(response: httpx.Response, status: int, code: int) -> str:
+    body = response.json()
+    assert (response.status_code, body["error_code"]) == (status, code), body
+    assert body["message"]
+    assert body["fix"]
+    return str(body["message"])
+
+
+def publish(rest: httpx.Client, topic: str, value: Any, **more: Any) -> dict[str, Any]:
+    answer = rest.post(f"/topics/{topic}/publish", json={"value": value, **more})
+    assert answer.status_code == 200, answer.text
+    shown: dict[str, Any] = answer.json()
+    return shown
+
+
+def receive(rest: httpx.Client, topic: str, group: str, timeout_ms: int = 10_000) -> dict[str, Any] | None:
+    answer = rest.get(f"/topics/{topic}/subscribe", params={"group": group, "timeout": timeout_ms})
+    assert answer.status_code in (200, 204), answer.text
+    return answer.json() if answer.status_code == 200 else None
+
+
+def acknowledge(rest: httpx.Client, topic: str, message: dict[str, Any]) -> None:
+    answer = rest.post(f"/topics/{topic}/ack", json={"messageId": message["messageId"]})
+    assert answer.status_code == 200, answer.text
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:8]}"
+
+
+def committed(cluster: Cluster, group: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group})
+    try:
+        [place] = consumer.committed([TopicPartition(topic, 0)], timeout=10)
+        return int(place.offset)
+    finally:
+        consumer.close()
+
+
+def test_callers_of_a_group_share_its_messages(rest: httpx.Client, penstock_cluster: Cluster, group: str) -> None:
+    topic = penstock_cluster.create_topic(partitions=3)
+    for number in range(30):
+        publish(rest, topic, str(number))
+
+    def take(_: int) -> str | None:
+        message = receive(rest, topic, group)
+        if message is None:
+            return None
+        acknowledge(rest, topic, message)
+        return str(message["value"])
+
+    with ThreadPoolExecutor(6) as pool:
+        taken = list(pool.map(take, range(30)))
+    assert sorted(int(each) for each in taken if each is not None) == list(range(30))
+    assert receive(rest, topic, group, 200) is None
+
+
+def test_what_is_committed_is_what_was_acknowledged_without_a_gap(
+    rest: httpx.Client, penstock_cluster: Cluster, penstock_topic: str, group: str
+) -> None:
+    for number in range(3):
+        publish(rest, penstock_topic, str(number))
+    messages = [receive(rest, penstock_topic, group) for _ in range(3)]
+    assert all(message is not None for message in messages)
+    first, second, third = (message for message in messages if message is not None)
+    acknowledge(rest, penstock_topic, third)
+    assert committed(penstock_cluster, group, penstock_topic) == 0
+    acknowledge(rest, penstock_topic, first)
+    assert committed(penstock_cluster, group, penstock_topic) == 1
+    acknowledge(rest, penstock_topic, second)
+    assert committed(penstock_cluster, group, penstock_topic) == 3
+
+
+def test_a_message_that_is_not_acknowledged_comes_again_in_another_gateway(
+    rest: httpx.Client, penstock_cluster: Cluster, penstock_topic: str, group: str
+) -> None:
+    publish(rest, penstock_topic, "once more")
+    with (
+        GatewayProcess(penstock_cluster.bootstrap_servers) as other,
+        httpx.Client(base_url=other.rest, timeout=60) as client,
+    ):
+        assert receive(client, penstock_topic, group) is not None
+    message = receive(rest, penstock_topic, group, 20_000)
+    assert message is not None
+    assert message["value"] == "once more"
+
+
+def test_values_are_text_or_json_or_nothing(rest: httpx.Client, penstock_topic: str) -> None:
+    values: list[Any] = ["text", "ünïcode 🚿", {"a": [1, None]}, 5, None, ""]
+    for value in values:
+        publish(rest, penstock_topic, value)
+    read = rest.get(f"/api/v1/topics/{penstock_topic}/partitions/0/messages").json()["messages"]
+    stored = [each["value"] and base64.b64decode(each["value"]).decode() for each in read]
+    assert stored == ["text", "ünïcode 🚿", '{"a":[1,null]}', "5", None, ""]
+
+
+def test_bytes_that_are_no_text_are_shown_in_base64(rest: httpx.Client, penstock_topic: str, group: str) -> None:
+    rest.post(f"/api/v1/topics/{penstock_topic}/messages", content=b"\xff\x00").raise_for_status()
+    message = receive(rest, penstock_topic, group)
+    assert message is not None
+    assert (message["value"], message["value_encoding"]) == (base64.b64encode(b"\xff\x00").decode(), "base64")
+
+
+def test_large_messages_pass_and_too_large_ones_say_so(rest: httpx.Client, penstock_cluster: Cluster) -> None:
+    topic = penstock_cluster.create_topic(configs={"max.message.bytes": "11000000"})
+    path = f"/api/v1/topics/{topic}/messages"
+    assert rest.post(path, content=b"x" * 10_000_000).json()["offset"] == 0
+    small = penstock_cluster.create_topic(configs={"max.message.bytes": "1000"})
+    problem(rest.post(f"/api/v1/topics/{small}/messages", content=b"x" * 5000), 413, 41301)
+    problem(rest.post(path, content=b"x" * 21_000_000), 413, 413)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("{", "not JSON"),
+        ("[]", "value"),
+        ("{}", "value"),
+        ('{"value": "x", "key": 5}', "$.key"),
+        ('{"value": "x", "headers": {"a": 1}}', "$.headers"),
+        ('{"value": "x", "headers": []}', "$.headers"),
+        ('{"value": NaN}', "not JSON"),
+        ('{"value": "\\ud800"}', "character"),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
+def test_bodies_that_are_no_message(rest: httpx.Client, penstock_topic: str, body: str, reason: str) -> None:
+    answer = rest.post(f"/topics/{penstock_topic}/publish", content=body, headers={"content-type": "application/json"})
+    assert reason in problem(answer, 400, 40002)
+
+
+def test_bad_requests_say_what_is_wrong_and_what_to_do(rest: httpx.Client, penstock_topic: str, group: str) -> None:
+    problem(rest.post("/topics/none-such/publish", json={"value": "x"}), 404, 40401)
+    problem(rest.post("/topics/not%20a%20topic/publish", json={"value": "x"}), 400, 40001)
+    problem(
+        rest.post(f"/topics/{penstock_topic}/publish", content=b"x", headers={"content-type": "text/html"}), 415, 415
+    )
+    problem(rest.get("/topics/none-such/subscribe", params={"group": group}), 404, 40401)
+    problem(rest.get(f"/topics/{penstock_topic}/subscribe", params={"group": ""}), 400, 40001)
+    problem(rest.get(f"/topics/{penstock_topic}/subscribe", params={"offset": "soon"}), 400, 40001)
+    problem(rest.get(f"/topics/{penstock_topic}/subscribe", params={"offset": "77"}), 400, 40004)
+    problem(rest.get(f"/topics/{penstock_topic}/subscribe", params={"timeout": "99999999"}), 400, 40001)
+    problem(rest.post(f"/topics/{penstock_topic}/ack", json={"messageId": "nonsense"}), 400, 40002)
+    problem(rest.post(f"/topics/{penstock_topic}/ack", json={"messageId": "0-1"}), 400, 40002)
+    problem(rest.post(f"/topics/{penstock_topic}/ack", json={"messageId": "9-1", "group": group}), 404, 40402)
+    problem(rest.post(f"/topics/{penstock_topic}/ack", json={}), 400, 40002)
+    problem(rest.post("/topics", json={"name": penstock_topic}), 409, 40901)
+    problem(rest.post("/topics", json={"name": "x/y"}), 400, 40002)
+    problem(rest.post("/topics", json={"name": "x", "partitions": 0}), 400, 40002)
+    problem(rest.post("/topics", json={"name": "x", "retentionPolicy": "a while"}), 400, 40002)
+    problem(rest.delete("/topics/none-such"), 404, 40401)
+    messages = f"/api/v1/topics/{penstock_topic}/partitions"
+    problem(rest.get(f"{messages}/7/messages"), 404, 40402)
+    problem(rest.get(f"{messages}/x/messages"), 400, 40001)
+    problem(rest.get(f"{messages}/0/messages", params={"offset": 5}), 400, 40004)
+    problem(rest.get(f"{messages}/0/messages", params={"limit": 0}), 400, 40001)
+    offsets = f"/api/v1/consumer-groups/{group}/offsets"
+    problem(rest.post(offsets, json={"topic": penstock_topic, "partition": 0}), 400, 40002)
+    problem(rest.post(offsets, json={"topic": penstock_topic, "partition": 7, "offset": 0}), 404, 40402)
+    problem(rest.post(offsets, json={"topic": "none-such", "partition": 0, "offset": 0}), 404, 40401)
+    problem(rest.get("/nowhere"), 404, 404)
+    assert problem(rest.put("/topics"), 405, 405)
+
+
+def test_a_group_with_members_commits_by_itself(
+    rest: httpx.Client, penstock_cluster: Cluster, penstock_topic: str, group: str
+) -> None:
+    consumer = Consumer({"bootstrap.servers": penstock_cluster.bootstrap_servers, "group.id": group})
+    try:
+        consumer.subscribe([penstock_topic])
+        for _ in range(50):
+            consumer.poll(0.2)
+            if consumer.assignment():
+                break
+        body = {"topic": penstock_topic, "partition": 0, "offset": 0}
+        problem(rest.post(f"/api/v1/consumer-groups/{group}/offsets", json=body), 409, 40901)
+    finally:
+        consumer.close()
+
+
+def test_brokers_that_are_away_are_a_503_and_come_back() -> None:
+    with Cluster() as cluster:
+        topic = cluster.create_topic()
+        quick = ("-X", "message.timeout.ms=1500", "-X", "socket.timeout.ms=3000")
+        with (
+            GatewayProcess(cluster.bootstrap_servers, *quick) as gateway,
+            httpx.Client(base_url=gateway.rest, timeout=60) as rest,
+        ):
+            publish(rest, topic, "before")
+            cluster.kill()
+            away = rest.post(f"/topics/{topic}/publish", json={"value": "meanwhile"})
+            problem(away, 503, 50301)
+            assert away.headers["retry-after"] == "1"
+            assert rest.get("/status/alive").status_code == 200
+            cluster.start()
+            for _ in range(30):
+                answer = rest.post(f"/topics/{topic}/publish", json={"value": "after"})
+                if answer.status_code == 200:
+                    break
+            assert answer.status_code == 200
+            assert rest.get("/status/ready").json() == {"status": "ready"}
+
+
+def test_message_ids_survive_any_group_name() -> None:
+    for name in ("g", "a-b-c", "grüppe / 1", ""):
+        place = MessageId(3, 1 << 40, name)
+        assert parse_message_id(str(place)) == place
+    for text in ("", "1", "-1-2", "1-x", f"{1 << 40}-1", f"1-{1 << 70}", "1-2-%%", "1-2-_w"):
+        with pytest.raises(Problem):
+            parse_message_id(text)
+
+
+@pytest.mark.parametrize(
+    ("policy", "configs"),
+    [
+        (None, {}),
+        ("7d", {"retention.ms": "604800000"}),
+        ("90 s", {"retention.ms": "90000"}),
+        ("forever", {"retention.ms": "-1"}),
+        ("compact", {"cleanup.policy": "compact"}),
+        ({"timeMs": 5, "sizeBytes": 10}, {"retention.ms": "5", "retention.bytes": "10"}),
+        ({"compact": True, "timeMs": 5}, {"retention.ms": "5", "cleanup.policy": "compact,delete"}),
+    ],
+)
+def test_retention_policies(policy: Any, configs: dict[str, str]) -> None:
+    assert retention_configs(json.loads(json.dumps(policy))) == configs

@@ -1,0 +1,121 @@
+"""Deliveries one by one: what is handed out again, what is committed, what is forgotten when partitions move."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.gateway.kafka import subscriptions as module
+from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.kafka.subscriptions import Subscriptions
+from penstock.gateway.settings import GatewaySettings
+
+
+def record(offset: int, partition: int = 0) -> ReadRecord:
+    return ReadRecord("t", partition, offset, 0, None, b"%d" % offset, [])
+
+
+class FakeConsumer:
+    """A consumer with records to give and a memory of commits."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[ReadRecord]] = []
+        self.commits: list[list[tuple[str, int, int]]] = []
+        self.revoked: list[tuple[str, int]] = []
+
+    def subscribe(self, topics: list[str]) -> None:
+        assert topics == ["t"]
+
+    def poll(self, *_: object) -> list[ReadRecord]:
+        return self.batches.pop(0) if self.batches else []
+
+    def commit(self, offsets: list[tuple[str, int, int]]) -> None:
+        self.commits.append(offsets)
+
+
+class FakeInstance:
+    def __init__(self) -> None:
+        self.consumer = FakeConsumer()
+
+
+class FakeInstances:
+    def __init__(self) -> None:
+        self.instance = FakeInstance()
+        self.there = False
+
+    def create(self, *_: object) -> FakeInstance:
+        self.there = True
+        return self.instance
+
+    def get(self, *_: object) -> FakeInstance | None:
+        return self.instance if self.there else None
+
+    async def use(self, instance: FakeInstance, work: Callable[[FakeConsumer], Any]) -> Any:
+        return work(instance.consumer)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def start() -> tuple[Subscriptions, FakeConsumer]:
+    instances = FakeInstances()
+    return Subscriptions(instances, GatewaySettings("x")), instances.instance.consumer  # type: ignore[arg-type]
+
+
+def test_a_record_comes_again_when_nobody_acknowledges_it_in_time(clock: Clock) -> None:
+    async def scenario() -> None:
+        subscriptions, consumer = start()
+        consumer.batches = [[record(0), record(1)]]
+        assert await subscriptions.next("g", "t", "earliest", 1) == record(0)
+        clock.now += module.ACK_TIMEOUT_S - 1
+        assert await subscriptions.next("g", "t", "earliest", 1) == record(1)
+        clock.now += 2
+        assert await subscriptions.next("g", "t", "earliest", 1) == record(0)
+        assert await subscriptions.acknowledge("g", "t", 0, 0)
+        assert consumer.commits == [[("t", 0, 1)]]
+        assert await subscriptions.acknowledge("g", "t", 0, 1)
+        assert consumer.commits[-1] == [("t", 0, 2)]
+
+    asyncio.run(scenario())
+
+
+def test_records_of_partitions_that_moved_away_are_not_ours(clock: Clock) -> None:
+    async def scenario() -> None:
+        subscriptions, consumer = start()
+        consumer.batches = [[record(0), record(5, 1), record(1)]]
+        assert await subscriptions.next("g", "t", "earliest", 1) == record(0)
+        consumer.revoked = [("t", 0)]
+        assert not await subscriptions.acknowledge("g", "t", 0, 0)
+        assert await subscriptions.next("g", "t", "earliest", 1) == record(5, 1)
+        clock.now += 1000
+        assert await subscriptions.next("g", "t", "earliest", 1) == record(5, 1)
+        assert consumer.commits == []
+
+    asyncio.run(scenario())
+
+
+def test_what_was_never_handed_out_cannot_be_acknowledged_here() -> None:
+    async def scenario() -> None:
+        subscriptions, consumer = start()
+        assert not await subscriptions.acknowledge("g", "t", 0, 0)
+        consumer.batches = [[record(0)]]
+        await subscriptions.next("g", "t", "earliest", 1)
+        assert not await subscriptions.acknowledge("g", "t", 0, 7)
+        assert not await subscriptions.acknowledge("g", "t", 3, 0)
+
+    asyncio.run(scenario())
