@@ -10,7 +10,7 @@ import click
 from penstock.cli.cluster_moves import carry_out, show_plan
 from penstock.cli.cluster_quorum import QuorumView, read_quorum
 from penstock.cli.cluster_rebalance import plan_rebalance
-from penstock.cli.cluster_view import ClusterView, read_view
+from penstock.cli.cluster_view import ClusterView, patiently, read_view
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection, connection_options
 from penstock.cli.style import StyledCommand
@@ -89,7 +89,7 @@ def _wait_for(client: WireClient, node_id: int, timeout_s: float) -> None:
     click.echo(f"\nwaiting for broker {node_id} … (Ctrl-C stops waiting, not the broker)")
     deadline = time.monotonic() + timeout_s
     while True:
-        broker = read_view(client).brokers.get(node_id)
+        broker = patiently(lambda: read_view(client)).brokers.get(node_id)
         if broker is not None and not broker.fenced:
             click.echo(f"broker {node_id} is there: {broker.host}:{broker.port}")
             return

@@ -11,7 +11,7 @@ import click
 
 from penstock.cli.cluster_moves import carry_out, show_plan, throttle_option
 from penstock.cli.cluster_quorum import read_quorum
-from penstock.cli.cluster_view import ClusterView, read_view
+from penstock.cli.cluster_view import ClusterView, patiently, read_view
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection, confirm, connection_options
 from penstock.cli.placement_plan import CannotPlace, Plan, drain
@@ -97,7 +97,7 @@ def _warn_of_controller(client: WireClient, broker: int) -> None:
 def _empty(client: WireClient, broker: int, throttle: int | None) -> None:
     """Move until the broker has nothing: topics that are created meanwhile may still be given to it."""
     while True:
-        view = read_view(client)
+        view = patiently(lambda: read_view(client))
         plan = plan_drain(view, broker)
         if plan:
             progress = carry_out(client, view, plan, throttle, quiet=False)
@@ -113,7 +113,7 @@ def _wait_for_stop(client: WireClient, broker: int, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     told = False
     while True:
-        view = read_view(client)
+        view = patiently(lambda: read_view(client))
         if broker not in view.brokers or view.brokers[broker].fenced:
             return
         if any(broker in partition.replicas for partition in view.partitions.values()):

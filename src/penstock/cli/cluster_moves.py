@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import click
 
-from penstock.cli.cluster_view import ClusterView, read_sizes, read_view
+from penstock.cli.cluster_view import ClusterView, patiently, read_sizes, read_view
 from penstock.cli.placement_plan import Plan
 from penstock.cli.reassignment_file import parse_rate
 from penstock.cli.reassignment_requests import (
@@ -90,7 +90,7 @@ def carry_out(client: WireClient, view: ClusterView, plan: Plan, throttle: int |
 
 def settle(client: WireClient, topics: set[str], throttled: bool) -> None:
     """After a move: lift the throttle, and let new preferred leaders lead."""
-    view = read_view(client)
+    view = patiently(lambda: read_view(client))
     if throttled:
         clear_throttle(client, view, sorted(topics & {name.topic for name in view.partitions}))
     astray = [name for name in not_preferred(view.partitions) if name.topic in topics]

@@ -13,7 +13,13 @@ from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection, confirm, connection_options, output_option
 from penstock.cli.placement_plan import Plan
 from penstock.cli.reassignment_file import check_plan, format_plan, parse_plan
-from penstock.cli.reassignment_requests import alter_reassignments, refuse, set_throttle
+from penstock.cli.reassignment_requests import (
+    alter_reassignments,
+    clear_throttle,
+    refuse,
+    set_throttle,
+    throttled_topics,
+)
 from penstock.cli.reassignment_watch import watch
 from penstock.cli.render import plural, print_json
 from penstock.cli.style import StyledCommand
@@ -120,9 +126,8 @@ def _follow(client: WireClient, view: ClusterView, throttle: int | None, as_json
         print_json(rows)
         return
     if not rows:
-        # Whoever moved the last replica may not have been there to lift its throttle.
-        settle(client, {name.topic for name in view.partitions}, throttled=True)
         click.echo("nothing is being moved")
+        _lift_forgotten_throttle(client, view)
         return
     if throttle is not None:
         set_throttle(client, throttle, view, {name: moving.target for name, moving in view.ongoing.items()})
@@ -134,6 +139,14 @@ def _follow(client: WireClient, view: ClusterView, throttle: int | None, as_json
         progress = watch(client)
         settle(client, {name.topic for name in view.ongoing}, throttled=True)
         click.echo(f"done: {progress.sentence()}")
+
+
+def _lift_forgotten_throttle(client: WireClient, view: ClusterView) -> None:
+    """Whoever started the last move may not have been there at its end."""
+    topics = throttled_topics(client, view)
+    if topics is not None:
+        clear_throttle(client, view, topics)
+        click.echo("lifted the throttle that the last move had left")
 
 
 def _cancel(client: WireClient, view: ClusterView, plan: Plan | None, as_json: bool, yes: bool) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from penstock.cli.failures import CommandFailure
 from penstock.cli.wire_client import NoAnswer, WireClient, check_error
 from penstock.model.ids import TopicPartition
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -18,6 +21,10 @@ from penstock.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+PATIENCE_S = 30.0
+RETRY_S = 0.5
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,18 @@ def read_view(client: WireClient) -> ClusterView:
         for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
     }
     return ClusterView(cluster_id, controller, brokers, partitions, read_ongoing(client))
+
+
+def patiently(look: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
+    """What `look` returns, which is tried again while the cluster cannot answer: a controller may just be elected."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return look()
+        except CommandFailure:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_S)
 
 
 def read_ongoing(client: WireClient) -> dict[TopicPartition, Ongoing]:

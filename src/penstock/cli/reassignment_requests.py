@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.cli.cluster_view import ClusterView, PartitionView
@@ -15,6 +16,11 @@ from penstock.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from penstock.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from penstock.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from penstock.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -27,6 +33,8 @@ PARTITIONS_PER_REQUEST = 1000
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 SET, DELETE = 0, 1
+# Set for this topic, for this broker, or for all brokers while they run.
+DYNAMIC_SOURCES = (1, 2, 3)
 PREFERRED, UNCLEAN = 0, 1
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
@@ -89,6 +97,23 @@ def clear_throttle(client: WireClient, view: ClusterView, topics: Iterable[str])
     _alter_topics(client, {topic: dict.fromkeys((LEADER_REPLICAS, FOLLOWER_REPLICAS)) for topic in topics})
 
 
+def throttled_topics(client: WireClient, view: ClusterView) -> list[str] | None:
+    """The topics with throttled replicas while a broker has a limit; None when no broker has one."""
+    limited = []
+    for broker in view.alive():
+        with contextlib.suppress(NoAnswer):
+            request = _describe(BROKER_RESOURCE, [str(broker.node_id)])
+            limited += _overrides(client.ask_at(broker.host, broker.port, request))
+    if not limited:
+        return None
+    topics = list(dict.fromkeys(name.topic for name in view.partitions))
+    found = []
+    for start in range(0, len(topics), PARTITIONS_PER_REQUEST):
+        chunk = topics[start : start + PARTITIONS_PER_REQUEST]
+        found += _overrides(client.ask(_describe(TOPIC_RESOURCE, chunk)))
+    return found
+
+
 def elect_leaders(
     client: WireClient, election: int, partitions: Sequence[TopicPartition]
 ) -> tuple[list[TopicPartition], list[str]]:
@@ -129,6 +154,20 @@ def refuse(refused: Sequence[str], what: str) -> None:
     if refused:
         more = f"; and {len(refused) - 5} more" if len(refused) > 5 else ""
         raise CommandFailure(f"{what} ({len(refused)} partitions)", "; ".join(refused[:5]) + more)
+
+
+def _describe(kind: int, names: Sequence[str]) -> DescribeConfigsRequest:
+    keys = (LEADER_RATE, FOLLOWER_RATE) if kind == BROKER_RESOURCE else (LEADER_REPLICAS, FOLLOWER_REPLICAS)
+    return DescribeConfigsRequest([DescribeConfigsResource(kind, name, keys) for name in names])
+
+
+def _overrides(response: DescribeConfigsResponse) -> list[str]:
+    """The resources of which a setting that was asked for is set."""
+    return [
+        result.resource_name
+        for result in response.results
+        if any(config.value and config.config_source in DYNAMIC_SOURCES for config in result.configs)
+    ]
 
 
 def _alter_broker(client: WireClient, view: ClusterView, broker: int, values: Mapping[str, str | None]) -> None:

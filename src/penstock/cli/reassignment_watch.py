@@ -14,7 +14,15 @@ from typing import Protocol
 
 import click
 
-from penstock.cli.cluster_view import BrokerView, ClusterView, Ongoing, read_ongoing, read_sizes, read_view
+from penstock.cli.cluster_view import (
+    BrokerView,
+    ClusterView,
+    Ongoing,
+    patiently,
+    read_ongoing,
+    read_sizes,
+    read_view,
+)
 from penstock.cli.render import human_bytes, plural
 from penstock.cli.wire_client import WireClient
 from penstock.model.ids import TopicPartition
@@ -87,7 +95,7 @@ def watch(client: WireClient, quiet: bool = False, interval_s: float = INTERVAL_
     progress = Progress()
     try:
         with _display(quiet) as display:
-            while view := _look(client, progress):
+            while view := patiently(lambda: _look(client, progress)):
                 display.show(progress, waiting_for(view))
                 time.sleep(interval_s)
             display.show(progress, "")

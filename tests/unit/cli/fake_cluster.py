@@ -26,6 +26,7 @@ from penstock.wire.messages import (
     alter_partition_reassignments,
     api_versions,
     describe_cluster,
+    describe_configs,
     describe_log_dirs,
     describe_quorum,
     elect_leaders,
@@ -255,6 +256,24 @@ class FakeCluster:
                 for resource in request.resources
             ]
         )
+
+    def _describe_configs(self, request: Any, broker: int) -> Any:
+        module = describe_configs
+        results = []
+        for resource in request.resources:
+            settings = self.configs.get((resource.resource_type, resource.resource_name), {})
+            rows = [
+                module.DescribeConfigsResourceResult(
+                    key, settings.get(key, ""), config_source=2 if key in settings else 5
+                )
+                for key in resource.configuration_keys
+            ]
+            results.append(
+                module.DescribeConfigsResult(
+                    resource_type=resource.resource_type, resource_name=resource.resource_name, configs=rows
+                )
+            )
+        return module.DescribeConfigsResponse(results=results)
 
     def _describe_quorum(self, request: Any, broker: int) -> Any:
         module = describe_quorum

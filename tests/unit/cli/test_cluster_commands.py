@@ -12,7 +12,9 @@ from click.testing import CliRunner, Result
 from fake_cluster import FakeCluster, FakePartition, spread
 
 from penstock.cli.main import penstock
+from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition, format_uuid
+from penstock.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +134,35 @@ def test_reassign_without_a_plan_shows_what_moves_and_stays_until_it_is_there(cl
     assert "done: 1 of 1 partition moved, 1000 B of 1000 B" in run(cluster, "reassign").output
     assert cluster.partitions[name].replicas == (3, 2)
     assert cluster.configs[4, "2"] == {}
+
+
+def test_a_throttle_that_was_left_behind_is_lifted_and_nothing_else_is_touched(cluster: FakeCluster) -> None:
+    name = TopicPartition("orders", 0)
+    cluster.partitions[name] = FakePartition((1, 2), leader=2)
+    assert "lifted" not in run(cluster, "reassign").output
+    assert cluster.asked("IncrementalAlterConfigs") == []
+    assert cluster.asked("ElectLeaders") == []
+    cluster.partitions |= spread("other", 1, [1, 2, 3], 2)
+    cluster.configs[4, "3"] = {"follower.replication.throttled.rate": "5"}
+    cluster.configs[2, "orders"] = {"follower.replication.throttled.replicas": "0:3"}
+    assert "lifted the throttle" in run(cluster, "reassign").output
+    assert all(values == {} for values in cluster.configs.values())
+    assert (2, "other") not in cluster.configs
+
+
+def test_a_wait_outlasts_a_controller_that_is_being_elected(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.partitions[TopicPartition("orders", 0)] = FakePartition((3, 2, 1), 1, adding=(3,), removing=(1,))
+    refused = ListPartitionReassignmentsResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message="being elected")
+    served = FakeCluster._list_partition_reassignments
+
+    def sometimes(fake: FakeCluster, request: Any, broker: int) -> Any:
+        asked = len(fake.asked("ListPartitionReassignments"))
+        return refused if asked in (2, 3, 5) else served(fake, request, broker)
+
+    monkeypatch.setattr(FakeCluster, "_list_partition_reassignments", sometimes)
+    assert "done: 1 of 1 partition moved" in run(cluster, "reassign").output
 
 
 def test_reassign_cancels(cluster: FakeCluster) -> None:
