@@ -109,9 +109,7 @@ class Pictures:
         except KafkaException as error:
             asked.cancel()
             raise problem_of(error) from None
-        brokers = {
-            each.id: BrokerSight(each.id, str(each.host), int(each.port)) for each in metadata.brokers.values()
-        }
+        brokers = {each.id: BrokerSight(each.id, str(each.host), int(each.port)) for each in metadata.brokers.values()}
         controller, registered, notes = await asked
         # What librdkafka remembers may lag behind; the cluster's own word on who is fenced wins.
         brokers = {**brokers, **registered} if registered else brokers

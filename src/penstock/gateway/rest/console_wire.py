@@ -72,9 +72,7 @@ class BrokerWire:
     async def ask_each(self, addresses: Iterable[Address], request: Any) -> dict[Address, Any]:
         """What several brokers answer; those that do not are left out."""
         wanted = list(addresses)
-        answers = await asyncio.gather(
-            *(self.ask_at(address, request) for address in wanted), return_exceptions=True
-        )
+        answers = await asyncio.gather(*(self.ask_at(address, request) for address in wanted), return_exceptions=True)
         found: dict[Address, Any] = {}
         for address, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, PeerLost):

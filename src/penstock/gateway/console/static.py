@@ -1,0 +1,67 @@
+"""Serves the console's pages, which are built beforehand and lie next to this module."""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+from importlib import resources
+
+from starlette.responses import RedirectResponse, Response
+
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.parameters import path
+from penstock.gateway.web.problem import Problem
+
+PAGES = "pages"
+# Pages load nothing from elsewhere, and no other site may frame them. uPlot sets sizes by style attributes.
+SECURITY = {
+    "Content-Security-Policy": (
+        "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def console_pages() -> list[Operation]:
+    """`/console/` and the files that it loads."""
+    files = _files()
+
+    async def page(call: Call) -> Response:
+        # Assets are found relative to the page, so its address must end with a slash.
+        if not call.request.url.path.endswith("/"):
+            return RedirectResponse("console/")
+        return _answer(call, files, "index.html")
+
+    async def asset(call: Call) -> Response:
+        return _answer(call, files, call["file"])
+
+    return [
+        Operation("GET", "/console", page, "Show the console.", "Console", answer_type="text/html"),
+        Operation(
+            "GET",
+            "/console/{file}",
+            asset,
+            "Send a part of the console.",
+            "Console",
+            (path("file", "A file of the console."),),
+        ),
+    ]
+
+
+def _files() -> dict[str, tuple[bytes, str]]:
+    """All files by name, with their tags: they are few and small."""
+    pages = resources.files(__package__).joinpath(PAGES)
+    contents = {entry.name: entry.read_bytes() for entry in pages.iterdir() if entry.is_file()}
+    return {name: (content, f'"{hashlib.sha256(content).hexdigest()[:20]}"') for name, content in contents.items()}
+
+
+def _answer(call: Call, files: dict[str, tuple[bytes, str]], name: str) -> Response:
+    found = files.get(name)
+    if found is None:
+        raise Problem(404, 404, f"the console has no {name[:100]}", "open /console/")
+    content, tag = found
+    headers = {**SECURITY, "ETag": tag, "Cache-Control": "no-cache"}
+    if call.request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers=headers, media_type=mimetypes.guess_type(name)[0] or "application/octet-stream")

@@ -1,0 +1,266 @@
+"""`/api/v1/cluster`: health, brokers, quorum and throughput at a glance."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.responses import Response
+
+from penstock.gateway.rest.console_picture import Picture, Pictures
+from penstock.gateway.rest.console_throughput import Throughput
+from penstock.gateway.rest.console_wire import BrokerWire, check
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.problem import Problem
+from penstock.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from penstock.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+    ReplicaState,
+)
+
+TAG = "Cluster (v1)"
+METADATA_TOPIC = "__cluster_metadata"
+NAMED_MAX = 5
+CLUSTER_SHAPE = {
+    "type": "object",
+    "required": ["cluster_id", "status", "problems", "brokers", "controller", "partitions", "taken_ms"],
+    "properties": {"status": {"enum": ["ok", "degraded", "failing"]}, "problems": {"type": "array"}},
+}
+
+
+def cluster_operations(
+    cluster_id: str, pictures: Pictures, throughput: Throughput, wire: BrokerWire
+) -> list[Operation]:
+    """The cluster as a whole."""
+
+    async def cluster(call: Call) -> Response:
+        del call
+        picture = await pictures.latest()
+        return json_response(
+            {
+                "cluster_id": cluster_id,
+                "taken_ms": picture.taken_ms,
+                "controller": picture.controller,
+                "topics": len(picture.topics),
+                **summary(picture, pictures.failure),
+            }
+        )
+
+    async def rates(call: Call) -> Response:
+        del call
+        await throughput.sample()
+        return json_response(
+            {
+                "points": [{"at_ms": at_ms, "records_per_s": rate} for at_ms, rate in throughput.points],
+                "busiest": [{"topic": name, "records_per_s": round(rate, 2)} for name, rate in throughput.busiest],
+            }
+        )
+
+    async def quorum(call: Call) -> Response:
+        del call
+        return json_response(await read_quorum(wire))
+
+    async def directories(call: Call) -> Response:
+        del call
+        return json_response({"brokers": await read_directories(await pictures.latest(), wire)})
+
+    return [
+        Operation(
+            "GET",
+            "/api/v1/cluster",
+            cluster,
+            "Show the cluster's health, its brokers, and what is wrong. While brokers fail it is the last known state.",
+            TAG,
+            answers={200: CLUSTER_SHAPE},
+        ),
+        Operation(
+            "GET",
+            "/api/v1/cluster/throughput",
+            rates,
+            "Show records written per second, sampled while somebody asks, and the busiest topics.",
+            TAG,
+            answers={200: {"type": "object", "required": ["points", "busiest"]}},
+        ),
+        Operation(
+            "GET",
+            "/api/v1/cluster/quorum",
+            quorum,
+            "Show the controllers, who leads them, and how far each has followed the metadata log.",
+            TAG,
+            answers={200: {"type": "object", "required": ["leader", "epoch", "nodes"]}},
+        ),
+        Operation(
+            "GET",
+            "/api/v1/cluster/log-directories",
+            directories,
+            "Show what the brokers' directories hold.",
+            TAG,
+            answers={200: {"type": "object", "required": ["brokers"]}},
+        ),
+    ]
+
+
+def summary(picture: Picture, failure: Problem | None) -> dict[str, Any]:
+    """Counts, brokers with their share, links between leaders and followers, and what is wrong."""
+    share: dict[int, dict[str, int]] = {
+        number: {"leaders": 0, "replicas": 0, "out_of_sync": 0} for number in picture.brokers
+    }
+    links: dict[tuple[int, int], list[int]] = {}
+    total = short = offline = 0
+    short_names: dict[str, None] = {}
+    offline_names: dict[str, None] = {}
+    for name, partitions in picture.topics.items():
+        total += len(partitions)
+        for partition in partitions:
+            if partition.leader < 0:
+                offline += 1
+                offline_names[name] = None
+            if partition.is_short:
+                short += 1
+                short_names[name] = None
+            _count(share, links, partition.leader, partition.replicas, partition.in_sync)
+    problems = _problems(picture, failure, list(short_names), list(offline_names), short, offline)
+    levels = {problem["level"] for problem in problems}
+    return {
+        "status": "failing" if "error" in levels else "degraded" if "warning" in levels else "ok",
+        "problems": problems,
+        "partitions": total,
+        "under_replicated": short,
+        "offline": offline,
+        "brokers": [
+            {
+                "id": broker.id,
+                "host": broker.host,
+                "port": broker.port,
+                "rack": broker.rack,
+                "fenced": broker.fenced,
+                **share[broker.id],
+            }
+            for broker in picture.brokers.values()
+        ],
+        "links": [
+            {"leader": leader, "follower": follower, "partitions": counts[0], "behind": counts[1]}
+            for (leader, follower), counts in sorted(links.items())
+        ],
+    }
+
+
+def _count(
+    share: dict[int, dict[str, int]],
+    links: dict[tuple[int, int], list[int]],
+    leader: int,
+    replicas: tuple[int, ...],
+    in_sync: tuple[int, ...],
+) -> None:
+    if leader in share:
+        share[leader]["leaders"] += 1
+    for replica in replicas:
+        behind = replica not in in_sync
+        if replica in share:
+            share[replica]["replicas"] += 1
+            share[replica]["out_of_sync"] += behind
+        if leader >= 0 and replica != leader:
+            counts = links.setdefault((leader, replica), [0, 0])
+            counts[0] += 1
+            counts[1] += behind
+
+
+def _problems(
+    picture: Picture,
+    failure: Problem | None,
+    short: list[str],
+    offline: list[str],
+    short_count: int,
+    offline_count: int,
+) -> list[dict[str, str]]:
+    found = []
+    if failure is not None:
+        found.append(_problem("error", f"the brokers do not answer: {failure.message}", "what is shown is older"))
+    down = [broker.id for broker in picture.brokers.values() if broker.fenced]
+    if down:
+        names = ", ".join(map(str, down))
+        what = f"broker {names} is down" if len(down) == 1 else f"brokers {names} are down"
+        found.append(_problem("warning", what, "start it again; partitions it led have moved to other brokers"))
+    if picture.controller < 0:
+        found.append(_problem("error", "no controller is active", "see the quorum: a majority of voters must run"))
+    if offline_count:
+        what = f"{offline_count} partitions have no leader: {_named(offline)}"
+        found.append(_problem("error", what, "start the brokers that hold their replicas"))
+    if short_count:
+        what = f"{short_count} partitions are under-replicated: {_named(short)}"
+        found.append(_problem("warning", what, "they catch up when all their brokers run"))
+    found += [_problem("note", note, "") for note in picture.notes]
+    return found
+
+
+def _problem(level: str, message: str, fix: str) -> dict[str, str]:
+    return {"level": level, "message": message, "fix": fix}
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED_MAX} more topics" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more
+
+
+async def read_quorum(wire: BrokerWire) -> dict[str, Any]:
+    """The quorum as its leader sees it; a Problem where it cannot be asked."""
+    request = DescribeQuorumRequest(
+        [DescribeQuorumRequestTopicData(METADATA_TOPIC, [DescribeQuorumRequestPartitionData(0)])]
+    )
+    response: DescribeQuorumResponse = await wire.ask(request)
+    what = "cannot describe the quorum"
+    check(response.error_code, response.error_message, what)
+    if not response.topics or not response.topics[0].partitions:
+        raise Problem(503, 50301, f"{what}: the answer names no partition of the metadata log", "try again")
+    found = response.topics[0].partitions[0]
+    check(found.error_code, found.error_message, what)
+    addresses = {
+        node.node_id: f"{node.listeners[0].host}:{node.listeners[0].port}" for node in response.nodes if node.listeners
+    }
+    end = max((state.log_end_offset for state in found.current_voters), default=0)
+
+    def show(state: ReplicaState, role: str) -> dict[str, Any]:
+        return {
+            "id": state.replica_id,
+            "role": "leader" if state.replica_id == found.leader_id else role,
+            "address": addresses.get(state.replica_id),
+            "log_end_offset": state.log_end_offset,
+            "lag": max(0, end - state.log_end_offset) if state.log_end_offset >= 0 else None,
+            "last_fetch_ms": state.last_fetch_timestamp if state.last_fetch_timestamp >= 0 else None,
+            "last_caught_up_ms": state.last_caught_up_timestamp if state.last_caught_up_timestamp >= 0 else None,
+        }
+
+    return {
+        "leader": found.leader_id,
+        "epoch": found.leader_epoch,
+        "high_watermark": found.high_watermark,
+        "nodes": [show(state, "voter") for state in found.current_voters]
+        + [show(state, "observer") for state in found.observers],
+    }
+
+
+async def read_directories(picture: Picture, wire: BrokerWire) -> list[dict[str, Any]]:
+    """Log directories by broker; one that does not answer has none."""
+    places = {(broker.host, broker.port): broker.id for broker in picture.alive()}
+    answers = await asyncio.wait_for(wire.ask_each(places, DescribeLogDirsRequest(None)), 10)
+    found = []
+    for address, number in places.items():
+        answer: DescribeLogDirsResponse | None = answers.get(address)
+        for directory in answer.results if answer is not None else ():
+            sizes = [partition.partition_size for topic in directory.topics for partition in topic.partitions]
+            found.append(
+                {
+                    "broker": number,
+                    "path": directory.log_dir,
+                    "error": directory.error_code,
+                    "replicas": len(sizes),
+                    "size_bytes": sum(sizes),
+                    "total_bytes": directory.total_bytes if directory.total_bytes >= 0 else None,
+                    "usable_bytes": directory.usable_bytes if directory.usable_bytes >= 0 else None,
+                }
+            )
+    return found
