@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     ReadTopic = Callable[..., DataFrame]
 
+TIMEOUT_SECONDS = 400
+
 
 def spark_missing() -> str | None:
     """None when Spark runs here, else the reason for the skip."""
@@ -30,6 +32,13 @@ def spark_missing() -> str | None:
     except JavaMissing as error:
         return f"Java: {error}"
     return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Java may take a minute to start on a busy machine, and the first test pays for it."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 
 @pytest.fixture(scope="session")
