@@ -253,6 +253,38 @@ def test_bad_schemas_say_what_is_wrong(registry: httpx.Client, subject: str, bod
         problem(response, status, code)
 
 
+def nested(opening: str, inner: str, closing: str, depth: int) -> str:
+    return opening * depth + inner + closing * depth
+
+
+@pytest.mark.parametrize("depth", [60, 200, 320, 480, 900])
+@pytest.mark.parametrize(
+    ("schema_type", "opening", "inner", "closing"),
+    [
+        ("AVRO", '{"type":"array","items":', '"%s"', "}"),
+        ("JSON", '{"type":"array","items":', '{"type":"%s"}', "}"),
+        ("JSON", '{"properties":{"a":', '{"type":"%s"}', "}}"),
+    ],
+)
+def test_deep_schemas_are_taken_or_refused_but_break_nothing(
+    registry: httpx.Client, subject: str, schema_type: str, opening: str, inner: str, closing: str, depth: int
+) -> None:
+    for kind in ("string", "boolean"):
+        text = nested(opening, inner % kind, closing, depth)
+        answer = register(registry, subject, text, schemaType=schema_type)
+        assert answer.status_code in (200, 409, 422), answer.text[:300]
+        if answer.status_code == 422:
+            problem(answer, 422, 42201)
+
+
+def test_chains_of_messages_are_compared_or_refused(registry: httpx.Client, subject: str) -> None:
+    for kind in ("string", "int32"):
+        chain = "".join(f"message M{n} {{ M{n + 1} next = 1; }} " for n in range(600))
+        text = f'syntax = "proto3"; {chain} message M600 {{ {kind} end = 1; }}'
+        answer = register(registry, subject, text, schemaType="PROTOBUF")
+        assert answer.status_code in (200, 409, 422), answer.text[:300]
+
+
 def test_bad_requests_say_what_is_wrong(registry: httpx.Client, subject: str) -> None:
     register(registry, subject, ONE)
     problem(registry.post(f"/subjects/{subject}/versions", content=b"{nonsense"), 422, 422)

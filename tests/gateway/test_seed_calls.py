@@ -54,7 +54,7 @@ def test_a_message_from_publisher_to_subscriber(curl: Curl, topic: str) -> None:
     status, published = curl("-X", "POST", f"/topics/{topic}/publish", *JSON, "-d", body)
     assert status == 200
     assert (published["partition"], published["offset"]) == (0, 0)
-    curl("-X", "POST", f"/topics/{topic}/publish", *JSON, "-d", '{"value": "second"}')
+    curl("-X", "POST", f"/topics/{topic}/publish", "-d", '{"value": "second"}')
 
     # Get the next message of a group:  GET /topics/{topic}/subscribe?group={group}&offset={offset}
     status, message = curl(f"/topics/{topic}/subscribe?group=billing-{topic}&offset=earliest")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from penstock.gateway.registry.schema import Difference, ParsedSchema
+from penstock.gateway.registry.schema import Difference, ParsedSchema, SchemaUnusable
 
 
 class Level(Enum):
@@ -42,7 +42,7 @@ class Level(Enum):
 def incompatibilities(level: Level, new: ParsedSchema, older: Sequence[tuple[int, ParsedSchema]]) -> list[str]:
     """Why `new` may not follow the older schemas, given as (version, schema), oldest first; empty when it may.
 
-    Sentences name the version that stands in the way.
+    Sentences name the version that stands in the way. SchemaUnusable where two schemas cannot be compared at all.
     """
     if level is Level.NONE or not older:
         return []
@@ -62,4 +62,7 @@ def _cannot(reader: str, writer: str) -> str:
 def _unreadable(reader: ParsedSchema, writer: ParsedSchema) -> list[Difference]:
     if reader.schema_type != writer.schema_type:
         return [Difference("SCHEMA_TYPE_CHANGED", "#/", f"{reader.schema_type} is not {writer.schema_type}")]
-    return reader.unreadable(writer)
+    try:
+        return reader.unreadable(writer)
+    except RecursionError:
+        raise SchemaUnusable("the two schemas are nested too deeply to compare") from None

@@ -18,7 +18,7 @@ from penstock.gateway.registry.lookup import (
     version_number,
 )
 from penstock.gateway.registry.records import RegistryRecord, schema_record
-from penstock.gateway.registry.schema import ParsedSchema, Source, StoredSchema, fingerprint
+from penstock.gateway.registry.schema import ParsedSchema, SchemaUnusable, Source, StoredSchema, fingerprint
 from penstock.gateway.registry.state import RegistryState
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, context_of
 
@@ -118,7 +118,10 @@ def compatibility_problems(
     older = state.live_versions(subject) if against is None else against
     level = state.level(subject)
     chosen = older if level.transitive else older[-1:]
-    return incompatibilities(level, parsed, [(each.version, parse_stored(state, each)) for each in chosen])
+    try:
+        return incompatibilities(level, parsed, [(each.version, parse_stored(state, each)) for each in chosen])
+    except SchemaUnusable as error:
+        raise errors.invalid_schema(error) from None
 
 
 def delete_version(state: RegistryState, subject: str, version: str, *, permanent: bool) -> Decision:

@@ -27,4 +27,7 @@ def parse(schema_type: str, text: str, dependencies: tuple[tuple[str, str], ...]
     """
     if schema_type not in FORMATS:
         raise SchemaUnusable(f"{schema_type!r} is not a schema type; use one of {', '.join(FORMATS)}")
-    return FORMATS[schema_type](text, dependencies)
+    try:
+        return FORMATS[schema_type](text, dependencies)
+    except RecursionError:
+        raise SchemaUnusable("it is nested too deeply") from None
