@@ -99,7 +99,9 @@ def test_fault_09_a_last_replica_that_lost_its_tail_does_not_lead_over_an_intact
     took = time.monotonic() - began
     found = [value for _, value in read_all(chaos.servers, topic, 0)]
     assert found == [f"acknowledged {number}" for number in range(100)]
-    figure(f"9 last in-sync replica after an unclean restart: not elected; the intact one leads {took:.1f} s after start")
+    figure(
+        f"9 last in-sync replica after an unclean restart: not elected; the intact one leads {took:.1f} s after start"
+    )
     chaos.wait_healthy((topic,))
 
 
@@ -128,7 +130,8 @@ def test_fault_32_a_rolling_restart_is_hardly_noticed(chaos: ChaosCluster, figur
         load.wait_acknowledged(200)
         gap = load.longest_gap(began)
         assert load.finish() == []
-    figure(f"32 rolling restart ×{rounds}: longest gap of a partition {gap:.2f} s; {len(load.acknowledged())} records")
+    records = len(load.acknowledged())
+    figure(f"32 rolling restart, {rounds} rounds: longest gap of a partition {gap:.2f} s; {records} records")
     assert gap <= ROLLING_GAP_S_MAX
     assert load.unknown() == []
 

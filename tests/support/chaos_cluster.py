@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from penstock.testing import Cluster
 from penstock.testing.layout import free_ports
@@ -23,7 +22,7 @@ from support.link_proxy import HOST, Links
 from support.wire_client import WireClient
 
 NODES = (1, 2, 3)
-# A follower that is paused leaves the in-sync replicas before its broker's session ends, so that both can be told apart.
+# A follower that is paused leaves the in-sync replicas before its broker's session ends: the two can be told apart.
 LAG_MS_MAX = 2000
 SETTINGS: Mapping[str, str] = {
     "replica.lag.time.max.ms": str(LAG_MS_MAX),
@@ -53,7 +52,7 @@ class ChaosCluster:
     def __init__(self, settings: Mapping[str, str] | None = None, *, data_dir: Path | None = None) -> None:
         ports = free_ports(9)
         self._ports = {node: ports[3 * index : 3 * index + 3] for index, node in enumerate(NODES)}
-        self.links = Links(lambda: self.cluster.pids)
+        self.links = Links()
         brokers = {node: self.links.add(node, self._ports[node][1]) for node in NODES}
         controllers = {node: self.links.add(node, self._ports[node][2]) for node in NODES}
         self.cluster = Cluster(
@@ -70,12 +69,9 @@ class ChaosCluster:
     ) -> Mapping[str, str]:
         client, broker, controller = self._ports[node]
         return {
-            "listeners": (
-                f"PLAINTEXT://{HOST}:{client},INTERNAL://{HOST}:{broker},CONTROLLER://{HOST}:{controller}"
-            ),
+            "listeners": (f"PLAINTEXT://{HOST}:{client},INTERNAL://{HOST}:{broker},CONTROLLER://{HOST}:{controller}"),
             "advertised.listeners": (
-                f"PLAINTEXT://{HOST}:{client},INTERNAL://{HOST}:{brokers[node]},"
-                f"CONTROLLER://{HOST}:{controllers[node]}"
+                f"PLAINTEXT://{HOST}:{client},INTERNAL://{HOST}:{brokers[node]},CONTROLLER://{HOST}:{controllers[node]}"
             ),
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "INTERNAL",
@@ -224,13 +220,7 @@ class ChaosCluster:
             sizes = {node: len(log) for node, log in logs.items()}
             first = logs[NODES[0]]
             for node, log in logs.items():
-                parted = len(os.path.commonprefix([first, log]))
+                parted = next((at for at, pair in enumerate(zip(first, log, strict=False)) if pair[0] != pair[1]), -1)
                 assert log == first, f"logs of {topic}-{partition} part at byte {parted}: node {node}, sizes {sizes}"
             total += len(first)
         return total
-
-
-def values_of(data: Any) -> bytes:
-    """The bytes of a value that a client returned."""
-    assert isinstance(data, bytes)
-    return data

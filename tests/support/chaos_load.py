@@ -6,9 +6,10 @@ read assigned partitions from the beginning, and a group with one member that co
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -91,8 +92,13 @@ class Writer(Worker):
             time.sleep(self.pace_s)
         assert self._producer.flush(DRAIN_S) == 0, f"{self.name}: records without an answer"
 
-    def _send(self, partition: int, value: str) -> None:
-        operation = self._history.send(self.name, f"{self._topic}-{partition}", value)
+    def ballast(self, value: str, count: int) -> None:
+        """Make the partitions heavier, with records that end in this value."""
+        for number in range(count):
+            self._send(self._partitions[number % len(self._partitions)], f"ballast-{number}-{value}", "ballast")
+
+    def _send(self, partition: int, value: str, process: str | None = None) -> None:
+        operation = self._history.send(process or self.name, f"{self._topic}-{partition}", value)
         self.outstanding += 1
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -288,7 +294,7 @@ class Load:
         longest = 0.0
         for partition in self._partitions:
             times = [one.completed for one in self.acknowledged(partition) if one.completed and one.completed >= since]
-            longest = max([longest, *(later - earlier for earlier, later in zip(times, times[1:], strict=False))])
+            longest = max([longest, *(later - earlier for earlier, later in itertools.pairwise(times))])
         return longest
 
     def wait_acknowledged(self, count: int, seconds: float = 30.0) -> None:
@@ -329,6 +335,3 @@ def read_all(servers: str, topic: str, partition: int, seconds: float = DRAIN_S)
             assert time.monotonic() < deadline, f"{topic}-{partition} could not be read to its end"
     finally:
         consumer.close()
-
-
-Check = Callable[[], bool]

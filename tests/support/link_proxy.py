@@ -1,8 +1,8 @@
-"""Links between processes that a test can cut, one way or both, delay and break.
+"""Links between nodes that a test can cut, one way or both, delay and break.
 
-Every destination has one proxy, a TCP port that passes bytes on. Who connects to it is found out from the kernel's
-tables: the socket at the far end belongs to one of the processes that the test knows. So all nodes may be told the
-same address of a destination, and links are cut by source all the same. No rights are needed for this.
+Every destination has one proxy, a TCP port that passes bytes on. Nodes say who they are: the client id in the header of
+the first request on a connection ends in the node's number. So all nodes may be told the same address of a destination,
+and links are cut by source all the same. No rights are needed for this.
 
 A cut link is one on which packets get lost: what was sent waits in the sender's buffers, connections stay open, new
 ones are not answered, the end of a connection is not seen, and what waited arrives when the link is healed, if the
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import re
+import struct
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -24,7 +25,11 @@ from typing import Any, Self
 HOST = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024
 CALL_TIMEOUT_S = 10.0
-# Connections of processes that are none of the nodes.
+# Size, API key, version, correlation id and the client id's length: how every request begins.
+REQUEST_HEAD = struct.Struct(">ihhih")
+NUMBER_AT_END = re.compile(rb"-([0-9]+)$")
+CLIENT_ID_BYTES_MAX = 100
+# Whoever is none of the nodes.
 STRANGER = 0
 
 
@@ -41,10 +46,9 @@ class Link:
 
 
 class Links:
-    """The links of a cluster. `pids` tells which process is which node at the moment."""
+    """The links of a cluster."""
 
-    def __init__(self, pids: Callable[[], Mapping[int, int | None]]) -> None:
-        self._pids = pids
+    def __init__(self) -> None:
         self._links: dict[tuple[int, int], Link] = {}
         self._servers: list[asyncio.Server] = []
         self._connections: dict[asyncio.Task[None], tuple[int, int]] = {}
@@ -62,7 +66,8 @@ class Links:
 
     def add(self, node_id: int, port: int) -> int:
         """A port that leads to a node's port."""
-        return self._call(self._add(node_id, port))
+        found: int = self._call(self._add(node_id, port))
+        return found
 
     def cut(self, source: int, target: int) -> None:
         """Nothing that a node sends reaches the other; what the other sends still arrives."""
@@ -116,15 +121,13 @@ class Links:
         async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
-            source = self._source(writer)
-            self._connections[task] = source, node_id
-            try:
-                await self._serve(reader, writer, source, node_id, port)
-            except asyncio.CancelledError:
-                pass
-            finally:
-                self._connections.pop(task, None)
-                writer.transport.abort()
+            self._connections[task] = STRANGER, node_id
+            with contextlib.suppress(asyncio.CancelledError, asyncio.IncompleteReadError, ConnectionError):
+                head, source = await read_source(reader)
+                self._connections[task] = source, node_id
+                await self._serve(head, reader, writer, source, node_id, port)
+            self._connections.pop(task, None)
+            writer.transport.abort()
 
         server = await asyncio.start_server(accepted, HOST, 0, limit=CHUNK_BYTES)
         self._servers.append(server)
@@ -132,15 +135,19 @@ class Links:
         return found
 
     async def _serve(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, source: int, target: int, port: int
+        self,
+        head: bytes,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        source: int,
+        target: int,
+        port: int,
     ) -> None:
         there, back = self._link(source, target), self._link(target, source)
         await there.open.wait()
         await back.open.wait()
-        try:
-            far_reader, far_writer = await asyncio.open_connection(HOST, port, limit=CHUNK_BYTES)
-        except OSError:
-            return
+        far_reader, far_writer = await asyncio.open_connection(HOST, port, limit=CHUNK_BYTES)
+        far_writer.write(head)
         pumps = [
             asyncio.create_task(_pump(reader, far_writer, there)),
             asyncio.create_task(_pump(far_reader, writer, back)),
@@ -153,15 +160,6 @@ class Links:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
             far_writer.transport.abort()
-
-    def _source(self, writer: asyncio.StreamWriter) -> int:
-        peer_port = writer.get_extra_info("peername")[1]
-        own_port = writer.get_extra_info("sockname")[1]
-        inode = socket_inode(peer_port, own_port)
-        for node_id, pid in self._pids().items():
-            if inode is not None and pid is not None and owns_socket(pid, inode):
-                return node_id
-        return STRANGER
 
     async def _set(self, source: int, target: int, *, is_open: bool) -> None:
         link = self._link(source, target)
@@ -198,27 +196,10 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link
     await link.open.wait()
 
 
-def socket_inode(local_port: int, remote_port: int) -> str | None:
-    """The kernel's number of the socket that connects two ports of this machine, seen from the first one."""
-    local, remote = f":{local_port:04X}", f":{remote_port:04X}"
-    with open("/proc/net/tcp") as table:
-        for line in table:
-            columns = line.split()
-            if columns[1].endswith(local) and columns[2].endswith(remote):
-                return columns[9]
-    return None
-
-
-def owns_socket(pid: int, inode: str) -> bool:
-    """Whether a process has this socket open."""
-    wanted = f"socket:[{inode}]"
-    directory = f"/proc/{pid}/fd"
-    try:
-        descriptors = os.listdir(directory)
-    except OSError:
-        return False
-    for descriptor in descriptors:
-        with contextlib.suppress(OSError):
-            if os.readlink(f"{directory}/{descriptor}") == wanted:
-                return True
-    return False
+async def read_source(reader: asyncio.StreamReader) -> tuple[bytes, int]:
+    """What was read of a connection to find out who opened it, and the node's number."""
+    head = await reader.readexactly(REQUEST_HEAD.size)
+    size = min(CLIENT_ID_BYTES_MAX, REQUEST_HEAD.unpack(head)[4])
+    client_id = await reader.readexactly(size) if size > 0 else b""
+    number = NUMBER_AT_END.search(client_id)
+    return head + client_id, int(number[1]) if number else STRANGER

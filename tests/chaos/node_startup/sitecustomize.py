@@ -1,7 +1,8 @@
 """Loaded by every Python process that has this directory in PYTHONPATH: nodes whose clock is wrong, or who slip.
 
-PENSTOCK_CHAOS_CLOCK names a file with the seconds by which the clock is wrong, eight bytes in this machine's order; it
-may be written to while the node runs. Only wall-clock time is shifted, as when somebody sets a machine's clock.
+PENSTOCK_CHAOS_CLOCK names a directory with a file for each node, named after its settings: the seconds by which its
+clock is wrong, eight bytes in this machine's order. Tests may write to it while the node runs. Only wall-clock time is
+shifted, as when somebody sets a machine's clock.
 PENSTOCK_CHAOS_BREAK names one of the slips of `sim.broken`.
 """
 
@@ -15,9 +16,12 @@ import time
 from pathlib import Path
 
 
-def shift_clock(path: str) -> None:
-    """Add what the file says to all wall-clock time."""
-    with open(path, "rb") as file:
+def shift_clock(directory: str) -> None:
+    """Add what the node's file says to all wall-clock time."""
+    properties = next((Path(word) for word in sys.orig_argv if word.endswith(".properties")), None)
+    if properties is None:
+        return
+    with (Path(directory) / properties.stem).open("rb") as file:
         shared = mmap.mmap(file.fileno(), 8, access=mmap.ACCESS_READ)
     real_time, real_time_ns = time.time, time.time_ns
 

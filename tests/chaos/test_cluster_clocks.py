@@ -1,0 +1,84 @@
+"""Nodes whose clocks jump by an hour, to either side, while they lead and follow."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.chaos_cluster import NODES, ChaosCluster
+from support.chaos_load import Load
+from support.wire_client import batch_of
+
+PARTITIONS = 3
+HOUR_S = 3600
+# Longer than any clock here is wrong, and short enough that a clock which counts twice would delete everything.
+RETENTION_MS = int(1.5 * HOUR_S * 1000)
+GAP_S_MAX = 3.0
+NODE_STARTUP = Path(__file__).parent / "node_startup"
+
+Figure = Callable[[str], None]
+
+
+class Clocks:
+    """By how much the clocks of nodes are wrong."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        for node in NODES:
+            self.set(node, 0)
+
+    def set(self, node: int, seconds: int) -> None:
+        with (self._directory / f"server-{node}").open("r+b" if self._exists(node) else "wb") as file:
+            file.write(struct.pack("q", seconds))
+
+    def _exists(self, node: int) -> bool:
+        return (self._directory / f"server-{node}").exists()
+
+
+@pytest.mark.timeout(300)
+def test_fault_15_clocks_that_jump_by_an_hour_change_no_leader_and_delete_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure: Figure, is_long: bool
+) -> None:
+    """The node that leads and the active controller jump ahead and back; another one does the opposite."""
+    clocks = Clocks(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(NODE_STARTUP), prepend=os.pathsep)
+    monkeypatch.setenv("PENSTOCK_CHAOS_CLOCK", str(tmp_path))
+    settings = {"log.retention.check.interval.ms": "500", "log.segment.bytes": str(2**20)}
+    with ChaosCluster(settings) as chaos:
+        topic = chaos.cluster.create_topic(
+            partitions=PARTITIONS, configs={"retention.ms": str(RETENTION_MS), "segment.ms": "1000"}
+        )
+        stamped = chaos.cluster.create_topic(partitions=PARTITIONS, configs={"message.timestamp.type": "LogAppendTime"})
+        chaos.wait_healthy((topic, stamped))
+        with Load(chaos.servers, topic, PARTITIONS) as load:
+            load.wait_acknowledged(200)
+            before = chaos.quorum(), [(view.leader, view.leader_epoch) for view in chaos.describe(topic)]
+            controller = before[0][0]
+            other = next(node for node in NODES if node != controller)
+            began = time.monotonic()
+            for ahead in (HOUR_S, -HOUR_S, 0):
+                clocks.set(controller, ahead)
+                clocks.set(other, -ahead)
+                time.sleep(8 if is_long else 2)
+                assert abs(wrong_by(chaos, controller, stamped) - ahead) < 60, "the clock is not wrong at all"
+            load.wait_acknowledged(100)
+            after = chaos.quorum(), [(view.leader, view.leader_epoch) for view in chaos.describe(topic)]
+            gap = load.longest_gap(began)
+            assert load.finish() == []
+    figure(f"15 clocks an hour ahead and behind: leaders stay, nothing is deleted, longest gap {gap:.2f} s")
+    assert after == before
+    assert gap <= GAP_S_MAX
+
+
+def wrong_by(chaos: ChaosCluster, node: int, topic: str) -> float:
+    """By how many seconds a node's clock is wrong, going by the time that it gives to records."""
+    partition = next(index for index, view in enumerate(chaos.describe(topic)) if view.leader == node)
+    with chaos.wire(node) as client:
+        answer = client.produce(topic, batch_of([b"what time is it?"]), partition=partition)
+    assert answer.error_code == 0
+    return float(answer.log_append_time_ms / 1000 - time.time())
