@@ -1,7 +1,4 @@
-"""Versions 0-5. KIP-98 producer ids for idempotence.
-
-Not yet: transactional ids, whose coordinator is missing.
-"""
+"""Versions 0-5. KIP-98 producer ids for idempotence and for transactional ids, KIP-360 producers that go on."""
 
 from __future__ import annotations
 

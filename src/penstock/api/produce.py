@@ -1,21 +1,20 @@
-"""Versions 3-13. KIP-98 idempotence, KIP-467 error messages, KIP-516 topic ids, KIP-951 leader hints.
+"""Versions 3-13. KIP-98 idempotence and transactions, KIP-467 error messages, KIP-516, KIP-890, KIP-951 leader hints.
 
 `acks=1` is answered when the batch is in the log, `acks=all` when every in-sync replica has it; where this broker is
 the only one of them, when it is on disk. `acks=0` gets no answer: an error there closes the connection, as in Kafka.
-Not yet: transactional batches, whose coordinator is missing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.leader_hints import HINTED, LeaderHints
-from penstock.core.contract import ProducerIdentity
+from penstock.api.transactional_produce import Admission, Place, TransactionalProduce, Verify
+from penstock.core.replica.producer_state import Verification
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
-from penstock.model.ids import TopicPartition
 from penstock.runtime.env import Env
 from penstock.runtime.partition import Appended, Partition
 from penstock.runtime.partitions import Partitions
@@ -30,7 +29,6 @@ from penstock.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from penstock.wire.records import HEADER_SIZE, read_header
 
 ALL = -1
 LEADER = 1
@@ -43,61 +41,42 @@ ATTRIBUTES_AT = 22
 CODEC = 0x07
 TRANSACTIONAL = 0x10
 
-ADDS_SINCE = 12
-ABORTABLE_SINCE = 11
-NO_ERRORS: Mapping[tuple[str, bytes, int], ErrorCode] = {}
-_COME_AGAIN = (
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.NETWORK_EXCEPTION,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-)
-Verify = Callable[[str, ProducerIdentity, TopicPartition, bool], Awaitable[ErrorCode]]
-
 Waiting = tuple[asyncio.Future[None], int, int]
 Answers = list[tuple[TopicProduceData, list[PartitionProduceResponse]]]
 
 
-def make_produce(env: Env, partitions: Partitions, sync_on_ack: bool, verify: Verify | None = None) -> Handler:
-    """The handler; `sync_on_ack` is penstock.sync.on.ack."""
+def make_produce(
+    env: Env,
+    partitions: Partitions,
+    sync_on_ack: bool,
+    verify: Verify | None = None,
+    must_verify: Callable[[], bool] = lambda: True,
+) -> Handler:
+    """The handler; `sync_on_ack` is penstock.sync.on.ack, `must_verify` transaction.partition.verification.enable.
+
+    Without `verify` nothing is written in transactions.
+    """
+    transactional = None if verify is None else TransactionalProduce(env, partitions, verify, must_verify)
 
     def produce(
         request: ProduceRequest, context: RequestContext
     ) -> ProduceResponse | asyncio.Future[ProduceResponse] | Coroutine[Any, Any, ProduceResponse | None] | None:
-        if request.transactional_id and verify is not None:
-            return produce_in_transaction(request, context, verify)
-        return produce_now(request, context)
+        if transactional is None or not request.transactional_id:
+            return produce_now(request, context)
+        reply = transactional.admit(
+            request, context.api_version, lambda admission: produce_now(request, context, admission)
+        )
+        return unfold(reply) if asyncio.iscoroutine(reply) else reply  # type: ignore[return-value]
 
-    async def produce_in_transaction(
-        request: ProduceRequest, context: RequestContext, verify: Verify
-    ) -> ProduceResponse | None:
-        adds = context.api_version >= ADDS_SINCE
-        by_id = context.api_version >= TOPIC_IDS_SINCE
-        errors = {}
-        for topic in request.topic_data:
-            for data in topic.partition_data:
-                records = data.records
-                if not records or len(records) < HEADER_SIZE:
-                    continue
-                header = read_header(records)
-                try:
-                    partition = partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id)
-                except ApiError:
-                    continue
-                if partition.has_open_transaction(header.producer_id):
-                    continue
-                producer = ProducerIdentity(header.producer_id, header.producer_epoch)
-                error = await verify(request.transactional_id or "", producer, partition.name, adds)
-                if error is not ErrorCode.NONE:
-                    errors[topic.name, topic.topic_id, data.index] = _told(error, context.api_version)
-        reply = produce_now(request, context, errors)
+    async def unfold(waiting: Awaitable[Any]) -> ProduceResponse | None:
+        """The answer of a write that had to wait for its turn, and then perhaps for other replicas."""
+        reply: ProduceResponse | asyncio.Future[ProduceResponse] | None = await waiting
         return await reply if isinstance(reply, asyncio.Future) else reply
 
     def produce_now(
         request: ProduceRequest,
         context: RequestContext,
-        errors: Mapping[tuple[str, bytes, int], ErrorCode] = NO_ERRORS,
+        admission: Admission | None = None,
     ) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
         acks = request.acks
         answers: Answers = []
@@ -112,11 +91,9 @@ def make_produce(env: Env, partitions: Partitions, sync_on_ack: bool, verify: Ve
                 try:
                     if acks not in (ALL, LEADER, NONE):
                         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
-                    if errors and (topic.name, topic.topic_id, data.index) in errors:
-                        code = errors[topic.name, topic.topic_id, data.index]
-                        raise ApiError(code, "the partition could not be verified as part of the transaction")
                     partition = partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id)
-                    appended = append(partition, data, acks, context.api_version, now_ms)
+                    verification = admitted(admission, (topic.name, topic.topic_id, data.index))
+                    appended = append(partition, data, acks, context.api_version, now_ms, verification)
                 except ApiError as error:
                     rows.append(_refused(data.index, error))
                     refused = True
@@ -145,7 +122,22 @@ def make_produce(env: Env, partitions: Partitions, sync_on_ack: bool, verify: Ve
             return _park(answers, waiting, request.timeout_ms, lambda: respond(answers, context, True))
         return respond(answers, context, refused)
 
-    def append(partition: Partition, data: PartitionProduceData, acks: int, version: int, now_ms: int) -> Appended:
+    def admitted(admission: Admission | None, place: Place) -> Verification | None:
+        if admission is None:
+            return None
+        if place in admission.errors:
+            code = admission.errors[place]
+            raise ApiError(code, "the partition could not be verified as part of the transaction")
+        return admission.verification(place)
+
+    def append(
+        partition: Partition,
+        data: PartitionProduceData,
+        acks: int,
+        version: int,
+        now_ms: int,
+        verification: Verification | None,
+    ) -> Appended:
         records = data.records
         if not records:
             raise ApiError(ErrorCode.INVALID_RECORD, "a partition was named, and no records were sent for it")
@@ -153,12 +145,11 @@ def make_produce(env: Env, partitions: Partitions, sync_on_ack: bool, verify: Ve
         if acks == ALL:
             partition.check_enough_replicas()
         attributes = records[ATTRIBUTES_AT] if len(records) > ATTRIBUTES_AT else 0
-        if attributes & TRANSACTIONAL and verify is None:
-            # Nobody could end it yet, and readers of committed records would wait at it for ever.
-            raise ApiError(ErrorCode.INVALID_TXN_STATE, "there is no transaction coordinator to end this transaction")
         if version < ZSTD_SINCE and attributes & CODEC == Compression.ZSTD:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
         assert isinstance(records, memoryview)
+        if attributes & TRANSACTIONAL:
+            return partition.append(records, now_ms, verification=verification)
         return partition.append(records, now_ms)
 
     def respond(answers: Answers, context: RequestContext, may_hint: bool) -> ProduceResponse:
@@ -183,17 +174,6 @@ def _with_hints(response: ProduceResponse, hints: LeaderHints, context: RequestC
         topics.append(topic._replace(partition_responses=rows))
     endpoints = hints.endpoints(context.client.listener_name, NodeEndpoint)
     return response._replace(responses=topics, node_endpoints=endpoints)
-
-
-def _told(error: ErrorCode, version: int) -> ErrorCode:
-    """What a coordinator said, as producers know it: they come again with what is not their fault."""
-    if error in _COME_AGAIN:
-        return ErrorCode.NOT_ENOUGH_REPLICAS
-    if error is ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
-        return ErrorCode.INVALID_TXN_STATE
-    return error
 
 
 def _refused(index: int, error: ApiError) -> PartitionProduceResponse:

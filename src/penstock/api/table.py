@@ -73,6 +73,7 @@ from penstock.runtime.partition import Partition
 from penstock.runtime.partitions import Partitions
 from penstock.runtime.producer_ids import ProducerIds
 from penstock.runtime.raft_driver import RaftDriver
+from penstock.runtime.transaction_verifier import is_verification_enabled
 from penstock.runtime.transactions import Transactions
 
 API_VERSIONS_KEY = 18
@@ -120,7 +121,16 @@ class Entry(NamedTuple, Generic[Parts]):
 
 TABLE: Mapping[int, Entry[Services]] = {
     0: Entry(
-        0, 13, "produce", lambda s: make_produce(s.env, s.partitions, s.settings.node.penstock_sync_on_ack, s.verify)
+        0,
+        13,
+        "produce",
+        lambda s: make_produce(
+            s.env,
+            s.partitions,
+            s.settings.node.penstock_sync_on_ack,
+            s.verify,
+            lambda: is_verification_enabled(s.settings),
+        ),
     ),
     1: Entry(
         4,
@@ -164,7 +174,14 @@ TABLE: Mapping[int, Entry[Services]] = {
     25: Entry(0, 4, "add_offsets_to_txn", lambda s: make_add_offsets_to_txn(s.image, s.groups, s.transactions)),
     26: Entry(0, 5, "end_txn", lambda s: make_end_txn(s.transactions)),
     27: Entry(1, 1, "write_txn_markers", lambda s: make_write_txn_markers(s.write_marker)),
-    28: Entry(0, 5, "txn_offset_commit", lambda s: make_txn_offset_commit(s.image, s.groups, s.verify)),
+    28: Entry(
+        0,
+        5,
+        "txn_offset_commit",
+        lambda s: make_txn_offset_commit(
+            s.env, s.image, s.partitions, s.groups, s.verify, lambda: is_verification_enabled(s.settings)
+        ),
+    ),
     32: Entry(1, 4, "describe_configs", lambda s: make_describe_configs(s.image, s.settings)),
     33: Entry(0, 2, "alter_configs", lambda s: make_alter_configs(s.controller, s.settings)),
     35: Entry(1, 4, "describe_log_dirs", lambda s: make_describe_log_dirs(s.env, s.partitions)),

@@ -10,10 +10,14 @@ from penstock.api.group_calls import caller_of
 from penstock.core.contract import ProducerIdentity
 from penstock.core.group.offset_requests import transactional_commit_refused
 from penstock.core.metadata.image import Image
+from penstock.core.replica.producer_state import NO_SEQUENCE
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator import partition_for
+from penstock.runtime.env import Env
 from penstock.runtime.groups import OFFSETS_TOPIC, Groups
+from penstock.runtime.partition import Partition
+from penstock.runtime.partitions import Partitions
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
@@ -43,8 +47,15 @@ _COME_AGAIN = frozenset(
 )
 
 
-def make_txn_offset_commit(image: Image, groups: Groups, verify: Verify) -> Handler:
-    """The handler."""
+def make_txn_offset_commit(
+    env: Env,
+    image: Image,
+    partitions: Partitions,
+    groups: Groups,
+    verify: Verify,
+    must_verify: Callable[[], bool] = lambda: True,
+) -> Handler:
+    """The handler; `must_verify` is transaction.partition.verification.enable."""
 
     async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
         known = request._replace(topics=_known(image, request))
@@ -62,16 +73,31 @@ def make_txn_offset_commit(image: Image, groups: Groups, verify: Verify) -> Hand
         topic = image.topics.get(OFFSETS_TOPIC)
         if topic is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"there is no {OFFSETS_TOPIC} yet; ask FindCoordinator first")
-        partition = TopicPartition(OFFSETS_TOPIC, partition_for(request.group_id, len(topic.partitions)))
-        producer = ProducerIdentity(request.producer_id, request.producer_epoch)
-        error = await verify(request.transactional_id, producer, partition, context.api_version >= ADDS_SINCE)
-        if error is not ErrorCode.NONE:
-            raise ApiError(error, f"{partition} could not be verified as part of {request.transactional_id}")
+        partition = partitions.get(OFFSETS_TOPIC, partition_for(request.group_id, len(topic.partitions)))
+        if partition is None or not partition.is_leader:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"another broker coordinates {request.group_id}")
+        await admit(request, partition, context.api_version)
         caller = caller_of(context)
         answer: TxnOffsetCommitResponse = await groups.ask(
             request.group_id, lambda shard, token, now_ms: shard.txn_offset_commit(request, caller, token, now_ms)
         )
         return answer
+
+    async def admit(request: TxnOffsetCommitRequest, partition: Partition, version: int) -> None:
+        """Let offsets in that are part of an open transaction; it must not have ended while that was asked."""
+        adds = version >= ADDS_SINCE
+        if not adds and not must_verify():
+            return
+        producers = partition.log.producers
+        producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+        verification = producers.begin_verification(*producer, NO_SEQUENCE, env.now_ms())
+        if verification is None:
+            return
+        error = await verify(request.transactional_id, producer, partition.name, adds)
+        if error is ErrorCode.NONE and not producers.is_verified(producer.producer_id, verification):
+            error = ErrorCode.INVALID_TXN_STATE
+        if error is not ErrorCode.NONE:
+            raise ApiError(error, f"{partition.name} could not be verified as part of {request.transactional_id}")
 
     return txn_offset_commit
 

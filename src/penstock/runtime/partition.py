@@ -15,20 +15,20 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from penstock.config.topic import TopicSettings
-from penstock.core.lifecycle.compaction import max_segment_ms
 from penstock.core.metadata.image import PartitionState
 from penstock.core.replica.follower import FollowerState
 from penstock.core.replica.leader import LAG_MS_MAX, LeaderState
-from penstock.core.replica.producer_state import AppendOrigin, Duplicate, EndMarker, Refused
+from penstock.core.replica.producer_state import NOT_REQUIRED, AppendOrigin, Duplicate, EndMarker, Refused, Verification
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition, Uuid
 from penstock.runtime.commit_waiters import CommitWaiters, follow
 from penstock.runtime.env import Env
+from penstock.runtime.log_settings import log_settings
 from penstock.runtime.log_sync import LogSync
 from penstock.runtime.topic_rules import CODECS, check_create_time, compression_level
 from penstock.storage.files import StorageError
 from penstock.storage.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EndOffset
-from penstock.storage.log import Log, LogSettings, LogSlice
+from penstock.storage.log import Log, LogSlice
 from penstock.storage.producer_replay import build_end_marker
 from penstock.wire.kernel import validate_records
 from penstock.wire.record_types import BatchTooLarge, InvalidRecords
@@ -262,10 +262,10 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset before which every transaction is decided."""
-        undecided = self.log.producers.first_undecided_offset
+        """The offset before which every transaction is decided, for good."""
         high_watermark = self.state.high_watermark
-        return high_watermark if undecided is None or undecided > high_watermark else undecided
+        unstable = self.log.producers.first_unstable_offset(high_watermark)
+        return high_watermark if unstable is None or unstable > high_watermark else unstable
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a client whose idea of the leader is older or newer than ours; -1 means that it has none."""
@@ -290,8 +290,17 @@ class Partition:
 
     # Writing.
 
-    def append(self, data: memoryview | bytearray, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT) -> Appended:
-        """Append the one batch that `data` holds. `data` is patched in place and not kept."""
+    def append(
+        self,
+        data: memoryview | bytearray,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        verification: Verification | None = NOT_REQUIRED,
+    ) -> Appended:
+        """Append the one batch that `data` holds. `data` is patched in place and not kept.
+
+        A batch that begins a transaction here needs the token of `begin_verification`.
+        """
         header = read_header(data)
         self._check_size(header, len(data))
         check_crc(data, 0, header)
@@ -300,9 +309,9 @@ class Partition:
         body = read_body(data, 0, header, self.decompressed_bytes_max)
         facts = validate_records(body, header.records_count, require_keys=self.settings.compacts)
         if header.producer_id >= 0:
-            verdict = self.log.producers.check(header, origin)
+            verdict = self.log.producers.check(header, origin, verification)
             if isinstance(verdict, Refused) and self._recall(header.producer_id):
-                verdict = self.log.producers.check(header, origin)
+                verdict = self.log.producers.check(header, origin, verification)
             if isinstance(verdict, Duplicate):
                 append_time = verdict.timestamp if self.settings.log_append_time else NO_TIMESTAMP
                 return Appended(verdict.base_offset, verdict.last_offset + 1, append_time)
@@ -330,12 +339,15 @@ class Partition:
         if refused is not None:
             raise ApiError(refused.code, refused.message)
         self.check_enough_replicas()
-        return self._write(batch, header, NO_TIMESTAMP, now_ms)
+        appended = self._write(batch, header, NO_TIMESTAMP, now_ms)
+        self.log.producers.first_unstable_offset(self.state.high_watermark)
+        return appended
 
-    def has_open_transaction(self, producer_id: int) -> bool:
-        """Whether a producer has written in a transaction that is not over here."""
-        entry = self.log.producers.get(producer_id)
-        return entry is not None and entry.transaction_first_offset >= 0
+    def begin_verification(self, header: BatchHeader, now_ms: int) -> Verification | None:
+        """Ask for this before a transaction's coordinator; None when the transaction is open here already."""
+        return self.log.producers.begin_verification(
+            header.producer_id, header.producer_epoch, header.base_sequence, now_ms
+        )
 
     def _recall(self, producer_id: int) -> bool:
         """Look in the log, once, for batches of a producer that its snapshot did not keep."""
@@ -416,6 +428,7 @@ class Partition:
     def committed_more(self) -> None:
         """The high watermark moved: wake those whom it passed, and readers."""
         state = self.state
+        self.log.producers.first_unstable_offset(state.high_watermark)
         if self._waiters.waiting:
             for offset, sync, future in self._waiters.take(state.high_watermark):
                 if sync and state.is_sole_replica:
@@ -568,22 +581,3 @@ class Partition:
         if leading.expire_joining(now_ms):
             self.committed_more()
         return leading.proposal(now_ms)
-
-
-def log_settings(settings: TopicSettings) -> LogSettings:
-    """The part of a topic's settings that its log acts on."""
-    segment_ms = settings.segment_ms
-    if settings.compacts:
-        # Only finished segments are compacted, so a record's wait for it bounds a segment's age.
-        segment_ms = max_segment_ms(segment_ms, settings.max_compaction_lag_ms)
-    return LogSettings(
-        segment_bytes=settings.segment_bytes,
-        segment_ms=segment_ms,
-        segment_jitter_ms=settings.segment_jitter_ms,
-        index_interval_bytes=settings.index_interval_bytes,
-        segment_index_bytes=settings.segment_index_bytes,
-        preallocate=settings.preallocate,
-        flush_messages=settings.flush_messages,
-        flush_ms=settings.flush_ms,
-        file_delete_delay_ms=settings.file_delete_delay_ms,
-    )

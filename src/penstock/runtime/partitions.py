@@ -23,7 +23,8 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition, Uuid, format_uuid
 from penstock.runtime.env import Env
 from penstock.runtime.log_directories import LogDirectory, lower_checkpoints
-from penstock.runtime.partition import EVERYTHING, Partition, log_settings
+from penstock.runtime.log_settings import log_settings
+from penstock.runtime.partition import EVERYTHING, Partition
 from penstock.runtime.replica_store import ReplicaStore
 from penstock.storage.files import StorageError
 from penstock.wire.messages.metadata_records import (

@@ -22,6 +22,7 @@ from penstock.core.transaction.transaction import by_topic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition
 from penstock.runtime.env import Env
+from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.peer import PeerLost
 from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -30,7 +31,18 @@ from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
+VERIFICATION_ENABLE = "transaction.partition.verification.enable"
+
 logger = logging.getLogger("penstock.transactions")
+
+
+def is_verification_enabled(settings: LiveSettings) -> bool:
+    """transaction.partition.verification.enable, which may be changed while the cluster runs."""
+    properties = settings.broker_properties()
+    for layer in (properties.dynamic, properties.dynamic_default):
+        if VERIFICATION_ENABLE in layer:
+            return layer[VERIFICATION_ENABLE].lower() == "true"
+    return settings.node.transaction_partition_verification_enable
 
 
 class Sender(Protocol):

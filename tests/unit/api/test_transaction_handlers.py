@@ -278,7 +278,7 @@ def test_offsets_are_committed_where_the_coordinator_vouches_for_it(
             asked.append((name, producer, partition, adds))
             return error
 
-        handler = make_txn_offset_commit(shell.image, groups, verify)
+        handler = make_txn_offset_commit(shell.env, shell.image, shell.partitions, groups, verify)
         absent = await call(handler, committing([("t", 0)]), version)
         assert codes(absent) == [ErrorCode.NOT_COORDINATOR]
         await groups.leader_of("readers")

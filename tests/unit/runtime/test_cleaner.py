@@ -19,7 +19,8 @@ from penstock.runtime import cleaner as cleaner_module
 from penstock.runtime.cleaner import CLEANER_OFFSETS, Cleaner
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.log_directories import LogDirectory
-from penstock.runtime.partition import Partition, log_settings
+from penstock.runtime.log_settings import log_settings
+from penstock.runtime.partition import Partition
 from penstock.storage.checkpoint import read_offsets, write_offsets
 from penstock.storage.compact import CompactionError, CompactionJob
 from penstock.storage.files import OsFilesystem, StorageError

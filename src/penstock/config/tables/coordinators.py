@@ -459,7 +459,6 @@ TRANSACTION_ROWS = (
         20,
         "The wait before a partition's transaction is verified again.",
         minimum=1,
-        effect=PLANNED,
     ),
     Property(
         "add.partitions.to.txn.retry.backoff.max.ms",
@@ -467,7 +466,6 @@ TRANSACTION_ROWS = (
         100,
         "The longest wait before a partition's transaction is verified again.",
         minimum=0,
-        effect=PLANNED,
     ),
     Property(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
@@ -475,7 +473,8 @@ TRANSACTION_ROWS = (
         10_000,
         "How often transactions that ran out of time are aborted.",
         minimum=1,
-        effect=PLANNED,
+        effect=ACCEPTED,
+        reason="each transaction has a timer of its own",
     ),
     Property(
         "transaction.max.timeout.ms",
@@ -490,7 +489,6 @@ TRANSACTION_ROWS = (
         True,
         "Check that a partition belongs to the transaction before writing to it.",
         update=CLUSTER_WIDE,
-        effect=PLANNED,
     ),
     Property(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
@@ -498,7 +496,6 @@ TRANSACTION_ROWS = (
         3_600_000,
         "How often unused transactional ids are forgotten.",
         minimum=1,
-        effect=PLANNED,
     ),
     Property(
         "transaction.state.log.load.buffer.size",
@@ -515,7 +512,6 @@ TRANSACTION_ROWS = (
         2,
         "Replicas of the transaction topic that must be in sync.",
         minimum=1,
-        effect=PLANNED,
     ),
     Property(
         "transaction.state.log.num.partitions",
@@ -523,7 +519,6 @@ TRANSACTION_ROWS = (
         50,
         "Partitions of the transaction topic; never change it later.",
         minimum=1,
-        effect=PLANNED,
     ),
     Property(
         "transaction.state.log.replication.factor",
@@ -531,7 +526,6 @@ TRANSACTION_ROWS = (
         3,
         "Copies of the transaction topic.",
         minimum=1,
-        effect=PLANNED,
     ),
     Property(
         "transaction.state.log.segment.bytes",
@@ -539,7 +533,6 @@ TRANSACTION_ROWS = (
         104_857_600,
         "Segment size of the transaction topic.",
         minimum=1,
-        effect=PLANNED,
     ),
     Property(
         "transaction.two.phase.commit.enable",
@@ -554,7 +547,6 @@ TRANSACTION_ROWS = (
         604_800_000,
         "How long an unused transactional id is remembered.",
         minimum=1,
-        effect=PLANNED,
     ),
 )
 

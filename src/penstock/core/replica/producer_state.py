@@ -6,10 +6,16 @@ copy; one that goes on where the last ended is accepted; anything else left a ga
 sequence 0, a smaller one is fenced. An unknown producer may start anywhere: its earlier records may have been deleted.
 
 `check` asks, `update` and `complete` note what was appended. Nothing here reads a clock or a disk.
+
+The first batch of a transaction is let in only after its coordinator was asked whether the partition is part of it
+(KIP-890). `begin_verification` gives out the token that stands for that question, and the batch must come with it. A
+marker that ends the transaction in the meantime makes the token void, so that a batch which was on its way for too long
+cannot begin a transaction that nobody would end.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -24,6 +30,8 @@ NO_SEQUENCE = -1
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
 SEQUENCE_MAX = 2**31 - 1
+# Questions that nobody came back from are forgotten with time, and the oldest ones beyond this many at once.
+VERIFICATIONS_MAX = 10_000
 
 _TRANSACTIONAL = 0x10
 
@@ -80,6 +88,22 @@ class EndMarker(NamedTuple):
     coordinator_epoch: int
 
 
+@dataclass(slots=True, eq=False)
+class Verification:
+    """A question to a transaction's coordinator, known by being the very same object.
+
+    Several batches of a producer may be on their way; the one with the lowest sequence must be the first.
+    """
+
+    producer_epoch: int
+    lowest_sequence: int
+    began_ms: int
+
+
+# For batches that need not be verified.
+NOT_REQUIRED = Verification(NO_EPOCH, SEQUENCE_MAX, NO_TIMESTAMP)
+
+
 @dataclass(slots=True)
 class ProducerEntry:
     """All that is known of one producer; `batches` are in the order of their sequences."""
@@ -109,12 +133,15 @@ class ProducerEntry:
 class ProducerState:
     """The producers of one partition. `end_offset` is the log's end up to which they have been noted."""
 
-    __slots__ = ("_entries", "_transactions", "end_offset")
+    __slots__ = ("_ended", "_entries", "_transactions", "_verifications", "end_offset")
 
     def __init__(self, end_offset: int = 0) -> None:
         self._entries: dict[int, ProducerEntry] = {}
-        # First offsets of open transactions, by producer id.
+        # First offsets of open transactions, by producer id, in the order of the offsets.
         self._transactions: dict[int, int] = {}
+        # Marker and first offset of transactions whose marker was not below the high watermark when last looked at.
+        self._ended: deque[tuple[int, int]] = deque()
+        self._verifications: dict[int, Verification] = {}
         self.end_offset = end_offset
 
     def __len__(self) -> int:
@@ -129,15 +156,84 @@ class ProducerState:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """Where the oldest open transaction starts; readers of committed records stop there."""
-        return min(self._transactions.values(), default=None)
+        """Where the oldest transaction starts that no marker has ended."""
+        return next(iter(self._transactions.values()), None)
 
-    def check(self, header: BatchHeader, origin: AppendOrigin = AppendOrigin.CLIENT) -> Duplicate | Refused | None:
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the oldest transaction starts that is not over for readers of committed records, who stop there.
+
+        It is over when its marker is below the high watermark: before that the marker could still be lost.
+        """
+        ended = self._ended
+        while ended and ended[0][0] < high_watermark:
+            ended.popleft()
+        undecided = self.first_undecided_offset
+        if ended:
+            first_offset = min(first_offset for _, first_offset in ended)
+            return first_offset if undecided is None else min(first_offset, undecided)
+        return undecided
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int
+    ) -> Verification | None:
+        """The token for a question to the coordinator; None where the transaction is open here and none is needed."""
+        if producer_id in self._transactions:
+            return None
+        known = self._verifications.get(producer_id)
+        if known is not None and known.producer_epoch == producer_epoch:
+            known.lowest_sequence = min(known.lowest_sequence, sequence)
+            return known
+        begun = Verification(producer_epoch, sequence, now_ms)
+        # A producer that was replaced gets a token that opens nothing.
+        if known is None or known.producer_epoch < producer_epoch:
+            self._verifications.pop(producer_id, None)
+            self._verifications[producer_id] = begun
+            if len(self._verifications) > VERIFICATIONS_MAX:
+                del self._verifications[next(iter(self._verifications))]
+        return begun
+
+    def is_verified(self, producer_id: int, verification: Verification | None) -> bool:
+        """Whether a producer may write in its transaction: it is open here, or the question is still the current."""
+        if producer_id in self._transactions or verification is NOT_REQUIRED:
+            return True
+        return verification is not None and self._verifications.get(producer_id) is verification
+
+    def check(
+        self,
+        header: BatchHeader,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        verification: Verification | None = NOT_REQUIRED,
+    ) -> Duplicate | Refused | None:
         """May this batch of data be appended? None means yes."""
         producer_id = header.producer_id
-        entry = self._entries.get(producer_id)
-        if producer_id < 0 or entry is None or origin is AppendOrigin.REPLICATION:
+        if producer_id < 0 or origin is AppendOrigin.REPLICATION:
             return None
+        entry = self._entries.get(producer_id)
+        verdict = None if entry is None else self._check_known(header, origin, entry)
+        if verdict is None and origin is AppendOrigin.CLIENT and header.attributes & _TRANSACTIONAL:
+            return self._check_verified(header, verification)
+        return verdict
+
+    def _check_verified(self, header: BatchHeader, verification: Verification | None) -> Refused | None:
+        producer_id = header.producer_id
+        if not self.is_verified(producer_id, verification):
+            return Refused(
+                ErrorCode.INVALID_TXN_STATE,
+                f"The transaction of producer {producer_id} was over here before this batch came.",
+            )
+        if producer_id in self._transactions or verification is None or verification is NOT_REQUIRED:
+            return None
+        if header.base_sequence > verification.lowest_sequence:
+            return Refused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Producer {producer_id} sent sequence {header.base_sequence} before {verification.lowest_sequence}.",
+            )
+        return None
+
+    def _check_known(
+        self, header: BatchHeader, origin: AppendOrigin, entry: ProducerEntry
+    ) -> Duplicate | Refused | None:
+        producer_id = header.producer_id
         epoch = header.producer_epoch
         if origin is AppendOrigin.CLIENT and epoch == entry.producer_epoch:
             first, last = header.base_sequence, header.last_sequence
@@ -198,6 +294,7 @@ class ProducerState:
         entry.last_timestamp = timestamp
         if attributes & _TRANSACTIONAL and entry.transaction_first_offset == NO_OFFSET:
             entry.transaction_first_offset = self._transactions[producer_id] = base_offset
+            self._verifications.pop(producer_id, None)
 
     def complete(self, header: BatchHeader, marker: EndMarker) -> CompletedTransaction | None:
         """Note an end marker that is now in the log; says which transaction it closed, if that had records here."""
@@ -210,9 +307,11 @@ class ProducerState:
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = header.max_timestamp
         entry.transaction_first_offset = NO_OFFSET
+        self._verifications.pop(producer_id, None)
         first_offset = self._transactions.pop(producer_id, None)
         if first_offset is None:
             return None
+        self._ended.append((header.base_offset, first_offset))
         return CompletedTransaction(producer_id, first_offset, header.base_offset, marker.aborted)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
@@ -220,6 +319,9 @@ class ProducerState:
         expired = [entry.producer_id for entry in self._entries.values() if _is_expired(entry, now_ms, expiration_ms)]
         for producer_id in expired:
             del self._entries[producer_id]
+        for producer_id, verification in [*self._verifications.items()]:
+            if now_ms - verification.began_ms >= expiration_ms:
+                del self._verifications[producer_id]
         return len(expired)
 
     def recall(self, producer_id: int, headers: Iterable[BatchHeader]) -> None:
@@ -250,13 +352,16 @@ class ProducerState:
             if _is_expired(entry, now_ms, expiration_ms):
                 continue
             self._entries[entry.producer_id] = entry
-            if entry.transaction_first_offset != NO_OFFSET:
-                self._transactions[entry.producer_id] = entry.transaction_first_offset
+        undecided = [entry for entry in self._entries.values() if entry.transaction_first_offset != NO_OFFSET]
+        undecided.sort(key=lambda entry: entry.transaction_first_offset)
+        self._transactions.update((entry.producer_id, entry.transaction_first_offset) for entry in undecided)
 
     def clear(self, end_offset: int) -> None:
         """Start again with nobody known."""
         self._entries.clear()
         self._transactions.clear()
+        self._ended.clear()
+        self._verifications.clear()
         self.end_offset = end_offset
 
 
