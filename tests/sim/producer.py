@@ -40,6 +40,8 @@ class Lane:
     topic: str
     partition: int
     next_sequence: int = 0
+    # Where those in flight were sent.
+    address: tuple[str, int] | None = None
     waiting: deque[Batch] = field(default_factory=deque)
     flying: deque[Batch] = field(default_factory=deque)
     # Batches that were answered with a failure; they go first.
@@ -145,6 +147,11 @@ class Producer:
             return
         if lane.failed:
             return
+        if lane.flying and lane.address != address:
+            # One broker at a time, or an older batch could arrive after more newer ones than brokers remember.
+            await lane.wake.wait()
+            return
+        lane.address = address
         batch = lane.waiting.popleft()
         if batch.tried:
             for operation in batch.operations:

@@ -84,6 +84,11 @@ def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
     world.stop_changes()
     if not watch.run(SETTLE_S, world.is_drained):
         return [*world.history.noticed, Anomaly("unavailable", f"{SETTLE_S} s after healing: {world.unfinished()}")]
+    if not watch.run(SETTLE_S, world.is_settled):
+        return [
+            *world.history.noticed,
+            Anomaly("unavailable", f"metadata differs {SETTLE_S} s later: {world.states()}"),
+        ]
     world.members_stop()
     for what, work, limit_s in (
         ("consumers did not reach the end", world.catch_up, READ_S),

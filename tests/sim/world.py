@@ -242,6 +242,11 @@ class World:
         """All nodes run, and everything that was sent is acknowledged."""
         return self.keep_running() and all(producer.is_drained for producer in self.producers) and self.admin.is_done
 
+    def is_settled(self) -> bool:
+        """All nodes know the same metadata: what they say of it, and who leads what, is up to date."""
+        applied = {machine.node._raft.applied_offset for machine in self.machines.values() if machine.node is not None}
+        return self.keep_running() and len(applied) == 1
+
     async def catch_up(self) -> None:
         """Wait until all readers are at the end."""
         for consumer in self.consumers:
