@@ -14,7 +14,6 @@ from pathlib import Path
 from zlib import crc32
 
 from penstock.core.lifecycle.retention import RetentionPlan, SegmentFacts
-from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.storage.compact_swap import CleanedSegment, SegmentSwap
 from penstock.storage.files import Filesystem, StorageError
@@ -22,12 +21,10 @@ from penstock.storage.flush import FlushTicket
 from penstock.storage.names import (
     LEADER_EPOCH_CHECKPOINT,
     SEGMENT_SUFFIXES,
-    SNAPSHOT_SUFFIX,
     deletion_directory_name,
-    file_name,
 )
-from penstock.storage.producer_replay import aborted_transaction, read_end_markers, replay_producers
-from penstock.storage.producer_snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
+from penstock.storage.producer_history import ProducerHistory
+from penstock.storage.producer_replay import read_end_markers
 from penstock.storage.recovery import LoadedLog, RecoveryReport, load_log
 from penstock.storage.segment import Segment
 from penstock.storage.segment_facts import earliest_timestamp, facts_of
@@ -43,7 +40,6 @@ __all__ = ["FlushTicket", "Log", "LogSettings", "LogSlice", "RecoveryReport", "T
 # How many segments besides the newest may keep their file and indexes open for readers.
 OPEN_SEGMENTS_MAX = 4
 
-_CONTROL = 0x20
 _base_offset = attrgetter("base_offset")
 
 
@@ -59,11 +55,11 @@ class Log:
         "_epochs_changed",
         "_failure",
         "_generation",
+        "_history",
         "_home",
         "_opened",
         "_rolled",
         "_segments",
-        "_snapshots",
         "_swap",
         "_waste",
         "aborted",
@@ -92,7 +88,7 @@ class Log:
         self._home = loaded.home
         self._segments = loaded.segments
         self._active = loaded.segments[-1]
-        self._snapshots = loaded.snapshots
+        self._history = ProducerHistory(loaded.home, loaded.producers, loaded.aborted, loaded.snapshots)
         self._epochs_changed = loaded.epochs_changed
         self._failure: str | None = None
         # Counts truncations, so that a sync begun before one is not taken to cover what was written after it.
@@ -206,28 +202,14 @@ class Log:
             raise
         self.end_offset = last_offset + 1
         self.last_append_ms = now_ms
-        self._note(headers, markers)
-
-    def _note(self, headers: Sequence[BatchHeader], markers: dict[int, EndMarker] | None) -> None:
-        """Take appended batches into epochs and producers; must not fail."""
-        epochs, producers = self.epochs, self.producers
+        epochs = self.epochs
         for header in headers:
-            epoch = header[2]
-            if epoch > epochs.latest:
-                self._epochs_changed |= epochs.assign(epoch, header[0])
-            if header[9] < 0:
-                continue
-            marker = markers.get(header[0]) if markers is not None else None
-            if marker is not None:
-                aborted = aborted_transaction(producers.complete(header, marker), producers)
-                if aborted is not None:
-                    try:
-                        self.aborted.note(self._active.base_offset, aborted)
-                    except StorageError as error:
-                        self.fail(error)
-            elif not header[5] & _CONTROL:
-                producers.update(header)
-        producers.end_offset = self.end_offset
+            if header[2] > epochs.latest:
+                self._epochs_changed |= epochs.assign(header[2], header[0])
+        try:
+            self._history.note(headers, markers, self._active.base_offset, self.end_offset)
+        except StorageError as error:
+            self.fail(error)
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """Note that a leader's epoch begins here, before its first batch comes."""
@@ -258,7 +240,7 @@ class Log:
             if self.settings.preallocate:
                 active.file.truncate(active.size)
             self._home.await_sync(active.name, active.file)
-        self._take_snapshot(base_offset)
+        self._history.take_snapshot(base_offset, self._segments[0].base_offset)
         segment = Segment.create(self._home, base_offset, now_ms, self.settings)
         segment.next_offset = base_offset
         self._segments.append(segment)
@@ -424,7 +406,7 @@ class Log:
         segment.unverified_size = segment.size if segment is not self._active else segment.unverified_size
         self._active = segment
         self._set_end(offset)
-        self._reload_producers(now_ms)
+        self._history.reload(self._segments, self.end_offset, now_ms, self.settings.producer_id_expiration_ms)
         self._make_history_durable()
         return True
 
@@ -435,10 +417,7 @@ class Log:
         self._active = Segment.create(self._home, offset, now_ms, self.settings)
         self._segments.append(self._active)
         self.start_offset = offset
-        for snapshot in self._snapshots:
-            self._home.unlink(file_name(snapshot, SNAPSHOT_SUFFIX))
-        self._snapshots.clear()
-        self.producers.clear(offset)
+        self._history.clear(offset)
         self.epochs.clear()
         self._set_end(offset)
         self._make_history_durable()
@@ -471,24 +450,6 @@ class Log:
             except StorageError as error:
                 self.fail(error)
                 raise
-
-    def _reload_producers(self, now_ms: int) -> None:
-        """Producer state as of the log's new end: the newest snapshot before it, and the batches since."""
-        while self._snapshots:
-            snapshot = self._snapshots[-1]
-            name = file_name(snapshot, SNAPSHOT_SUFFIX)
-            try:
-                if snapshot <= self.end_offset:
-                    entries = decode_snapshot(self._home.read(name))
-                    self.producers.load(entries, snapshot, now_ms, self.settings.producer_id_expiration_ms)
-                    break
-            except (DamagedSnapshotError, FileNotFoundError):
-                pass
-            self._home.unlink(name)
-            self._snapshots.pop()
-        else:
-            self.producers.clear(self._segments[0].base_offset)
-        replay_producers(self.producers, self._segments, self.end_offset)
 
     def advance_start_offset(self, offset: int) -> bool:
         """Make everything before `offset` unreadable; retention removes the segments. False if it is so already."""
@@ -527,10 +488,7 @@ class Log:
         segment.release()
         self.aborted.forget(segment.base_offset)
         names = [segment.file_name(suffix) for suffix in SEGMENT_SUFFIXES]
-        if segment.base_offset in self._snapshots and not keep_snapshot:
-            self._snapshots.remove(segment.base_offset)
-            names.append(file_name(segment.base_offset, SNAPSHOT_SUFFIX))
-        return names
+        return names if keep_snapshot else [*names, *self._history.let_go(segment.base_offset)]
 
     def reap(self, now_ms: int) -> int:
         """Remove the files whose delay has passed; returns how many."""
@@ -579,7 +537,7 @@ class Log:
                 if self.settings.preallocate and self._active.is_open:
                     self._active.file.truncate(self._active.size)
                     self._home.await_sync(self._active.name, self._active.file)
-                self._take_snapshot(self.end_offset)
+                self._history.take_snapshot(self.end_offset, self._segments[0].base_offset)
                 self.flush()
         finally:
             for segment in self._segments:
@@ -599,10 +557,3 @@ class Log:
         if durable:
             self._home.filesystem.sync_directory(target.parent)
         return target
-
-    def _take_snapshot(self, offset: int) -> None:
-        """Store producer state as of `offset`, where the log ends now; the one before it stays as a fallback."""
-        if offset <= (self._snapshots[-1] if self._snapshots else self._segments[0].base_offset):
-            return
-        self._home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self.producers.entries))
-        self._snapshots.append(offset)
