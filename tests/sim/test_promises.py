@@ -17,7 +17,7 @@ from sim.simulate import simulate
 from sim.world import TOPIC, Shape, World
 from support.history import Kind, Operation, Status
 
-SEEDS = range(3)
+SEEDS = range(2)
 STRIKE_S = 5.0
 SHAPE = Shape(partitions=2, produce_pause_s=0.05, admin_pause_s=1.0, default_times=True)
 APART = replace(SHAPE, controllers=3)
