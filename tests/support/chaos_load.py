@@ -29,6 +29,7 @@ CLIENT: Mapping[str, Any] = {
 }
 PACE_S = 0.004
 DRAIN_S = 60.0
+ABANDON_S = 5.0
 COMMIT_EVERY_S = 0.2
 OUTSTANDING_MAX = 5000
 
@@ -39,6 +40,7 @@ class Worker(threading.Thread):
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
         self._stopped = threading.Event()
+        self.is_abandoned = False
         self._error: BaseException | None = None
 
     def run(self) -> None:
@@ -56,6 +58,11 @@ class Worker(threading.Thread):
         assert not self.is_alive(), f"{self.name} did not end"
         if self._error is not None:
             raise self._error
+
+    def abandon(self) -> None:
+        """Let it end as it likes: the test is over."""
+        self.is_abandoned = True
+        self._stopped.set()
 
 
 class Writer(Worker):
@@ -90,6 +97,8 @@ class Writer(Worker):
                 number += 1
             self._producer.poll(0)
             time.sleep(self.pace_s)
+        if self.is_abandoned:
+            self._producer.purge()
         assert self._producer.flush(DRAIN_S) == 0, f"{self.name}: records without an answer"
 
     def ballast(self, value: str, count: int) -> None:
@@ -241,9 +250,9 @@ class Load:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         for worker in (self.writer, self.reader, self.committer):
-            worker._stopped.set()
+            worker.abandon()
         for worker in (self.writer, self.reader, self.committer):
-            worker.join(DRAIN_S)
+            worker.join(ABANDON_S)
 
     def finish(self) -> list[Anomaly]:
         """Stop writing, read everything to the end, and name every anomaly."""

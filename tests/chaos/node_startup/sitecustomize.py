@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+SLIPS: list[object] = []
+
 
 def shift_clock(directory: str) -> None:
     """Add what the node's file says to all wall-clock time."""
@@ -38,7 +40,10 @@ def slip(name: str) -> None:
     sys.path.append(str(Path(__file__).parents[2]))
     from sim import broken
 
-    getattr(broken, name)().__enter__()
+    slipping = getattr(broken, name)()
+    slipping.__enter__()
+    # One that nobody holds would be undone.
+    SLIPS.append(slipping)
 
 
 if "PENSTOCK_CHAOS_CLOCK" in os.environ:
