@@ -19,6 +19,7 @@ from penstock.core.raft.quorum import Quorum
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER
 from penstock.runtime.partition import Partition
+from sim.disk import SimFile
 
 
 @contextmanager
@@ -90,4 +91,11 @@ def trust_a_stale_epoch() -> Iterator[None]:
         yield
 
 
-VARIANTS = (ack_before_in_sync, elect_outside_in_sync, skip_truncation, forget_a_vote, trust_a_stale_epoch)
+@contextmanager
+def never_sync() -> Iterator[None]:
+    """Leave everything to the page cache."""
+    with patch.object(SimFile, "sync", lambda _: None):
+        yield
+
+
+VARIANTS = (ack_before_in_sync, elect_outside_in_sync, skip_truncation, forget_a_vote, trust_a_stale_epoch, never_sync)
