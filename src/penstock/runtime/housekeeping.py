@@ -88,7 +88,8 @@ class Housekeeping:
                 log.segment_facts(),
                 wanted,
                 now_ms,
-                high_watermark=partition.high_watermark,
+                # What an open transaction has written is kept until it is over.
+                high_watermark=partition.last_stable_offset,
                 log_start_offset=log.start_offset,
             )
             if plan.delete:

@@ -265,7 +265,10 @@ class Partition:
         """The offset before which every transaction is decided, for good."""
         high_watermark = self.state.high_watermark
         unstable = self.log.producers.first_unstable_offset(high_watermark)
-        return high_watermark if unstable is None or unstable > high_watermark else unstable
+        if unstable is None or unstable > high_watermark:
+            return high_watermark
+        # Its first records may have been deleted.
+        return max(unstable, self.log.start_offset)
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a client whose idea of the leader is older or newer than ours; -1 means that it has none."""

@@ -7,7 +7,7 @@ segments that are read through again have their indexes made anew from the marke
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from penstock.storage.indexes import DamagedIndexError
 from penstock.storage.names import TRANSACTION_INDEX_SUFFIX, file_name
@@ -66,6 +66,14 @@ class AbortedTransactions:
         self._home.write(name, b"".join(index.append(one) for one in aborted))
         self._put(base_offset, index)
 
+    def adopt(self, base_offset: int, name: str) -> None:
+        """A cleaned segment has taken the place of others; its index is in the file `name`, if it has any."""
+        try:
+            data = self._home.read(name)
+        except FileNotFoundError:
+            return
+        self._put(base_offset, TransactionIndex.from_bytes(data, base_offset))
+
     def overlapping(self, offset: int, upper_bound: int) -> list[AbortedTransaction]:
         """The aborted transactions with records from `offset` on and below `upper_bound`, by their markers."""
         found: list[AbortedTransaction] = []
@@ -101,3 +109,18 @@ class AbortedTransactions:
     def _put(self, base_offset: int, index: TransactionIndex) -> None:
         self._indexes[base_offset] = index
         insort(self._base_offsets, base_offset)
+
+
+def keep_entries(home: PartitionFiles, base_offsets: Iterable[int], markers: Collection[int]) -> bytes:
+    """The index of a segment that replaces others: their entries whose markers it has kept."""
+    kept = TransactionIndex()
+    data = b""
+    for base_offset in base_offsets:
+        try:
+            stored = home.read(file_name(base_offset, TRANSACTION_INDEX_SUFFIX))
+        except FileNotFoundError:
+            continue
+        for entry in TransactionIndex.from_bytes(stored, base_offset).entries:
+            if entry.last_offset in markers:
+                data += kept.append(entry)
+    return data

@@ -17,11 +17,12 @@ from pathlib import Path
 from penstock.core.lifecycle.compaction import group_segments
 from penstock.core.lifecycle.retention import SegmentFacts
 from penstock.model.errors import ApiError
+from penstock.storage.aborted_transactions import keep_entries
 from penstock.storage.compact_batches import NO_TIMESTAMP, BatchCleaner
 from penstock.storage.compact_swap import CleanedSegment
 from penstock.storage.compact_transactions import AbortedRanges, Transactions, find_aborted
 from penstock.storage.files import CorruptLogError, File, Filesystem, StorageError
-from penstock.storage.names import LOG_SUFFIX, file_name
+from penstock.storage.names import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name
 from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.scan import header_at
 from penstock.storage.segment import Segment
@@ -165,7 +166,7 @@ class Compaction:
 
     def _clean_group(self, group: Sequence[SegmentFacts], cleaner: BatchCleaner) -> CleanedSegment:
         job, report = self._job, self.report
-        output = _Output(self._home, group[0].base_offset, job, self._pace)
+        output = _Output(self._home, group, job, self._pace)
         unread_bytes = sum(segment.size_bytes for segment in group)
         for segment in group:
             for header, batch in self._read(segment):
@@ -216,8 +217,13 @@ class Compaction:
 class _Output:
     """A `.cleaned` segment that is being written."""
 
-    def __init__(self, home: PartitionFiles, base_offset: int, job: CompactionJob, pace: Callable[[int], None]) -> None:
+    def __init__(
+        self, home: PartitionFiles, group: Sequence[SegmentFacts], job: CompactionJob, pace: Callable[[int], None]
+    ) -> None:
+        base_offset = group[0].base_offset
         self._home = home
+        self._sources = [segment.base_offset for segment in group]
+        self._markers: set[int] = set()
         self._pace = pace
         self._interval_bytes = job.index_interval_bytes
         self._segment = Segment.create_cleaned(home, base_offset, job.now_ms, job.index_interval_bytes)
@@ -232,6 +238,8 @@ class _Output:
     def append(self, header: BatchHeader, batch: Buffer) -> None:
         self._headers.append(header)
         self._data += batch
+        if header.is_control and header.records_count:
+            self._markers.add(header.base_offset)
         if len(self._data) >= WRITE_CHUNK_BYTES:
             self._write()
 
@@ -251,6 +259,10 @@ class _Output:
         if self._headers:
             self._write()
         self._segment.save_indexes()
+        # Readers skip from an aborted transaction's first record to its marker, so both must be known, or neither.
+        aborted = keep_entries(self._home, self._sources, self._markers)
+        if aborted:
+            self._home.write(self._segment.file_name(TRANSACTION_INDEX_SUFFIX), aborted)
         for file in self._home.take_unsynced()[0]:
             file.sync()
         return self._segment

@@ -21,6 +21,7 @@ from penstock.storage.flush import FlushTicket
 from penstock.storage.names import (
     LEADER_EPOCH_CHECKPOINT,
     SEGMENT_SUFFIXES,
+    TRANSACTION_INDEX_SUFFIX,
     deletion_directory_name,
 )
 from penstock.storage.producer_history import ProducerHistory
@@ -516,6 +517,7 @@ class Log:
         names = self._let_go(swap.old[0], keep_snapshot=True)
         for segment in swap.old[1:]:
             names += self._let_go(segment)
+        self.aborted.adopt(swap.segment.base_offset, swap.segment.file_name(TRANSACTION_INDEX_SUFFIX))
         self._waste.throw(names, now_ms + self.settings.file_delete_delay_ms)
         return True
 

@@ -100,6 +100,8 @@ class _Loader:
         self.epochs_changed = False
         self.producers = ProducerState()
         self.aborted = AbortedTransactions(home)
+        # Segments whose swap was interrupted: their index of aborted transactions may be the old one, or none.
+        self.swapped: set[int] = set()
 
     def load(self, start_offset: int) -> LoadedLog:
         self._list_files()
@@ -115,7 +117,7 @@ class _Loader:
         else:
             self._check_tail(epochs_known)
         end_offset = self.segments[-1].next_offset
-        for base_offset in damaged:
+        for base_offset in sorted(self.swapped.union(damaged)):
             self._rebuild_aborted(base_offset)
         replay_producers(self.producers, self.segments, end_offset)
         start_offset = max(start_offset, self.segments[0].base_offset)
@@ -171,6 +173,7 @@ class _Loader:
                     self.home.unlink(other)
                     del names[other]
         for name in [name for name in names if name.endswith(SWAP_SUFFIX)]:
+            self.swapped.add(int(name.partition(".")[0]))
             if f"{name.partition('.')[0]}{LOG_SUFFIX}{SWAP_SUFFIX}" not in names:
                 # The index of a log file that is not there (yet, or any more under this name) is built again.
                 self.home.unlink(name)
