@@ -185,6 +185,13 @@ JSON_CASES = [
         False,
     ),
     Case(
+        "alternatives find their places",
+        '{"oneOf":[{"type":"integer"},{"type":"number"}]}',
+        '{"oneOf":[{"type":"number"},{"type":"integer"}]}',
+        True,
+        True,
+    ),
+    Case(
         "an allOf grows", '{"allOf":[{"type":"string"}]}', '{"allOf":[{"type":"string"},{"maxLength":5}]}', False, True
     ),
     Case(

@@ -262,6 +262,7 @@ def nested(opening: str, inner: str, closing: str, depth: int) -> str:
     ("schema_type", "opening", "inner", "closing"),
     [
         ("AVRO", '{"type":"array","items":', '"%s"', "}"),
+        ("AVRO", "[", '"%s"', "]"),
         ("JSON", '{"type":"array","items":', '{"type":"%s"}', "}"),
         ("JSON", '{"properties":{"a":', '{"type":"%s"}', "}}"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 import uuid
 from typing import Any
 
@@ -122,6 +123,17 @@ def test_records_with_schemas(
     instance = Instance(rest, form)
     instance.post("subscription", {"topics": [topic]})
     assert [each["value"] for each in instance.records(2)] == [value, value]
+    instance.close()
+
+
+def test_an_instance_that_rested_reads_on(rest: httpx.Client, topic: str) -> None:
+    instance = Instance(rest, "json")
+    instance.post("subscription", {"topics": [topic]})
+    for number in range(2):
+        rest.post(f"/topics/{topic}", json={"records": [{"value": number}]}, headers=kind("json"))
+        assert [each["value"] for each in instance.records(1)] == [number]
+        # Meanwhile the gateway lets the group's protocol go on, and must not read for nobody.
+        time.sleep(2.5)
     instance.close()
 
 

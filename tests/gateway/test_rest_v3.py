@@ -202,6 +202,7 @@ def test_bad_requests_say_what_is_wrong(rest: httpx.Client, base: str, topic: st
     path = f"{base}/topics/{topic}"
     problem(rest.post(f"{base}/topics", json={"topic_name": "no spaces"}), 400, 40002)
     problem(rest.post(f"{base}/topics", json={}), 400, 40002)
+    problem(rest.post(f"{base}/topics", json={"topic_name": "x", "partitions_count": 1.0}), 400, 40002)
     problem(rest.post(f"{base}/topics", json={"topic_name": "x", "replication_factor": 9}), 400, 40003)
     wrong = {"topic_name": "x", "configs": [{"name": "no.such", "value": "1"}]}
     problem(rest.post(f"{base}/topics", json=wrong), 400, 40003)
