@@ -34,7 +34,7 @@ ENTRY_POINTS = {
 # A file of these kinds holds text that somebody wrote.
 TEXT_SUFFIXES = {".py", ".pyi", ".pyx", ".md", ".toml", ".txt", ".yml", ".yaml", ".cfg", ".ini", ".c", ".h", ".sh", ""}
 FOREIGN = re.compile(
-    r"(?<![\w./])/(?:work|root|home/\w+)/\w|(?:registry|mirror|proxy|artifactory)[\w-]*\.(?!example)[a-z]+\."
+    r"(?<![\w./])/(?:work|root|home/\w+)/\w|(?://|@)[\w.-]*(?:registry|mirror|proxy|artifactory)[\w-]*\.(?!example)[a-z]+"
 )
 
 

@@ -6,7 +6,7 @@ are those of Apache Kafka 4.1. Produce advertises 0-2 as Kafka does, because old
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -218,6 +218,6 @@ VERSIONS: Mapping[int, tuple[int, int]] = {
 ADVERTISED: Mapping[int, tuple[int, int]] = {key: row for key, row in VERSIONS.items() if key < FIRST_OWN_KEY}
 
 
-def make_handlers(services: Services) -> dict[int, Handler]:
-    """The handler of every API in the table."""
-    return {key: entry.make(services) for key, entry in TABLE.items()}
+def make_handlers(services: Services, keys: Iterable[int] = TABLE) -> dict[int, Handler]:
+    """The handlers of the APIs in the table, or of some of them."""
+    return {key: TABLE[key].make(services) for key in keys}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from penstock.api.add_partitions_to_txn import make_add_partitions_to_txn
 from penstock.api.context import Client, RequestContext
 from penstock.api.dispatch import Dispatcher
-from penstock.api.forwarding import Forwarding
+from penstock.api.forwarding import FORWARDED_KEYS, Forwarding
 from penstock.api.table import FEATURES, VERSIONS, Services, make_handlers
 from penstock.api.write_txn_markers import answer_markers
 from penstock.config.node import NodeSettings
@@ -112,6 +112,26 @@ class BrokerRole:
         )
         raft.on_commit(self.partitions.follow)
         await self.partitions.open_gradually()
+        self._coordinate()
+        self._housekeeping = Housekeeping(env, self.partitions, settings)
+        await self._housekeeping.watch_disks()
+        self._housekeeping.start()
+        Cleaner(env, self.partitions, settings).start()
+        keeper = self._replicate()
+        self._endpoints.serve_brokers(self._dispatcher(keeper, controller, unreachable))
+        raft.on_commit(self._hasten_farewells)
+        raft.on_leader(lambda leader_id: self._lifecycle.greet() if leader_id >= 0 else None)
+        self._lifecycle.start()
+        await self._lifecycle.active()
+        if self._some_broker() != settings.node_id:
+            # What clients are told comes from the metadata, which follows the controller's answer.
+            shown = asyncio.Event()
+            raft.on_commit(lambda _: shown.set() if self._some_broker() == settings.node_id else None)
+            await shown.wait()
+
+    def _coordinate(self) -> None:
+        """Begin to coordinate groups and transactions, for the partitions of their topics that this broker leads."""
+        settings, env, raft = self._settings, self._env, self._raft
         self._groups = Groups(env, raft.image, self._requests, self.partitions, settings)
         raft.on_commit(self._groups.follow)
         self._producer_ids = ProducerIds(self._requests.ask, settings.node_id, self._broker_epoch)
@@ -137,10 +157,10 @@ class BrokerRole:
             retry_ms=settings.add_partitions_to_txn_retry_backoff_ms,
             retry_max_ms=settings.add_partitions_to_txn_retry_backoff_max_ms,
         )
-        self._housekeeping = Housekeeping(env, self.partitions, settings)
-        await self._housekeeping.watch_disks()
-        self._housekeeping.start()
-        Cleaner(env, self.partitions, settings).start()
+
+    def _replicate(self) -> InSyncKeeper:
+        """Begin to follow leaders, and to keep the in-sync replicas of what is led here."""
+        settings, env, raft = self._settings, self._env, self._raft
         keeper = InSyncKeeper(
             env, self.partitions, self._proposals.ask, self._broker_epoch, settings.replica_lag_time_max_ms
         )
@@ -154,16 +174,7 @@ class BrokerRole:
             Throttle(throttled_rate(raft.image, settings.node_id, FOLLOWER_RATE)),
         )
         self._fetchers.start()
-        self._endpoints.serve_brokers(self._dispatcher(keeper, controller, unreachable))
-        raft.on_commit(self._hasten_farewells)
-        raft.on_leader(lambda leader_id: self._lifecycle.greet() if leader_id >= 0 else None)
-        self._lifecycle.start()
-        await self._lifecycle.active()
-        if self._some_broker() != settings.node_id:
-            # What clients are told comes from the metadata, which follows the controller's answer.
-            shown = asyncio.Event()
-            raft.on_commit(lambda _: shown.set() if self._some_broker() == settings.node_id else None)
-            await shown.wait()
+        return keeper
 
     def _dispatcher(self, keeper: InSyncKeeper, controller: Controller, unreachable: Controller) -> Dispatcher:
         settings, env, raft = self._settings, self._env, self._raft
@@ -191,10 +202,9 @@ class BrokerRole:
                 write_marker=self._marker_writer.write,
             )
 
+        refusing = make_handlers(services(unreachable), FORWARDED_KEYS)
         return Dispatcher(
-            make_handlers(services(controller)),
-            VERSIONS,
-            Forwarding(self._requests, lambda: raft.is_leader, make_handlers(services(unreachable))),
+            make_handlers(services(controller)), VERSIONS, Forwarding(self._requests, lambda: raft.is_leader, refusing)
         )
 
     async def leave(self) -> None:
