@@ -8,6 +8,7 @@ from collections import deque
 from typing import NamedTuple
 
 from penstock.gateway.rest.console_picture import Picture, Pictures
+from penstock.gateway.rest.console_topics import is_internal
 from penstock.gateway.rest.console_wire import Address, BrokerWire
 from penstock.runtime.peer import PeerLost
 from penstock.wire.messages.list_offsets import (
@@ -34,7 +35,7 @@ class RatePoint(NamedTuple):
 
 
 class Throughput:
-    """Rates of the last quarter of an hour, as far as anybody asked."""
+    """Rates of the last quarter of an hour, as far as anybody asked, without the cluster's own topics."""
 
     def __init__(self, pictures: Pictures, wire: BrokerWire) -> None:
         self._pictures = pictures
@@ -95,6 +96,8 @@ class Throughput:
     def _note(self, ends: dict[Place, int], elapsed_s: float) -> None:
         by_topic: dict[str, int] = {}
         for place, end in ends.items():
+            if is_internal(place[0]):
+                continue
             grown = end - self._ends.get(place, 0)
             if grown > 0:
                 by_topic[place[0]] = by_topic.get(place[0], 0) + grown

@@ -1,0 +1,60 @@
+const whole = new Intl.NumberFormat('en-US')
+const UNITS = ['B', 'KB', 'MB', 'GB', 'TB', 'PB']
+
+export const count = (value: number | null | undefined) =>
+  value === null || value === undefined ? '–' : whole.format(value)
+
+export function short(value: number): string {
+  if (value < 10 && value % 1) return value.toFixed(1)
+  if (value < 10_000) return whole.format(Math.round(value))
+  return value < 1e6 ? `${(value / 1e3).toFixed(1)} K` : `${(value / 1e6).toFixed(1)} M`
+}
+
+export function bytes(value: number | null | undefined): string {
+  if (value === null || value === undefined) return '–'
+  let unit = 0
+  while (value >= 1000 && unit < UNITS.length - 1) {
+    value /= 1000
+    unit += 1
+  }
+  return `${unit && value < 100 ? value.toFixed(1) : Math.round(value)} ${UNITS[unit]}`
+}
+
+export function ago(then: number | null | undefined, now: number): string {
+  if (!then) return '–'
+  const seconds = Math.max(0, now - then) / 1000
+  if (seconds < 3) return 'now'
+  if (seconds < 120) return `${Math.round(seconds)} s ago`
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min ago`
+  return seconds < 172_800 ? `${Math.round(seconds / 3600)} h ago` : `${Math.round(seconds / 86_400)} d ago`
+}
+
+export function clock(ms: number): string {
+  const date = new Date(ms)
+  return `${date.toLocaleTimeString('en-GB')}.${String(date.getMilliseconds()).padStart(3, '0')}`
+}
+
+export function moment(ms: number): string {
+  const date = new Date(ms)
+  const day = `${date.getFullYear()}-${String(date.getMonth() + 1).padStart(2, '0')}-${String(date.getDate()).padStart(2, '0')}`
+  return `${day} ${clock(ms)}`
+}
+
+export function pretty(text: string | null): string {
+  if (text === null) return 'null'
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2)
+  } catch {
+    return text
+  }
+}
+
+const DAY_MS = 86_400_000
+/** A duration in milliseconds, as people say it; empty where it is no duration. */
+export function span(text: string): string {
+  const ms = Number(text)
+  if (!Number.isFinite(ms) || ms < 1000) return ''
+  if (ms % DAY_MS === 0) return `${ms / DAY_MS} d`
+  if (ms % 3_600_000 === 0) return `${ms / 3_600_000} h`
+  return ms % 60_000 === 0 ? `${ms / 60_000} min` : `${ms / 1000} s`
+}
