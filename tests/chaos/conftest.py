@@ -11,9 +11,11 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 from support.chaos_cluster import ChaosCluster
+from support.tools import want
 
 FIGURES: list[str] = []
 FAILED = pytest.StashKey[bool]()
+IS_LONG = os.environ.get("PENSTOCK_CHAOS") == "long"
 
 
 class Shared:
@@ -54,7 +56,19 @@ def chaos(shared_cluster: Shared, request: pytest.FixtureRequest) -> Iterator[Ch
 @pytest.fixture
 def is_long() -> bool:
     """Whether faults last as long as promised, and come as often: PENSTOCK_CHAOS=long."""
-    return os.environ.get("PENSTOCK_CHAOS") == "long"
+    return IS_LONG
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what belongs to long runs only."""
+    skip = pytest.mark.skip(reason=want("time", "run `make chaos`, or set PENSTOCK_CHAOS=long"))
+    for item in items:
+        if not IS_LONG and item.get_closest_marker("long_chaos") is not None:
+            item.add_marker(skip)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long_chaos: only in long runs, PENSTOCK_CHAOS=long")
 
 
 @pytest.fixture

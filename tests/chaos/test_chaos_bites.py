@@ -14,7 +14,7 @@ NODE_STARTUP = Path(__file__).parent / "node_startup"
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("slip", ["ack_before_in_sync", None])
+@pytest.mark.parametrize("slip", ["ack_before_in_sync", pytest.param(None, marks=pytest.mark.long_chaos)])
 def test_a_leader_that_acknowledges_before_others_have_the_records_is_found_out(
     monkeypatch: pytest.MonkeyPatch, slip: str | None
 ) -> None:

@@ -21,7 +21,10 @@ Figure = Callable[[str], None]
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("also_controller", [False, True], ids=["broker", "active controller"])
+@pytest.mark.parametrize(
+    "also_controller",
+    [pytest.param(True, id="active controller"), pytest.param(False, id="broker", marks=pytest.mark.long_chaos)],
+)
 def test_fault_05_a_leader_that_slept_acknowledges_nothing_and_drops_its_tail(
     chaos: ChaosCluster, figure: Figure, is_long: bool, also_controller: bool
 ) -> None:
