@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +143,20 @@ def test_notes_of_processes_that_are_gone_do_not_count(tmp_path: Path, monkeypat
     assert running() == []
     assert stop("x") is False
     assert "no pipeline x runs here" in CliRunner().invoke(penstock, ["pipeline", "stop", "x"]).output
+
+
+def test_stop_ends_the_process_that_was_noted(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path))
+    state_directory().mkdir(parents=True)
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    began = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
+    note = {"name": "x", "file": "f", "pid": process.pid, "started": 0, "process_started": began, "queries": []}
+    (state_directory() / "x.json").write_text(json.dumps(note))
+    try:
+        assert [status.name for status in running()] == ["x"]
+        # Nobody has waited for it yet, and still it counts as ended.
+        assert stop("x", timeout_seconds=20) is True
+        assert running() == []
+    finally:
+        process.kill()
+        process.wait()

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 STOP_TIMEOUT_SECONDS = 60.0
+# Zombie and dead: the process has ended, only its parent does not know yet.
+ENDED_STATES = "ZX"
 
 
 @dataclass(slots=True)
@@ -221,8 +223,9 @@ def stop(name: str, timeout_seconds: float = STOP_TIMEOUT_SECONDS) -> bool:
 
 
 def _process_started(pid: int) -> int | None:
-    """When a process began, in the kernel's ticks: a pid that was given out again is another process."""
+    """When a living process began, in the kernel's ticks: a pid that was given out again is another process."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if fields[0] in ENDED_STATES else int(fields[19])
     except (OSError, IndexError, ValueError):
         return None

@@ -1,0 +1,100 @@
+"""`penstock pipeline` from outside: a run that is watched and stopped, a dry run, an archive that is audited."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.testing import Cluster
+from support.processes import eventually
+from support.spark_topics import Entry, numbered, write
+
+pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
+
+pytestmark = pytest.mark.slow
+
+PIPELINE = """\
+name: watched
+sources:
+  lines: {{topic: {topic}, decode: json, schema: "n INT"}}
+steps:
+  even: {{sql: SELECT n FROM lines WHERE n % 2 = 0}}
+sinks:
+  out: {{from: even, topic: {target}, key: n}}
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state"), "SPARK_MASTER": "local[2]"}
+
+
+def command(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    arguments = [sys.executable, "-m", "penstock", "pipeline", *words]
+    return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=200)
+
+
+def test_a_pipeline_is_watched_and_stopped(cluster: Cluster, tmp_path: Path, environment: dict[str, str]) -> None:
+    topic, target = cluster.create_topic(), cluster.create_topic()
+    cluster.create_topic(f"dlq.{topic}")
+    entries = [Entry(b"k", json.dumps({"n": number}).encode()) for number in range(100)]
+    write(cluster.bootstrap_servers, topic, [*entries, Entry(b"k", b"bad")])
+    file = tmp_path / "watched.yaml"
+    file.write_text(PIPELINE.format(topic=topic, target=target))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "pipeline", "run", str(file), "-b", cluster.bootstrap_servers],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+
+        def has_worked() -> bool:
+            found = json.loads(command(environment, "status", "-o", "json").stdout or "[]")
+            return bool(found) and all(query["rows"] == 101 for query in found[0]["queries"])
+
+        assert eventually(has_worked, 150, interval=1)
+        assert "watched" in command(environment, "list").stdout
+        again = command(environment, "run", str(file))
+        assert (again.returncode, "watched runs already" in again.stderr) == (1, True)
+        stopped = command(environment, "stop", "watched")
+        assert (stopped.returncode, stopped.stdout) == (0, "watched is stopped\n")
+        output, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, output
+    assert "watched/sinks/out" in output
+    assert "[]" in command(environment, "list", "-o", "json").stdout
+
+
+def test_a_dry_run_writes_nothing(cluster: Cluster, tmp_path: Path, environment: dict[str, str]) -> None:
+    topic = cluster.create_topic()
+    write(cluster.bootstrap_servers, topic, [Entry(b"k", b'{"n": 4}'), Entry(b"k", b"bad")])
+    file = tmp_path / "dry.yaml"
+    file.write_text(PIPELINE.format(topic=topic, target="never-made"))
+    done = command(environment, "dry-run", str(file), "-b", cluster.bootstrap_servers)
+    assert done.returncode == 0, done.stderr
+    assert "out → topic never-made" in done.stdout
+    assert '{"n":4}' in done.stdout
+    assert "1 dead letter of lines" in done.stdout
+    assert not (tmp_path / ".penstock").exists()
+
+
+def test_an_archive_is_audited(cluster: Cluster, tmp_path: Path, environment: dict[str, str]) -> None:
+    topic = cluster.create_topic(partitions=2)
+    write(cluster.bootstrap_servers, topic, numbered(50))
+    place = str(tmp_path / "archive")
+    where = ("-b", cluster.bootstrap_servers)
+    assert "50 records added" in command(environment, "archive", topic, place, *where).stdout
+    assert command(environment, "audit", topic, place, *where).returncode == 0
+    write(cluster.bootstrap_servers, topic, numbered(1))
+    behind = command(environment, "audit", topic, place, *where, "-o", "json")
+    assert behind.returncode == 1
+    assert sum(each["missing"] for each in json.loads(behind.stdout)) == 1
