@@ -137,6 +137,20 @@ def test_an_instance_that_rested_reads_on(rest: httpx.Client, topic: str) -> Non
     instance.close()
 
 
+def test_a_record_that_cannot_be_shown_is_not_lost(rest: httpx.Client, topic: str) -> None:
+    for content in (b"1", b"no json", b"3"):
+        rest.post(f"/topics/{topic}/partitions/0", json={"records": [{"value": base64.b64encode(content).decode()}]})
+    instance = Instance(rest, "json")
+    place = {"topic": topic, "partition": 0}
+    instance.post("assignments", {"partitions": [place]})
+    for _ in range(2):
+        answer = rest.get(f"{instance.path}/records", params={"timeout": 10_000}, headers=accept("json"))
+        problem(answer, 422, 42206)
+    assert instance.post("positions", {"offsets": [{**place, "offset": 2}]}).status_code == 204
+    assert [each["value"] for each in instance.records(1)] == [3]
+    instance.close()
+
+
 def test_instances_can_be_placed_by_hand(rest: httpx.Client, topic: str) -> None:
     rest.post(f"/topics/{topic}/partitions/0", json={"records": [{"value": n} for n in range(5)]}, headers=kind("json"))
     instance = Instance(rest, "json", **{"auto.commit.enable": "false"})

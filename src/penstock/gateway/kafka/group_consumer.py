@@ -67,6 +67,12 @@ class GroupConsumer:
                 break
         return records
 
+    def give_back(self, records: list[ReadRecord]) -> None:
+        """Take back what `poll` returned, unless its partition has moved away; the next `poll` returns it again."""
+        assigned = set(self.assignment())
+        kept = [record for record in records if (record.topic, record.partition) in assigned]
+        self._buffer.extendleft(reversed(kept))
+
     def idle(self) -> None:
         """Let the group's protocol go on."""
         assigned = self._consumer.assignment()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -78,7 +80,8 @@ class Readers:
         )
 
     def _take(self) -> Consumer:
-        if self._idle:
+        # Threads take turns here: one may be faster between a look and a grab.
+        with contextlib.suppress(IndexError):
             return self._idle.pop()
         return Consumer(
             self._settings.client(
@@ -94,44 +97,56 @@ class Readers:
             )
         )
 
-    def _watermarks(self, topic: str, partition: int) -> Watermarks:
+    @contextlib.contextmanager
+    def _consumer(self) -> Iterator[Consumer]:
+        """A consumer for one piece of work; it is closed when that fails, for who knows what state it is in."""
         consumer = self._take()
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WATERMARKS_TIMEOUT_S)
+        try:
+            yield consumer
+        except BaseException:
+            consumer.close()
+            raise
         self._idle.append(consumer)
-        return Watermarks(low, high)
+
+    def _watermarks(self, topic: str, partition: int) -> Watermarks:
+        with self._consumer() as consumer:
+            return Watermarks(
+                *consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WATERMARKS_TIMEOUT_S)
+            )
 
     def _read(self, place: TopicPartition, limit: int, bytes_max: int, timeout_s: float) -> list[ReadRecord]:
-        consumer = self._take()
-        consumer.assign([place])
-        records: list[ReadRecord] = []
-        started = time.monotonic()
-        size, at_end = 0, False
-        while len(records) < limit and size < bytes_max:
-            # Without the end in sight the brokers are given some time even when the caller wants no waiting.
-            patience_s = (timeout_s if at_end else max(timeout_s, START_GRACE_S)) - (time.monotonic() - started)
-            if records and at_end:
+        with self._consumer() as consumer:
+            consumer.assign([place])
+            records = _records(consumer, limit, bytes_max, timeout_s)
+            consumer.unassign()
+            return records
+
+
+def _records(consumer: Consumer, limit: int, bytes_max: int, timeout_s: float) -> list[ReadRecord]:
+    records: list[ReadRecord] = []
+    started = time.monotonic()
+    size, at_end = 0, False
+    while len(records) < limit and size < bytes_max:
+        # Without the end in sight the brokers are given some time even when the caller wants no waiting.
+        patience_s = (timeout_s if at_end else max(timeout_s, START_GRACE_S)) - (time.monotonic() - started)
+        if (records and at_end) or patience_s <= 0:
+            break
+        message = consumer.poll(min(STEP_S, patience_s))
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            record = record_of(message)
+            at_end = False
+            if records and size + record.size > bytes_max:
                 break
-            if patience_s <= 0:
-                break
-            message = consumer.poll(min(STEP_S, patience_s))
-            if message is None:
-                continue
-            error = message.error()
-            if error is None:
-                record = record_of(message)
-                at_end = False
-                if records and size + record.size > bytes_max:
-                    break
-                records.append(record)
-                size += record.size
-            elif error.code() == KafkaError._PARTITION_EOF:
-                at_end = True
-            elif not error.retriable() and error.name() not in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):
-                consumer.close()
-                raise KafkaException(error)
-        consumer.unassign()
-        self._idle.append(consumer)
-        return records
+            records.append(record)
+            size += record.size
+        elif error.code() == KafkaError._PARTITION_EOF:
+            at_end = True
+        elif not error.retriable() and error.name() not in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):
+            raise KafkaException(error)
+    return records
 
 
 def offset_number(text: str) -> int:

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 TOPIC = "_schemas"
 POLL_S = 0.2
+RETRY_S = 1.0
 BATCH_MAX = 500
 BATCHES_AHEAD_MAX = 4
 STOP_TIMEOUT_S = 5.0
@@ -37,6 +38,8 @@ class SchemaLog:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._stopping = threading.Event()
         self._handed_over = threading.Semaphore(BATCHES_AHEAD_MAX)
+        # Where the thread reads on; it alone uses this.
+        self._next_offset = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._caught_up: asyncio.Future[None] | None = None
         self._thread: threading.Thread | None = None
@@ -122,6 +125,14 @@ class SchemaLog:
             self._caught_up.set_result(None)
 
     def _follow(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._follow_once()
+            except KafkaException as error:
+                log.warning("reading %s failed and is begun again: %s", TOPIC, error)
+                self._stopping.wait(RETRY_S)
+
+    def _follow_once(self) -> None:
         consumer = Consumer(
             {
                 **self._settings,
@@ -133,13 +144,12 @@ class SchemaLog:
             }
         )
         try:
-            consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
+            start = self._next_offset if self._next_offset else OFFSET_BEGINNING
+            consumer.assign([TopicPartition(TOPIC, 0, start)])
             while not self._stopping.is_set():
                 first = consumer.poll(POLL_S)
                 if first is not None:
                     self._hand_over([first, *consumer.consume(BATCH_MAX, 0)])
-        except KafkaException:
-            log.exception("reading %s failed", TOPIC)
         finally:
             consumer.close()
 
@@ -149,6 +159,7 @@ class SchemaLog:
             error = message.error()
             if error is None:
                 entries.append(_entry(message))
+                self._next_offset = entries[-1].offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 end_reached = True
             else:

@@ -138,16 +138,15 @@ def v2_consumer_operations(instances: Instances, codec: SchemaCodec, settings: G
         timeout_ms = instance.options["timeout_ms"] if call["timeout"] is None else call["timeout"]
         bytes_max = min(call["max_bytes"] or settings.read_bytes_max, settings.read_bytes_max)
         patience_s = min(timeout_ms, settings.poll_timeout_ms_max) / 1000
-        auto_commit = instance.options["auto_commit"]
-
-        def work(consumer: Any) -> Any:
-            found = consumer.poll(RECORDS_MAX, bytes_max, patience_s)
-            if found and auto_commit:
-                consumer.commit(None)
-            return found
-
-        found = await instances.use(instance, work)
-        shown = [show_record(record, form, codec) for record in found]
+        found = await instances.use(instance, lambda consumer: consumer.poll(RECORDS_MAX, bytes_max, patience_s))
+        try:
+            shown = [show_record(record, form, codec) for record in found]
+        except Problem:
+            # What cannot be shown is not lost: it comes again until the caller seeks past it or reads it as binary.
+            await instances.use(instance, lambda consumer: consumer.give_back(found))
+            raise
+        if found and instance.options["auto_commit"]:
+            await instances.use(instance, lambda consumer: consumer.commit(None))
         return answer(shown, media_type=f"application/vnd.kafka.{form}.v2+json")
 
     return [
