@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.api.controller_table import CONTROLLER_TABLE
+from penstock.api.table import TABLE
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCE = REPOSITORY / "src" / "penstock"
 GENERATED = SOURCE / "wire" / "messages"
@@ -155,10 +158,11 @@ def mentioned(path: Path) -> set[str]:
 
 
 def test_no_module_is_dead() -> None:
-    """Every module is reached from something that users run or import; message modules are found by name."""
+    """Every module is reached from something that users run or import; messages and handlers are found by name."""
     names = {name_of(path): path for path in modules() if tree(path).body}
     reached: set[str] = set()
-    waiting = {name for name in ENTRY_POINTS if name in names}
+    served = {f"penstock.api.{entry.module}" for entry in (*TABLE.values(), *CONTROLLER_TABLE.values())}
+    waiting = {name for name in ENTRY_POINTS | served if name in names}
     while waiting:
         name = waiting.pop()
         reached.add(name)

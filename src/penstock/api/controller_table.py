@@ -9,37 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.api.add_raft_voter import make_add_raft_voter
-from penstock.api.allocate_producer_ids import make_allocate_producer_ids
-from penstock.api.alter_configs import make_alter_configs
-from penstock.api.alter_partition import make_alter_partition
-from penstock.api.alter_partition_reassignments import make_alter_partition_reassignments
-from penstock.api.api_versions import make_api_versions
-from penstock.api.assign_replicas_to_dirs import make_assign_replicas_to_dirs
-from penstock.api.begin_quorum_epoch import make_begin_quorum_epoch
-from penstock.api.broker_heartbeat import make_broker_heartbeat
-from penstock.api.broker_registration import make_broker_registration
 from penstock.api.context import Handler
-from penstock.api.controller_fetch import make_controller_fetch
-from penstock.api.controller_registration import make_controller_registration
-from penstock.api.create_partitions import make_create_partitions
-from penstock.api.create_topics import make_create_topics
-from penstock.api.delete_topics import make_delete_topics
-from penstock.api.describe_cluster import make_describe_controllers
-from penstock.api.describe_configs import make_describe_configs
-from penstock.api.describe_quorum import make_describe_quorum
-from penstock.api.elect_leaders import make_elect_leaders
-from penstock.api.end_quorum_epoch import make_end_quorum_epoch
-from penstock.api.fetch_snapshot import make_fetch_snapshot
-from penstock.api.incremental_alter_configs import make_incremental_alter_configs
-from penstock.api.list_config_resources import make_list_config_resources
-from penstock.api.list_partition_reassignments import make_list_partition_reassignments
-from penstock.api.remove_raft_voter import make_remove_raft_voter
-from penstock.api.table import FEATURES, Entry
-from penstock.api.unregister_broker import make_unregister_broker
-from penstock.api.update_features import make_update_features
-from penstock.api.update_raft_voter import make_update_raft_voter
-from penstock.api.vote import make_vote
+from penstock.api.table import FEATURES, Entry, Handlers
 from penstock.core.metadata.image import Image
 from penstock.runtime.controller import Controller
 from penstock.runtime.live_settings import LiveSettings
@@ -60,42 +31,48 @@ class ControllerServices:
 
 
 CONTROLLER_TABLE: Mapping[int, Entry[ControllerServices]] = {
-    1: Entry(4, 18, "controller_fetch", lambda s: make_controller_fetch(s.raft)),
-    18: Entry(0, 4, "api_versions", lambda s: make_api_versions(CONTROLLER_VERSIONS, FEATURES, s.image)),
-    19: Entry(2, 7, "create_topics", lambda s: make_create_topics(s.controller, s.settings.broker_properties)),
-    20: Entry(1, 6, "delete_topics", lambda s: make_delete_topics(s.controller, s.settings.node.delete_topic_enable)),
-    32: Entry(1, 4, "describe_configs", lambda s: make_describe_configs(s.image, s.settings)),
-    33: Entry(0, 2, "alter_configs", lambda s: make_alter_configs(s.controller, s.settings)),
-    37: Entry(0, 3, "create_partitions", lambda s: make_create_partitions(s.controller)),
-    43: Entry(0, 2, "elect_leaders", lambda s: make_elect_leaders(s.controller)),
-    44: Entry(0, 1, "incremental_alter_configs", lambda s: make_incremental_alter_configs(s.controller, s.settings)),
-    45: Entry(0, 1, "alter_partition_reassignments", lambda s: make_alter_partition_reassignments(s.controller)),
-    46: Entry(0, 0, "list_partition_reassignments", lambda s: make_list_partition_reassignments(s.controller)),
-    52: Entry(0, 2, "vote", lambda s: make_vote(s.raft)),
-    53: Entry(0, 1, "begin_quorum_epoch", lambda s: make_begin_quorum_epoch(s.raft)),
-    54: Entry(0, 1, "end_quorum_epoch", lambda s: make_end_quorum_epoch(s.raft)),
-    55: Entry(0, 2, "describe_quorum", lambda s: make_describe_quorum(s.raft)),
-    56: Entry(2, 3, "alter_partition", lambda s: make_alter_partition(s.controller)),
-    57: Entry(0, 2, "update_features", lambda s: make_update_features(s.controller)),
-    59: Entry(0, 1, "fetch_snapshot", lambda s: make_fetch_snapshot(s.raft)),
+    1: Entry(4, 18, "controller_fetch", lambda api, s: api.make_controller_fetch(s.raft)),
+    18: Entry(0, 4, "api_versions", lambda api, s: api.make_api_versions(CONTROLLER_VERSIONS, FEATURES, s.image)),
+    19: Entry(2, 7, "create_topics", lambda api, s: api.make_create_topics(s.controller, s.settings.broker_properties)),
+    20: Entry(
+        1, 6, "delete_topics", lambda api, s: api.make_delete_topics(s.controller, s.settings.node.delete_topic_enable)
+    ),
+    32: Entry(1, 4, "describe_configs", lambda api, s: api.make_describe_configs(s.image, s.settings)),
+    33: Entry(0, 2, "alter_configs", lambda api, s: api.make_alter_configs(s.controller, s.settings)),
+    37: Entry(0, 3, "create_partitions", lambda api, s: api.make_create_partitions(s.controller)),
+    43: Entry(0, 2, "elect_leaders", lambda api, s: api.make_elect_leaders(s.controller)),
+    44: Entry(
+        0, 1, "incremental_alter_configs", lambda api, s: api.make_incremental_alter_configs(s.controller, s.settings)
+    ),
+    45: Entry(
+        0, 1, "alter_partition_reassignments", lambda api, s: api.make_alter_partition_reassignments(s.controller)
+    ),
+    46: Entry(0, 0, "list_partition_reassignments", lambda api, s: api.make_list_partition_reassignments(s.controller)),
+    52: Entry(0, 2, "vote", lambda api, s: api.make_vote(s.raft)),
+    53: Entry(0, 1, "begin_quorum_epoch", lambda api, s: api.make_begin_quorum_epoch(s.raft)),
+    54: Entry(0, 1, "end_quorum_epoch", lambda api, s: api.make_end_quorum_epoch(s.raft)),
+    55: Entry(0, 2, "describe_quorum", lambda api, s: api.make_describe_quorum(s.raft)),
+    56: Entry(2, 3, "alter_partition", lambda api, s: api.make_alter_partition(s.controller)),
+    57: Entry(0, 2, "update_features", lambda api, s: api.make_update_features(s.controller)),
+    59: Entry(0, 1, "fetch_snapshot", lambda api, s: api.make_fetch_snapshot(s.raft)),
     60: Entry(
         0,
         2,
         "describe_cluster",
-        lambda s: make_describe_controllers(
+        lambda api, s: api.make_describe_controllers(
             s.image, lambda: s.raft.leader_id, lambda: voter_addresses(s.raft), s.cluster_id
         ),
     ),
-    62: Entry(0, 4, "broker_registration", lambda s: make_broker_registration(s.controller)),
-    63: Entry(0, 1, "broker_heartbeat", lambda s: make_broker_heartbeat(s.controller)),
-    64: Entry(0, 0, "unregister_broker", lambda s: make_unregister_broker(s.controller)),
-    67: Entry(0, 0, "allocate_producer_ids", lambda s: make_allocate_producer_ids(s.controller)),
-    70: Entry(0, 0, "controller_registration", lambda s: make_controller_registration(s.controller)),
-    73: Entry(0, 0, "assign_replicas_to_dirs", lambda s: make_assign_replicas_to_dirs(s.controller)),
-    74: Entry(0, 1, "list_config_resources", lambda s: make_list_config_resources(s.image)),
-    80: Entry(0, 0, "add_raft_voter", lambda s: make_add_raft_voter(s.raft)),
-    81: Entry(0, 0, "remove_raft_voter", lambda s: make_remove_raft_voter(s.raft)),
-    82: Entry(0, 0, "update_raft_voter", lambda s: make_update_raft_voter(s.raft)),
+    62: Entry(0, 4, "broker_registration", lambda api, s: api.make_broker_registration(s.controller)),
+    63: Entry(0, 1, "broker_heartbeat", lambda api, s: api.make_broker_heartbeat(s.controller)),
+    64: Entry(0, 0, "unregister_broker", lambda api, s: api.make_unregister_broker(s.controller)),
+    67: Entry(0, 0, "allocate_producer_ids", lambda api, s: api.make_allocate_producer_ids(s.controller)),
+    70: Entry(0, 0, "controller_registration", lambda api, s: api.make_controller_registration(s.controller)),
+    73: Entry(0, 0, "assign_replicas_to_dirs", lambda api, s: api.make_assign_replicas_to_dirs(s.controller)),
+    74: Entry(0, 1, "list_config_resources", lambda api, s: api.make_list_config_resources(s.image)),
+    80: Entry(0, 0, "add_raft_voter", lambda api, s: api.make_add_raft_voter(s.raft)),
+    81: Entry(0, 0, "remove_raft_voter", lambda api, s: api.make_remove_raft_voter(s.raft)),
+    82: Entry(0, 0, "update_raft_voter", lambda api, s: api.make_update_raft_voter(s.raft)),
 }
 
 CONTROLLER_VERSIONS: Mapping[int, tuple[int, int]] = {
@@ -106,7 +83,7 @@ CONTROLLER_VERSIONS: Mapping[int, tuple[int, int]] = {
 
 def make_controller_handlers(services: ControllerServices) -> dict[int, Handler]:
     """The handler of every API in the table. The envelope's needs the dispatcher and is made with it."""
-    return {key: entry.make(services) for key, entry in CONTROLLER_TABLE.items()}
+    return Handlers(CONTROLLER_TABLE, services)
 
 
 def voter_addresses(raft: RaftDriver) -> dict[int, tuple[str, int]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from penstock.api.add_partitions_to_txn import make_add_partitions_to_txn
 from penstock.api.context import Client, RequestContext
 from penstock.api.dispatch import Dispatcher
-from penstock.api.forwarding import FORWARDED_KEYS, Forwarding
+from penstock.api.forwarding import Forwarding
 from penstock.api.table import FEATURES, VERSIONS, Services, make_handlers
 from penstock.api.write_txn_markers import answer_markers
 from penstock.config.node import NodeSettings
@@ -202,7 +202,7 @@ class BrokerRole:
                 write_marker=self._marker_writer.write,
             )
 
-        refusing = make_handlers(services(unreachable), FORWARDED_KEYS)
+        refusing = make_handlers(services(unreachable))
         return Dispatcher(
             make_handlers(services(controller)), VERSIONS, Forwarding(self._requests, lambda: raft.is_leader, refusing)
         )
