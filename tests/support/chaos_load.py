@@ -258,12 +258,10 @@ class Load:
         """Stop writing, read everything to the end, and name every anomaly."""
         self.writer.stop()
         self.committer.stop()
-        ends = {}
-        for partition in self._partitions:
-            records = read_all(self._servers, self.topic, partition)
+        found = read_partitions(self._servers, self.topic, self._partitions)
+        for partition, records in found.items():
             self.history.final(f"{self.topic}-{partition}", records)
-            ends[partition] = records[-1][0] + 1 if records else 0
-        self.reader.drain(ends)
+        self.reader.drain({partition: records[-1][0] + 1 for partition, records in found.items() if records})
         return check(self.history)
 
     # Figures.
@@ -315,8 +313,13 @@ class Load:
             time.sleep(0.05)
 
 
-def read_all(servers: str, topic: str, partition: int, seconds: float = DRAIN_S) -> list[tuple[int, str]]:
+def read_all(servers: str, topic: str, partition: int) -> list[tuple[int, str]]:
     """All records of a partition, offset and value, up to where it ends now."""
+    return read_partitions(servers, topic, [partition])[partition]
+
+
+def read_partitions(servers: str, topic: str, partitions: Sequence[int]) -> dict[int, list[tuple[int, str]]]:
+    """All records of partitions, offset and value, up to where they end now."""
     consumer = Consumer(
         {
             **CLIENT,
@@ -325,22 +328,26 @@ def read_all(servers: str, topic: str, partition: int, seconds: float = DRAIN_S)
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 100,
         }
     )
-    found: list[tuple[int, str]] = []
+    found: dict[int, list[tuple[int, str]]] = {partition: [] for partition in partitions}
+    unfinished = set(partitions)
     try:
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-        deadline = time.monotonic() + seconds
-        while True:
-            for message in consumer.consume(1000, 0.2):
-                error = message.error()
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        deadline = time.monotonic() + DRAIN_S
+        while unfinished:
+            for message in consumer.consume(1000, 0.1):
+                error, partition = message.error(), message.partition()
                 if error is None:
                     offset, value = message.offset(), message.value()
+                    assert partition is not None
                     assert offset is not None
                     assert isinstance(value, bytes)
-                    found.append((offset, value.decode()))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    return found
-            assert time.monotonic() < deadline, f"{topic}-{partition} could not be read to its end"
+                    found[partition].append((offset, value.decode()))
+                elif error.code() == KafkaError._PARTITION_EOF and partition is not None:
+                    unfinished.discard(partition)
+            assert time.monotonic() < deadline, f"{topic} {unfinished} could not be read to the end"
     finally:
         consumer.close()
+    return found
