@@ -17,6 +17,7 @@ COMMANDS = {
     "storage": ("penstock.cli.storage", "Prepare the directories of a node before its first start."),
     "topic": ("penstock.cli.topic", "Create, list, describe, change, trim and delete topics."),
     "group": ("penstock.cli.group", "List, describe, move and delete consumer groups."),
+    "txn": ("penstock.cli.txn", "List, describe and abort transactions."),
     "produce": ("penstock.cli.produce", "Send records from standard input or a file."),
     "consume": ("penstock.cli.consume", "Read records and print them."),
     "cluster": ("penstock.cli.cluster", "Look at the cluster as a whole; move replicas, add and remove nodes."),
