@@ -43,6 +43,8 @@ def command(
     It keeps nothing of its own, so any number of them may run.
     """
     try:
+        from confluent_kafka import KafkaException
+
         from penstock.gateway.gateway import serve
         from penstock.gateway.settings import GatewaySettings
     except ImportError as error:
@@ -70,6 +72,11 @@ def command(
     )
     try:
         sys.exit(serve(settings, ready))
+    except (KafkaException, TimeoutError) as error:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else "they did not answer in time"
+        raise CommandFailure(
+            f"the brokers at {connection.bootstrap} cannot be used", reason, "`penstock doctor` looks at the connection"
+        ) from None
     except OSError as error:
         raise CommandFailure(
             f"cannot listen on {host}", error.strerror or str(error), "choose other ports with --port, --registry-port"

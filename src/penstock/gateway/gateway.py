@@ -29,7 +29,7 @@ from penstock.gateway.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 15.0
 SHUTDOWN_TIMEOUT_S = 5
 BACKLOG = 2048
 
