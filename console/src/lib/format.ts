@@ -10,6 +10,9 @@ export function short(value: number): string {
   return value < 1e6 ? `${(value / 1e3).toFixed(1)} K` : `${(value / 1e6).toFixed(1)} M`
 }
 
+export const plural = (value: number | null | undefined, what: string) =>
+  `${count(value)} ${what}${value === 1 ? '' : 's'}`
+
 export function bytes(value: number | null | undefined): string {
   if (value === null || value === undefined) return '–'
   let unit = 0
@@ -54,6 +57,7 @@ const DAY_MS = 86_400_000
 export function span(text: string): string {
   const ms = Number(text)
   if (!Number.isFinite(ms) || ms < 1000) return ''
+  if (ms > 1000 * 365 * DAY_MS) return 'without end'
   if (ms % DAY_MS === 0) return `${ms / DAY_MS} d`
   if (ms % 3_600_000 === 0) return `${ms / 3_600_000} h`
   return ms % 60_000 === 0 ? `${ms / 60_000} min` : `${ms / 1000} s`

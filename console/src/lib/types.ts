@@ -9,6 +9,7 @@ export interface Broker {
   port: number
   rack: string | null
   fenced: boolean
+  silent: boolean
   leaders: number
   replicas: number
   out_of_sync: number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 from starlette.responses import Response
@@ -46,7 +47,7 @@ def cluster_operations(
                 "taken_ms": picture.taken_ms,
                 "controller": picture.controller,
                 "topics": len(picture.topics),
-                **summary(picture, pictures.failure),
+                **summary(picture, pictures.failure, pictures.silent),
             }
         )
 
@@ -104,7 +105,7 @@ def cluster_operations(
     ]
 
 
-def summary(picture: Picture, failure: Problem | None) -> dict[str, Any]:
+def summary(picture: Picture, failure: Problem | None, silent: Collection[int]) -> dict[str, Any]:
     """Counts, brokers with their share, links between leaders and followers, and what is wrong."""
     share: dict[int, dict[str, int]] = {
         number: {"leaders": 0, "replicas": 0, "out_of_sync": 0} for number in picture.brokers
@@ -123,7 +124,8 @@ def summary(picture: Picture, failure: Problem | None) -> dict[str, Any]:
                 short += 1
                 short_names[name] = None
             _count(share, links, partition.leader, partition.replicas, partition.in_sync)
-    problems = _problems(picture, failure, list(short_names), list(offline_names), short, offline)
+    problems = _problems(picture, failure, silent)
+    problems += _partition_problems(list(short_names), list(offline_names), short, offline)
     levels = {problem["level"] for problem in problems}
     return {
         "status": "failing" if "error" in levels else "degraded" if "warning" in levels else "ok",
@@ -138,6 +140,7 @@ def summary(picture: Picture, failure: Problem | None) -> dict[str, Any]:
                 "port": broker.port,
                 "rack": broker.rack,
                 "fenced": broker.fenced,
+                "silent": broker.id in silent,
                 **share[broker.id],
             }
             for broker in picture.brokers.values()
@@ -169,32 +172,39 @@ def _count(
             counts[1] += behind
 
 
-def _problems(
-    picture: Picture,
-    failure: Problem | None,
-    short: list[str],
-    offline: list[str],
-    short_count: int,
-    offline_count: int,
-) -> list[dict[str, str]]:
+def _problems(picture: Picture, failure: Problem | None, silent: Collection[int]) -> list[dict[str, str]]:
     found = []
     if failure is not None:
-        found.append(_problem("error", f"the brokers do not answer: {failure.message}", "what is shown is older"))
+        found.append(
+            _problem("error", f"the cluster does not say how it is: {failure.message}", "what is shown is old")
+        )
     down = [broker.id for broker in picture.brokers.values() if broker.fenced]
     if down:
-        names = ", ".join(map(str, down))
-        what = f"broker {names} is down" if len(down) == 1 else f"brokers {names} are down"
-        found.append(_problem("warning", what, "start it again; partitions it led have moved to other brokers"))
+        fix = "start it again; partitions it led have moved to other brokers"
+        found.append(_problem("warning", _brokers(down, "is down", "are down"), fix))
+    if silent:
+        fix = "look at its log, and whether the gateway can reach it"
+        found.append(_problem("error", _brokers(sorted(silent), "does not answer", "do not answer"), fix))
     if picture.controller < 0:
         found.append(_problem("error", "no controller is active", "see the quorum: a majority of voters must run"))
+    return found + [_problem("note", note, "") for note in picture.notes]
+
+
+def _partition_problems(
+    short: list[str], offline: list[str], short_count: int, offline_count: int
+) -> list[dict[str, str]]:
+    found = []
     if offline_count:
         what = f"{offline_count} partitions have no leader: {_named(offline)}"
         found.append(_problem("error", what, "start the brokers that hold their replicas"))
     if short_count:
         what = f"{short_count} partitions are under-replicated: {_named(short)}"
         found.append(_problem("warning", what, "they catch up when all their brokers run"))
-    found += [_problem("note", note, "") for note in picture.notes]
     return found
+
+
+def _brokers(numbers: list[int], one: str, many: str) -> str:
+    return f"broker {numbers[0]} {one}" if len(numbers) == 1 else f"brokers {', '.join(map(str, numbers))} {many}"
 
 
 def _problem(level: str, message: str, fix: str) -> dict[str, str]:

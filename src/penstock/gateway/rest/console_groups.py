@@ -19,8 +19,9 @@ from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.problem import Problem
 
 TAG = "Groups (v1)"
-LAG_TIMEOUT_S = 4.0
-LIST_TIMEOUT_S = 5.0
+LAG_TIMEOUT_S = 3.0
+LIST_TIMEOUT_S = 4.0
+GROUP_TIMEOUT_S = 6.0
 RESET_BODY = {
     "type": "object",
     "required": ["topic", "to"],
@@ -64,7 +65,10 @@ def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
 
     async def one(call: Call) -> Response:
         name = call["group"]
-        group, lags = await asyncio.gather(describe(name), groups.lags(name))
+        try:
+            group, lags = await asyncio.wait_for(asyncio.gather(describe(name), groups.lags(name)), GROUP_TIMEOUT_S)
+        except TimeoutError:
+            raise Problem(503, 50301, f"the coordinator of group {name} does not answer", "try again") from None
         if _word(group.state) in ("dead", "unknown") and not group.members and not lags:
             raise Problem(404, 40405, f"there is no consumer group {name[:100]}", "list the groups to see their names")
         owners = {

@@ -28,6 +28,7 @@ TAG = "Messages (v1)"
 LIMIT_MAX = 500
 SCAN_MAX = 50_000
 READS_AT_ONCE = 8
+SEARCH_TIMEOUT_S = 9.0
 KEEP_ALIVE = ": nothing new\n\n"
 IDLE_BATCHES = 20
 STARTS = ["latest", "earliest", "offset", "time"]
@@ -48,7 +49,10 @@ def message_operations(
         topic = call["topic"]
         partitions = await chosen_partitions(admin, topic, call["partition"])
         finder = _Finder(readers, groups, codec, call)
-        scanned, found = await finder.find(topic, partitions)
+        try:
+            scanned, found = await asyncio.wait_for(finder.find(topic, partitions), SEARCH_TIMEOUT_S)
+        except TimeoutError:
+            raise Problem(503, 50301, "not all leaders answer in time", "choose a partition, or look at less") from None
         shown = [show_record(record, codec, call["key_format"], call["value_format"]) for record in found]
         return json_response({"messages": shown, "scanned": scanned, "partitions": partitions})
 

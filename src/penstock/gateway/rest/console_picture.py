@@ -14,6 +14,7 @@ from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.failures import problem_of
 from penstock.gateway.rest.console_wire import BrokerWire
 from penstock.gateway.web.problem import Problem
+from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 FRESH_S = 1.0
@@ -21,6 +22,7 @@ FRESH_S = 1.0
 FRESH_PER_COST = 10
 PATIENCE_S = 2.0
 METADATA_TIMEOUT_S = 8.0
+PROBE_TIMEOUT_MS = 2_500
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Pictures:
         self._fresh_until = 0.0
         self._failure: Problem | None = None
         self._refreshing: asyncio.Task[None] | None = None
+        # Brokers that did not answer when they were last asked, whatever the cluster says of them.
+        self.silent: frozenset[int] = frozenset()
 
     @property
     def failure(self) -> Problem | None:
@@ -94,7 +98,10 @@ class Pictures:
     async def _refresh(self) -> None:
         started = time.monotonic()
         try:
-            self._last = await self._take()
+            taking = asyncio.ensure_future(self._take())
+            # Without a majority nobody is fenced any more, so who is silent has to be found out.
+            self.silent = await self._find_silent()
+            self._last = await taking
             self._failure = None
             self._fresh_until = time.monotonic() + max(FRESH_S, (time.monotonic() - started) * FRESH_PER_COST / 4)
         except Problem as problem:
@@ -122,6 +129,13 @@ class Pictures:
             topics,
             notes,
         )
+
+    async def _find_silent(self) -> frozenset[int]:
+        if self._last is None or not self._wire.is_plain:
+            return frozenset()
+        places = {(broker.host, broker.port): broker.id for broker in self._last.alive()}
+        answers = await self._wire.ask_each(places, ApiVersionsRequest(), timeout_ms=PROBE_TIMEOUT_MS)
+        return frozenset(number for address, number in places.items() if address not in answers)
 
     async def _registered(self) -> tuple[int | None, dict[int, BrokerSight], tuple[str, ...]]:
         """The active controller and all brokers with those that are fenced, where that can be asked."""

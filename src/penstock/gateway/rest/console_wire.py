@@ -69,10 +69,14 @@ class BrokerWire:
             peer = self._peers[address] = Peer(self._env, lambda: address, CLIENT_ID, ANSWER_TIMEOUT_MS)
         return await peer.send(request, timeout_ms=timeout_ms)
 
-    async def ask_each(self, addresses: Iterable[Address], request: Any) -> dict[Address, Any]:
+    async def ask_each(
+        self, addresses: Iterable[Address], request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS
+    ) -> dict[Address, Any]:
         """What several brokers answer; those that do not are left out."""
         wanted = list(addresses)
-        answers = await asyncio.gather(*(self.ask_at(address, request) for address in wanted), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(self.ask_at(address, request, timeout_ms=timeout_ms) for address in wanted), return_exceptions=True
+        )
         found: dict[Address, Any] = {}
         for address, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, PeerLost):
