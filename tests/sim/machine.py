@@ -48,6 +48,7 @@ class SimEnv:
         self.random = random
         self.filesystem: Filesystem = filesystem
         self.network: Network = HostNetwork(machine.network, machine.host)
+        self.boot_id = f"boot-{machine.power_cuts}"
         self._machine = machine
         self._loop = loop
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -115,6 +116,7 @@ class Machine:
         self.disk = SimDisk()
         self.state = "down"
         self.incarnation = 0
+        self.power_cuts = 0
         self.clock_offset_ms = 0
         self.slow_disk_us_max = DISK_DELAY_US_MAX
         # Why the node would not start, when it would not.
@@ -215,6 +217,7 @@ class Machine:
         if self.is_running:
             self.network.power_failed(self.host)
             self._die("down")
+        self.power_cuts += 1
         self.disk.lose_power(self._random)
 
     def crash_soon(self, operations: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from sim.faults import HOUR_MS, STRIKES, Fault
+from sim.faults import HOUR_MS, Fault
 from sim.world import Shape
 
 QUIET_S = 2.0
@@ -67,8 +67,6 @@ def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
     elif powers:
         # One power cut a run: two at once may take what only the two had.
         faults = [fault for fault in faults if fault not in powers[1:]]
-        if any(map(_is_unclean, faults)):
-            excused = LOST_EVERYWHERE
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
 
 
@@ -82,13 +80,6 @@ def _draw_storm(random: Random, seed: int, nodes: int, seconds: float) -> Plan:
         faults.append(Fault(round(at_s, 3), "strike_controller", (), duration_s, random.randrange(3)))
         at_s += random.uniform(0.3, 1.5)
     return Plan(seed, shape, tuple(faults), seconds)
-
-
-def _is_unclean(fault: Fault) -> bool:
-    """Whether a broker dies with its page cache intact, which the controller cannot tell from a power cut."""
-    return fault.kind in ("kill", "crash_writing") or (
-        fault.kind.startswith("strike") and STRIKES[fault.amount] == "kill"
-    )
 
 
 def _draw_shape(random: Random, nodes: int) -> Shape:

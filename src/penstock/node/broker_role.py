@@ -100,6 +100,7 @@ class BrokerRole:
             await self._lifecycle.register(self._registration(), settings.initial_broker_registration_timeout_ms)
         except RegistrationRefused as error:
             raise CannotStart(str(error)) from error
+        self._directories.note_epoch(self._lifecycle.broker_epoch)
         await raft.applied(self._lifecycle.broker_epoch + 1)
         self.partitions = Partitions(
             env,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from penstock.config.node import NodeSettings
@@ -10,8 +11,15 @@ from penstock.node.failures import CannotStart
 from penstock.runtime.env import Env
 from penstock.runtime.log_directories import LogDirectory, format_directory, lock_directory, open_directory
 from penstock.runtime.raft_driver import DIRECTORY as METADATA_DIRECTORY
-from penstock.storage.files import File
-from penstock.storage.metadata_files import read_clean_shutdown_epoch, read_meta_properties
+from penstock.storage.files import File, StorageError
+from penstock.storage.metadata_files import (
+    read_boot_marker,
+    read_clean_shutdown_epoch,
+    read_meta_properties,
+    write_boot_marker,
+)
+
+logger = logging.getLogger("penstock.node")
 
 
 class Directories:
@@ -24,7 +32,8 @@ class Directories:
         self.log_directories: list[LogDirectory] = []
         self.metadata_directory_id: Uuid
         self.cluster_id = ""
-        # The broker epoch at the last clean stop, -1 when there was none.
+        # The epoch of the last incarnation, if all that it wrote is known to be here: it stopped cleanly, or only its
+        # process ended while the machine went on. Otherwise -1.
         self.previous_broker_epoch = -1
 
     def claim(self) -> None:
@@ -40,9 +49,23 @@ class Directories:
             self.log_directories.append(open_directory(env, path, found.directory_id))
         found = format_directory(env, metadata_path, self.cluster_id, settings.node_id)
         self.metadata_directory_id = found.directory_id
-        epochs = {read_clean_shutdown_epoch(env.filesystem, path) for path in paths}
+        epochs = {self._intact_epoch(path) for path in paths}
         self.previous_broker_epoch = epochs.pop() if len(epochs) == 1 else -1
         self._check_metadata_present(metadata_path)
+
+    def _intact_epoch(self, path: Path) -> int:
+        stopped = read_clean_shutdown_epoch(self._env.filesystem, path)
+        return stopped if stopped >= 0 else read_boot_marker(self._env.filesystem, path, self._env.boot_id)
+
+    def note_epoch(self, broker_epoch: int) -> None:
+        """Remember which incarnation uses the directories, until the machine starts again."""
+        for directory in self.log_directories:
+            try:
+                write_boot_marker(self._env.filesystem, directory.path, self._env.boot_id, broker_epoch)
+            except StorageError as error:
+                logger.warning(
+                    "%s: after a crash it will not be known that nothing was lost: %s", directory.path, error
+                )
 
     def _found_cluster(self) -> str:
         """A single node makes its own cluster; the nodes of a larger one must be told which they belong to."""

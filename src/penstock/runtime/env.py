@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any, Protocol, TypeVar
 
@@ -35,6 +36,8 @@ class Env(Protocol):
     random: Random
     filesystem: Filesystem
     network: Network
+    # Changes whenever the machine starts: what was written since is there, synced or not. Empty when nobody can tell.
+    boot_id: str
 
     def now_ms(self) -> int:
         """Wall-clock time in milliseconds since the epoch: for timestamps and ages of data. It may jump."""
@@ -70,6 +73,7 @@ class SystemEnv:
         self.random: Random = SystemRandom()
         self.filesystem: Filesystem = OsFilesystem()
         self.network: Network = TcpNetwork()
+        self.boot_id = _boot_id()
         self._workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="penstock-disk")
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -104,3 +108,11 @@ class SystemEnv:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.critical("background task %s failed", task.get_name(), exc_info=task.exception())
+
+
+def _boot_id() -> str:
+    """What Linux calls this start of the machine; other systems have no such name."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

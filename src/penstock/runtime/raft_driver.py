@@ -301,6 +301,8 @@ class RaftDriver:
             if effects.persist is not None and not self._persist(effects.persist):
                 # What cannot be remembered did not happen: to everybody else it is as if a message were lost.
                 vars(self.quorum).update(before)
+                if isinstance(event, Started):
+                    asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self._step, event)
                 return Effects()
             self._carry_out(effects)
         except StorageError as error:

@@ -132,6 +132,11 @@ class ReplicaFetcher:
         """The partitions followed."""
         return list(self._following)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to follow."""
+        return not self._following
+
     def close(self) -> None:
         """Stop, and let go of the connection."""
         self._task.cancel()

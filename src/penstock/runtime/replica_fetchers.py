@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from zlib import crc32
 
@@ -70,6 +71,16 @@ class ReplicaFetchers:
         fetcher = self._assigned.pop(key, None)
         if fetcher is not None:
             fetcher.remove(key)
+            if fetcher.is_idle:
+                # It may get another partition in this turn.
+                asyncio.get_running_loop().call_soon(self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Let go of leaders that lead nothing here; one that died would keep its fetcher waiting for an answer."""
+        for place, fetcher in list(self._fetchers.items()):
+            if fetcher.is_idle:
+                fetcher.close()
+                del self._fetchers[place]
 
     def _fetcher(self, leader_id: int, slot: int) -> ReplicaFetcher:
         fetcher = self._fetchers.get((leader_id, slot))

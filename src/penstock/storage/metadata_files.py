@@ -12,6 +12,7 @@ from penstock.storage.names import PARTITION_METADATA, TEMPORARY_SUFFIX
 
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+BOOT_MARKER = ".penstock_boot"
 
 
 class MetadataFileError(Exception):
@@ -119,4 +120,24 @@ def read_clean_shutdown_epoch(filesystem: Filesystem, directory: Path) -> int:
         return -1
     except (ValueError, KeyError, TypeError):
         # Older Kafka versions leave the file empty; the logs are whole, only the epoch is not known.
+        return -1
+
+
+def write_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str, broker_epoch: int) -> None:
+    """Note who uses a directory since which start of the machine. It need not outlive that: so it is not synced."""
+    content = json.dumps({"bootId": boot_id, "brokerEpoch": broker_epoch}).encode()
+    temporary = directory / (BOOT_MARKER + TEMPORARY_SUFFIX)
+    filesystem.write_file(temporary, content)
+    filesystem.rename(temporary, directory / BOOT_MARKER)
+
+
+def read_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str) -> int:
+    """The broker epoch noted since this start of the machine, -1 when there is none.
+
+    A process that was killed has lost nothing that it wrote as long as the machine went on.
+    """
+    try:
+        marker = json.loads(filesystem.read_file(directory / BOOT_MARKER))
+        return int(marker["brokerEpoch"]) if boot_id and marker["bootId"] == boot_id else -1
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return -1

@@ -193,6 +193,7 @@ class FakeEnv:
         self.random = Random(world.random.random())
         self.filesystem = SimFilesystem(disk, self.now_ms)
         self.network = FakeNetwork(world, node_id)
+        self.boot_id = ""
 
     def now_ms(self) -> int:
         return 1_700_000_000_000 + self.monotonic_ms()

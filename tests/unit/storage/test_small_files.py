@@ -18,9 +18,12 @@ from penstock.storage.leader_epochs import EndOffset, LeaderEpochs
 from penstock.storage.metadata_files import (
     MetadataFileError,
     MetaProperties,
+    read_boot_marker,
+    read_clean_shutdown_epoch,
     read_meta_properties,
     read_partition_metadata,
     take_clean_shutdown,
+    write_boot_marker,
     write_clean_shutdown,
     write_meta_properties,
     write_partition_metadata,
@@ -241,6 +244,25 @@ def test_a_clean_stop_counts_once(tmp_path: Path) -> None:
     assert (tmp_path / metadata_files.CLEAN_SHUTDOWN).read_text() == '{"version":0,"brokerEpoch":7}'
     assert take_clean_shutdown(DISK, tmp_path)
     assert not take_clean_shutdown(DISK, tmp_path)
+
+
+def test_a_clean_stop_tells_whose_it_was(tmp_path: Path) -> None:
+    assert read_clean_shutdown_epoch(DISK, tmp_path) == -1
+    write_clean_shutdown(DISK, tmp_path, 7)
+    assert read_clean_shutdown_epoch(DISK, tmp_path) == 7
+    (tmp_path / metadata_files.CLEAN_SHUTDOWN).write_text("")
+    assert read_clean_shutdown_epoch(DISK, tmp_path) == -1
+
+
+def test_a_boot_marker_counts_until_the_machine_starts_again(tmp_path: Path) -> None:
+    assert read_boot_marker(DISK, tmp_path, "monday") == -1
+    write_boot_marker(DISK, tmp_path, "monday", 7)
+    assert read_boot_marker(DISK, tmp_path, "monday") == 7
+    assert read_boot_marker(DISK, tmp_path, "tuesday") == -1
+    write_boot_marker(DISK, tmp_path, "", 8)
+    assert read_boot_marker(DISK, tmp_path, "") == -1, "nobody can tell whether the machine went on"
+    (tmp_path / metadata_files.BOOT_MARKER).write_bytes(bytes(40))
+    assert read_boot_marker(DISK, tmp_path, "monday") == -1
 
 
 def test_the_disk_tells_its_space(tmp_path: Path) -> None:
