@@ -11,8 +11,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from penstock.spark.markers import Marker, MarkerLog, decode_marker, partition_of, write_once
+from penstock.spark.security import read_access
+from penstock.spark.topics import ensure_topic
 from penstock.wire.records import ControlType, Record, build_batch, control_key
-from support.kafka_broker import KafkaBroker, kafka_broker
+from support.kafka_broker import kafka_broker
 from support.spark_topics import numbered, write
 
 
@@ -108,10 +110,19 @@ def test_markers_are_spread_over_partitions_and_readable() -> None:
     assert decode_marker(Marker("q", 7).encode()) == Marker("q", 7)
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    with kafka_broker(tmp_path_factory.mktemp("kafka"), {"group.initial.rebalance.delay.ms": "0"}) as broker:
-        yield broker
+@pytest.fixture(scope="module", params=["penstock", pytest.param("kafka", marks=pytest.mark.java)])
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker that has transactions: ours, and the one that ours must not differ from."""
+    if request.param == "kafka":
+        with kafka_broker(tmp_path_factory.mktemp("kafka"), {"group.initial.rebalance.delay.ms": "0"}) as broker:
+            yield broker.address
+    else:
+        yield request.getfixturevalue("cluster").bootstrap_servers
+
+
+def make_topics(bootstrap: str, *topics: str) -> None:
+    for topic in topics:
+        ensure_topic(read_access({"bootstrap.servers": bootstrap}), topic, partitions=1)
 
 
 def committed(bootstrap: str, topic: str) -> list[bytes | None]:
@@ -134,9 +145,9 @@ def committed(bootstrap: str, topic: str) -> list[bytes | None]:
         values.append(message.value())
 
 
-@pytest.mark.java
-def test_aborted_transactions_are_left_out(spark: Any, kafka: KafkaBroker) -> None:
-    producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": "reader-test", "log_level": 0})
+def test_aborted_transactions_are_left_out(spark: Any, bootstrap: str) -> None:
+    make_topics(bootstrap, "transactions")
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "reader-test", "log_level": 0})
     producer.init_transactions(30)
     for number, keep in enumerate((True, False, True, False)):
         producer.begin_transaction()
@@ -146,7 +157,7 @@ def test_aborted_transactions_are_left_out(spark: Any, kafka: KafkaBroker) -> No
         (producer.commit_transaction if keep else producer.abort_transaction)(30)
 
     def read(isolation: str) -> list[str]:
-        reader = spark.read.format("penstock").option("kafka.bootstrap.servers", kafka.address)
+        reader = spark.read.format("penstock").option("kafka.bootstrap.servers", bootstrap)
         options = {"subscribe": "transactions", "kafka.isolation.level": isolation, "minPartitions": "7"}
         frame = reader.options(**options).load().selectExpr("CAST(value AS STRING) AS value")
         return sorted(row.value for row in frame.collect())
@@ -156,10 +167,10 @@ def test_aborted_transactions_are_left_out(spark: Any, kafka: KafkaBroker) -> No
     assert read("read_committed") == [value for value in everything if value[0] in "02"]
 
 
-@pytest.mark.java
-def test_a_batch_that_spark_repeats_is_written_once(spark: Any, kafka: KafkaBroker, tmp_path: Path) -> None:
-    written = write(kafka.address, "once-in", numbered(300))
-    options = {"kafka.bootstrap.servers": kafka.address}
+def test_a_batch_that_spark_repeats_is_written_once(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    make_topics(bootstrap, "once-in", "once-out")
+    written = write(bootstrap, "once-in", numbered(300))
+    options = {"kafka.bootstrap.servers": bootstrap}
     reader = spark.readStream.format("penstock").options(**options, subscribe="once-in", startingOffsets="earliest")
     copy = reader.option("minPartitions", "3").load().select("key", "value")
 
@@ -178,12 +189,12 @@ def test_a_batch_that_spark_repeats_is_written_once(spark: Any, kafka: KafkaBrok
 
     expected = sorted(each.value for each in written)
     run()
-    assert committed(kafka.address, "once-out") == expected
+    assert committed(bootstrap, "once-out") == expected
     crash_before_the_commit_is_noted()
     run()
-    assert committed(kafka.address, "once-out") == expected
+    assert committed(bootstrap, "once-out") == expected
     # A sink that does not find its markers is the broken one, and this test would see it.
     crash_before_the_commit_is_noted()
     run(markerTopic="other-markers")
-    assert committed(kafka.address, "once-out") == sorted(expected * 2)
+    assert committed(bootstrap, "once-out") == sorted(expected * 2)
     shutil.rmtree(tmp_path / "checkpoint")
