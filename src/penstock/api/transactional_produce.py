@@ -76,7 +76,7 @@ class TransactionalProduce:
         adds = api_version >= ADDS_SINCE
         required = self._is_required()
         batches = [*self._batches(request, api_version)]
-        unverified = [*self._unverified(batches)] if required or adds else []
+        unverified = [*self._unverified(batches, adds)] if required or adds else []
         producer_id = batches[0][2].producer_id if batches else -1
         if not unverified and producer_id not in self._waiting:
             return append(Admission({}, {}, required))
@@ -134,10 +134,10 @@ class TransactionalProduce:
                 if header.is_transactional and header.producer_id >= 0:
                     yield (topic.name, topic.topic_id, data.index), partition, header
 
-    def _unverified(self, batches: list[tuple[Place, Partition, BatchHeader]]) -> Iterator[Unverified]:
+    def _unverified(self, batches: list[tuple[Place, Partition, BatchHeader]], adds: bool) -> Iterator[Unverified]:
         now_ms = self._env.now_ms()
         for place, partition, header in batches:
-            verification = partition.begin_verification(header, now_ms)
+            verification = partition.begin_verification(header, now_ms, bumps_epoch=adds)
             if verification is not None:
                 yield Unverified(place, partition, header, verification)
 

@@ -90,11 +90,11 @@ def make_txn_offset_commit(
             return
         producers = partition.log.producers
         producer = ProducerIdentity(request.producer_id, request.producer_epoch)
-        verification = producers.begin_verification(*producer, NO_SEQUENCE, env.now_ms())
+        verification = producers.begin_verification(*producer, NO_SEQUENCE, env.now_ms(), bumps_epoch=adds)
         if verification is None:
             return
         error = await verify(request.transactional_id, producer, partition.name, adds)
-        if error is ErrorCode.NONE and not producers.is_verified(producer.producer_id, verification):
+        if error is ErrorCode.NONE and not producers.is_verified(*producer, verification):
             error = ErrorCode.INVALID_TXN_STATE
         if error is not ErrorCode.NONE:
             raise ApiError(error, f"{partition.name} could not be verified as part of {request.transactional_id}")

@@ -346,10 +346,10 @@ class Partition:
         self.log.producers.first_unstable_offset(self.state.high_watermark)
         return appended
 
-    def begin_verification(self, header: BatchHeader, now_ms: int) -> Verification | None:
+    def begin_verification(self, header: BatchHeader, now_ms: int, *, bumps_epoch: bool) -> Verification | None:
         """Ask for this before a transaction's coordinator; None when the transaction is open here already."""
         return self.log.producers.begin_verification(
-            header.producer_id, header.producer_epoch, header.base_sequence, now_ms
+            header.producer_id, header.producer_epoch, header.base_sequence, now_ms, bumps_epoch=bumps_epoch
         )
 
     def _recall(self, producer_id: int) -> bool:

@@ -64,12 +64,12 @@ def test_offsets_count_from_their_marker_on_and_for_whoever_loads_the_log(
         groups = await groups_of(shell)
         assert await commit(groups, 5) == ErrorCode.NONE
         assert await seen(groups) is ErrorCode.UNSTABLE_OFFSET_COMMIT
-        assert offsets_log(shell).log.producers.is_verified(PRODUCER.producer_id, None)
+        assert offsets_log(shell).log.producers.is_verified(*PRODUCER, None)
         groups.close()
         groups = await groups_of(shell)
         assert await seen(groups) is ErrorCode.UNSTABLE_OFFSET_COMMIT
         await MarkerWriter(shell.env, shell.partitions, groups).write(OFFSETS, *PRODUCER, marker)
-        assert not offsets_log(shell).log.producers.is_verified(PRODUCER.producer_id, None)
+        assert not offsets_log(shell).log.producers.is_verified(*PRODUCER, None)
         assert await seen(groups) == after
         groups.close()
         groups = await groups_of(shell)

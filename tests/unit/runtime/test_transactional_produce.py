@@ -28,7 +28,7 @@ from penstock.wire.records import Record, build_batch
 from support.transaction_shell import DATA, ID, TransactionShell, play
 
 PRODUCER = ProducerIdentity(100, 0)
-ABORT = EndMarker(True, 0)
+COMMIT, ABORT = EndMarker(False, 0), EndMarker(True, 0)
 FIRST_VERSION, SECOND_VERSION = 11, 12
 
 
@@ -40,7 +40,7 @@ class Coordinator:
         self.answers: list[asyncio.Future[ErrorCode]] = []
 
     async def verify(self, name: str, producer: ProducerIdentity, partition: TopicPartition, adds: bool) -> ErrorCode:
-        assert (name, producer) == (ID, PRODUCER)
+        assert (name, producer.producer_id) == (ID, PRODUCER.producer_id)
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         self.questions.append((partition, adds))
         self.answers.append(answer)
@@ -55,14 +55,16 @@ class World:
         self.coordinator = Coordinator()
         self.produce = make_produce(shell.env, shell.partitions, False, self.coordinator.verify, lambda: must_verify)
 
-    def write(self, sequence: int, version: int = FIRST_VERSION, name: str | None = ID) -> asyncio.Task[ErrorCode]:
-        return asyncio.ensure_future(self._write(sequence, version, name))
+    def write(
+        self, sequence: int, version: int = FIRST_VERSION, name: str | None = ID, epoch: int = PRODUCER.producer_epoch
+    ) -> asyncio.Task[ErrorCode]:
+        return asyncio.ensure_future(self._write(sequence, version, name, epoch))
 
-    async def _write(self, sequence: int, version: int, name: str | None) -> ErrorCode:
+    async def _write(self, sequence: int, version: int, name: str | None, epoch: int) -> ErrorCode:
         batch = build_batch(
             [Record(0, self.shell.env.now_ms(), b"k", b"v")],
             producer_id=PRODUCER.producer_id,
-            producer_epoch=PRODUCER.producer_epoch,
+            producer_epoch=epoch,
             base_sequence=sequence,
             transactional=True,
         )
@@ -133,6 +135,25 @@ def test_an_open_transaction_is_not_asked_about_again_until_its_marker(tmp_path:
         await world.asked(2)
         world.coordinator.answers[1].set_result(ErrorCode.TRANSACTION_ABORTABLE)
         assert await again is ErrorCode.TRANSACTION_ABORTABLE
+
+    play(tmp_path, story)
+
+
+def test_the_next_epoch_does_not_write_into_a_transaction_that_only_waits_for_its_marker(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        await shell.ready()
+        world = World(shell)
+        first = world.write(0, SECOND_VERSION)
+        await world.asked(1)
+        world.coordinator.answers[0].set_result(ErrorCode.NONE)
+        assert await first is ErrorCode.NONE
+        following = world.write(0, SECOND_VERSION, epoch=PRODUCER.producer_epoch + 1)
+        await world.asked(2)
+        assert world.partition.log.end_offset == 1
+        world.partition.append_marker(PRODUCER.producer_id, PRODUCER.producer_epoch + 1, COMMIT, shell.env.now_ms())
+        world.coordinator.answers[1].set_result(ErrorCode.NONE)
+        assert await following is ErrorCode.NONE
+        assert world.partition.log.producers.first_undecided_offset == 2
 
     play(tmp_path, story)
 

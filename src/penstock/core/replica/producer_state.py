@@ -98,6 +98,12 @@ class Verification:
     producer_epoch: int
     lowest_sequence: int
     began_ms: int
+    # Every transaction has an epoch of its own (version 2): a marker with this one has ended the transaction before.
+    bumps_epoch: bool = False
+
+    def is_void_after(self, marker_epoch: int) -> bool:
+        """Whether a marker ends the transaction that was asked about."""
+        return marker_epoch > self.producer_epoch or (marker_epoch == self.producer_epoch and not self.bumps_epoch)
 
 
 # For batches that need not be verified.
@@ -174,16 +180,19 @@ class ProducerState:
         return undecided
 
     def begin_verification(
-        self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int
+        self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int, *, bumps_epoch: bool = False
     ) -> Verification | None:
-        """The token for a question to the coordinator; None where the transaction is open here and none is needed."""
-        if producer_id in self._transactions:
+        """The token for a question to the coordinator; None where the transaction is open here and none is needed.
+
+        `bumps_epoch` is whether the producer speaks version 2.
+        """
+        if self._is_open(producer_id, producer_epoch):
             return None
         known = self._verifications.get(producer_id)
         if known is not None and known.producer_epoch == producer_epoch:
             known.lowest_sequence = min(known.lowest_sequence, sequence)
             return known
-        begun = Verification(producer_epoch, sequence, now_ms)
+        begun = Verification(producer_epoch, sequence, now_ms, bumps_epoch)
         # A producer that was replaced gets a token that opens nothing.
         if known is None or known.producer_epoch < producer_epoch:
             self._verifications.pop(producer_id, None)
@@ -192,9 +201,13 @@ class ProducerState:
                 del self._verifications[next(iter(self._verifications))]
         return begun
 
-    def is_verified(self, producer_id: int, verification: Verification | None) -> bool:
+    def _is_open(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer's transaction has begun here. One of an earlier epoch is over, but for its marker."""
+        return producer_id in self._transactions and self._entries[producer_id].producer_epoch == producer_epoch
+
+    def is_verified(self, producer_id: int, producer_epoch: int, verification: Verification | None) -> bool:
         """Whether a producer may write in its transaction: it is open here, or the question is still the current."""
-        if producer_id in self._transactions or verification is NOT_REQUIRED:
+        if verification is NOT_REQUIRED or self._is_open(producer_id, producer_epoch):
             return True
         return verification is not None and self._verifications.get(producer_id) is verification
 
@@ -215,13 +228,13 @@ class ProducerState:
         return verdict
 
     def _check_verified(self, header: BatchHeader, verification: Verification | None) -> Refused | None:
-        producer_id = header.producer_id
-        if not self.is_verified(producer_id, verification):
+        producer_id, producer_epoch = header.producer_id, header.producer_epoch
+        if not self.is_verified(producer_id, producer_epoch, verification):
             return Refused(
                 ErrorCode.INVALID_TXN_STATE,
                 f"The transaction of producer {producer_id} was over here before this batch came.",
             )
-        if producer_id in self._transactions or verification is None or verification is NOT_REQUIRED:
+        if self._is_open(producer_id, producer_epoch) or verification is None or verification is NOT_REQUIRED:
             return None
         if header.base_sequence > verification.lowest_sequence:
             return Refused(
@@ -307,7 +320,9 @@ class ProducerState:
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = header.max_timestamp
         entry.transaction_first_offset = NO_OFFSET
-        self._verifications.pop(producer_id, None)
+        verification = self._verifications.get(producer_id)
+        if verification is not None and verification.is_void_after(header.producer_epoch):
+            del self._verifications[producer_id]
         first_offset = self._transactions.pop(producer_id, None)
         if first_offset is None:
             return None
