@@ -179,12 +179,13 @@ def _problems(picture: Picture, failure: Problem | None, silent: Collection[int]
             _problem("error", f"the cluster does not say how it is: {failure.message}", "what is shown is old")
         )
     down = [broker.id for broker in picture.brokers.values() if broker.fenced]
+    unexpected = sorted(set(silent) - set(down))
     if down:
         fix = "start it again; partitions it led have moved to other brokers"
         found.append(_problem("warning", _brokers(down, "is down", "are down"), fix))
-    if silent:
+    if unexpected:
         fix = "look at its log, and whether the gateway can reach it"
-        found.append(_problem("error", _brokers(sorted(silent), "does not answer", "do not answer"), fix))
+        found.append(_problem("error", _brokers(unexpected, "does not answer", "do not answer"), fix))
     if picture.controller < 0:
         found.append(_problem("error", "no controller is active", "see the quorum: a majority of voters must run"))
     return found + [_problem("note", note, "") for note in picture.notes]
