@@ -3,7 +3,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: help up test lint fuzz sim bench docs format clean bare dev
+.PHONY: help up test lint fuzz sim chaos bench docs format clean bare dev
 
 help:                ## what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ fuzz: dev            ## a million hostile frames against a running broker (FRAME
 
 sim: dev             ## whole clusters in virtual time, from seeds, with everything going wrong (SEEDS=…, SEED=…)
 	@$(RUN) -m tests.sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+chaos: dev           ## three real processes killed, paused, cut off and restarted under load (MINUTES=…, FAULT=…)
+	@$(RUN) -m tests.chaos.run $(if $(MINUTES),--minutes $(MINUTES)) $(foreach fault,$(FAULT),--fault $(fault)) $(ARGS)
 
 bench: dev           ## Penstock next to its peers, in one run; writes docs/benchmarks.md
 	@$(RUN) -m bench $(ARGS)

@@ -63,7 +63,7 @@ def test_fault_05_a_leader_that_slept_acknowledges_nothing_and_drops_its_tail(
     who = "leader and controller" if also_controller else "leader"
     figure(
         f"5 SIGSTOP {who} {sleep_s:g} s: others go on after {resumed:.2f} s, the zombie answers {codes}, "
-        f"in sync {rejoined:.2f} s after it wakes up; {len(load.acknowledged())} records"
+        f"in sync {rejoined:.2f} s after it wakes up; {load.acknowledged()} records"
     )
     assert resumed <= RESUME_S_MAX
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -26,6 +26,7 @@ PARTITIONS_A_TOPIC = 100
 # An idle partition has two files open, and a node needs some for itself.
 FILES_A_PARTITION = 2
 OWN_FILES = 1_000
+ATTEMPTS_MAX = 5
 
 Figure = Callable[[str], None]
 
@@ -101,9 +102,23 @@ def crowded(is_long: bool) -> Iterator[tuple[ChaosCluster, int, int]]:
     with ChaosCluster() as cluster:
         admin = AdminClient({**CLIENT, "bootstrap.servers": cluster.servers})
         for name in crowd(count):
-            topics = [NewTopic(name, PARTITIONS_A_TOPIC, copies)]
-            admin.create_topics(topics, operation_timeout=60, request_timeout=60)[name].result(60)
+            create(admin, NewTopic(name, PARTITIONS_A_TOPIC, copies))
         yield cluster, count, copies
+
+
+def create(admin: AdminClient, topic: NewTopic) -> None:
+    """Create a topic, whichever controller leads meanwhile: on a machine that is busy otherwise it may change."""
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            admin.create_topics([topic], operation_timeout=60, request_timeout=60)[topic.topic].result(60)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return
+            if error.args[0].code() != KafkaError.NOT_CONTROLLER:
+                raise
+        else:
+            return
+    raise AssertionError(f"no controller stays long enough to create {topic.topic}")
 
 
 def crowd(count: int) -> tuple[str, ...]:

@@ -76,7 +76,8 @@ class Writer(Worker):
         self._partitions = partitions
         self._history = history
         self.outstanding = 0
-        self.pace_s = PACE_S
+        # By partition, in the order in which they were acknowledged.
+        self.acknowledged: dict[int, list[Operation]] = {partition: [] for partition in partitions}
         self._producer = Producer(
             {
                 **CLIENT,
@@ -96,7 +97,7 @@ class Writer(Worker):
                 self._send(self._partitions[number % len(self._partitions)], f"{self.name}-{number}")
                 number += 1
             self._producer.poll(0)
-            time.sleep(self.pace_s)
+            time.sleep(PACE_S)
         if self.is_abandoned:
             self._producer.purge()
         assert self._producer.flush(DRAIN_S) == 0, f"{self.name}: records without an answer"
@@ -114,6 +115,7 @@ class Writer(Worker):
             self.outstanding -= 1
             if error is None:
                 self._history.ok(operation, message.offset())
+                self.acknowledged[partition].append(operation)
             else:
                 # A record that timed out may be in a log, or on its way to one.
                 self._history.unknown(operation, error.str())
@@ -266,15 +268,9 @@ class Load:
 
     # Figures.
 
-    def acknowledged(self, partition: int | None = None) -> list[Operation]:
-        """Sends that were acknowledged, by the time of that."""
-        keys = {f"{self.topic}-{one}" for one in self._partitions if partition in (None, one)}
-        found = [
-            one
-            for one in list(self.history.operations)
-            if one.kind is Kind.SEND and one.status is Status.OK and one.key in keys
-        ]
-        return sorted(found, key=lambda one: one.completed or 0)
+    def acknowledged(self) -> int:
+        """How many records were acknowledged so far."""
+        return sum(len(found) for found in self.writer.acknowledged.values())
 
     def unknown(self) -> list[Operation]:
         """Sends of which nobody knows whether they worked."""
@@ -282,8 +278,10 @@ class Load:
 
     def resumed_after(self, partition: int, moment: float) -> float | None:
         """How long after a moment the first record that was sent after it was acknowledged."""
-        times = [one.completed for one in self.acknowledged(partition) if one.invoked >= moment and one.completed]
-        return min(times) - moment if times else None
+        for one in self.writer.acknowledged[partition]:
+            if one.invoked >= moment and one.completed is not None:
+                return one.completed - moment
+        return None
 
     def wait_resumed(self, partitions: Sequence[int], moment: float, seconds: float) -> float:
         """Wait until all these partitions take records again; how long after the moment the last one did."""
@@ -299,16 +297,16 @@ class Load:
     def longest_gap(self, since: float = 0.0) -> float:
         """The longest time in which a partition took nothing."""
         longest = 0.0
-        for partition in self._partitions:
-            times = [one.completed for one in self.acknowledged(partition) if one.completed and one.completed >= since]
+        for found in self.writer.acknowledged.values():
+            times = [one.completed for one in found if one.completed is not None and one.completed >= since]
             longest = max([longest, *(later - earlier for earlier, later in itertools.pairwise(times))])
         return longest
 
     def wait_acknowledged(self, count: int, seconds: float = 30.0) -> None:
         """Wait until so many records more are acknowledged."""
-        before = len(self.acknowledged())
+        before = self.acknowledged()
         deadline = time.monotonic() + seconds
-        while len(self.acknowledged()) < before + count:
+        while self.acknowledged() < before + count:
             assert time.monotonic() < deadline, f"not {count} records in {seconds:g} s"
             time.sleep(0.05)
 
