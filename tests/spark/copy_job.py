@@ -7,17 +7,15 @@ import sys
 from penstock.spark import session
 
 
-def main(bootstrap: str, source: str, target: str, checkpoint: str, markers: str) -> None:
-    """`markers` is the topic of markers; the broken variant of the test gives each start another one."""
+def main(bootstrap: str, source: str, target: str, checkpoint: str) -> None:
+    """Take all there is, in small micro-batches, so that there are many moments to be killed at."""
     spark = session("copy", master="local[2]", settings={"spark.ui.enabled": "false", "spark.log.level": "OFF"})
     options = {"kafka.bootstrap.servers": bootstrap}
     reader = spark.readStream.format("penstock").options(**options, subscribe=source, startingOffsets="earliest")
-    changed = (
-        reader.option("maxOffsetsPerTrigger", "3000").load().selectExpr("key", "upper(CAST(value AS STRING)) AS value")
-    )
+    rows = reader.option("maxOffsetsPerTrigger", "3000").load()
+    changed = rows.selectExpr("key", "upper(CAST(value AS STRING)) AS value")
     writer = changed.writeStream.format("penstock").options(**options, topic=target, delivery="exactly-once")
-    writer = writer.option("markerTopic", markers).option("checkpointLocation", checkpoint)
-    query = writer.trigger(availableNow=True).start()
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
     spark.stop()
 

@@ -59,16 +59,15 @@ def test_a_pipeline_is_watched_and_stopped(cluster: Cluster, tmp_path: Path, env
             found = json.loads(command(environment, "status", "-o", "json").stdout or "[]")
             return bool(found) and all(query["rows"] == 101 for query in found[0]["queries"])
 
-        assert eventually(has_worked, 150, interval=1)
+        assert eventually(has_worked, 300, interval=1)
         assert "watched" in command(environment, "list").stdout
         again = command(environment, "run", str(file))
         assert (again.returncode, "watched runs already" in again.stderr) == (1, True)
         stopped = command(environment, "stop", "watched")
         assert (stopped.returncode, stopped.stdout) == (0, "watched is stopped\n")
-        output, _ = process.communicate(timeout=30)
     finally:
         process.kill()
-        process.wait()
+        output, _ = process.communicate()
     assert process.returncode == 0, output
     assert "watched/sinks/out" in output
     assert "[]" in command(environment, "list", "-o", "json").stdout

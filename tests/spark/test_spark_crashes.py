@@ -49,8 +49,8 @@ def committed(bootstrap: str, topic: str) -> list[bytes | None]:
     return keys
 
 
-def start(cluster: Cluster, topics: tuple[str, str], checkpoint: Path, markers: str) -> subprocess.Popen[bytes]:
-    arguments = [sys.executable, str(JOB), cluster.bootstrap_servers, *topics, str(checkpoint), markers]
+def start(cluster: Cluster, topics: tuple[str, str], checkpoint: Path) -> subprocess.Popen[bytes]:
+    arguments = [sys.executable, str(JOB), cluster.bootstrap_servers, *topics, str(checkpoint)]
     quiet = subprocess.DEVNULL
     return subprocess.Popen(arguments, stdout=quiet, stderr=quiet, start_new_session=True)
 
@@ -65,15 +65,14 @@ def wait_for_commits(checkpoint: Path, more_than: int, driver: subprocess.Popen[
         time.sleep(0.02)
 
 
-def copy_under_fire(cluster: Cluster, directory: Path, *, markers_kept: bool) -> Counter[bytes | None]:
+def copy_under_fire(cluster: Cluster, directory: Path) -> Counter[bytes | None]:
     """Copy with kills until a driver gets to the end; returns how often each key arrived."""
     chance = random.Random(SEED)
     topics = cluster.create_topic(partitions=PARTITIONS), cluster.create_topic(partitions=PARTITIONS)
     write(cluster.bootstrap_servers, topics[0], numbered(RECORDS))
     checkpoint, done = directory / "checkpoint", 0
     for number in range(KILLS + 1):
-        markers = "penstock-sink-markers" if markers_kept else f"markers-{topics[1]}-{number}"
-        driver = start(cluster, topics, checkpoint, markers)
+        driver = start(cluster, topics, checkpoint)
         try:
             if number < KILLS:
                 done = wait_for_commits(checkpoint, done, driver)
@@ -94,7 +93,7 @@ def copy_under_fire(cluster: Cluster, directory: Path, *, markers_kept: bool) ->
 
 def test_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     with Cluster() as cluster:
-        arrived = copy_under_fire(cluster, tmp_path, markers_kept=True)
+        arrived = copy_under_fire(cluster, tmp_path)
     expected = {each.key for each in numbered(RECORDS)}
     assert expected - set(arrived) == set()
     assert [key for key, count in arrived.items() if count > 1] == []
