@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
+from console_browser import Pages
 from console_process import ConsoleProcess
 
 from penstock.testing import Cluster
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-# What a page may wait for on a busy machine.
-PATIENCE_MS = 20_000
+TOPIC_TIMEOUT_S = 10.0
 
 
 @pytest.fixture(scope="session")
@@ -52,31 +53,6 @@ def browser() -> Iterator[Any]:
         launched.close()
 
 
-class Pages:
-    """Opens pages of the console, and keeps what they asked for and what went wrong in them."""
-
-    def __init__(self, browser: Any, address: str) -> None:
-        self._browser = browser
-        self._address = address
-        self._contexts: list[Any] = []
-        self.requested: list[str] = []
-        self.errors: list[str] = []
-
-    def open(self, place: str = "", **options: Any) -> Any:
-        context = self._browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
-        context.set_default_timeout(PATIENCE_MS)
-        self._contexts.append(context)
-        page = context.new_page()
-        page.on("request", lambda request: self.requested.append(request.url))
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.goto(f"{self._address}/console/#/{place}")
-        return page
-
-    def close(self) -> None:
-        for context in self._contexts:
-            context.close()
-
-
 @pytest.fixture
 def pages(browser: Any, gateway: ConsoleProcess) -> Iterator[Pages]:
     """Pages that are closed at the end; scripts that fail in them fail the test."""
@@ -90,10 +66,15 @@ def pages(browser: Any, gateway: ConsoleProcess) -> Iterator[Pages]:
 def new_topic(rest: httpx.Client) -> Callable[..., str]:
     """Makes topics that no other test uses."""
 
-    def make(prefix: str = "topic", partitions: int = 3) -> str:
-        name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+    def make(prefix: str = "topic", partitions: int = 3, name: str = "") -> str:
+        name = name or f"{prefix}-{uuid.uuid4().hex[:8]}"
         body = {"topic_name": name, "partitions_count": partitions, "replication_factor": 3}
-        assert rest.post("/v3/clusters/-/topics", json=body).status_code == 201
+        # 404 is a broker that was asked about the topic before it had heard of it.
+        assert rest.post("/v3/clusters/-/topics", json=body).status_code in (201, 404)
+        deadline = time.monotonic() + TOPIC_TIMEOUT_S
+        while rest.get(f"/api/v1/topics/{name}").status_code != 200:
+            assert time.monotonic() < deadline, f"{name} is not there"
+            time.sleep(0.1)
         return name
 
     return make

@@ -33,13 +33,6 @@ def messages(rest: httpx.Client, topic: str, **query: Any) -> list[dict[str, Any
     return list(answer.json()["messages"])
 
 
-def wait_for_topic(rest: httpx.Client, topic: str) -> None:
-    deadline = time.monotonic() + 10
-    while rest.get(f"/api/v1/topics/{topic}").status_code == 404:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
 def test_cluster_tells_brokers_links_and_health(rest: httpx.Client) -> None:
     cluster = rest.get("/api/v1/cluster").json()
     assert [broker["id"] for broker in cluster["brokers"]] == [1, 2, 3]
@@ -58,7 +51,6 @@ def test_quorum_has_one_leader_and_two_voters(rest: httpx.Client) -> None:
 
 def test_topics_come_by_page_and_search(rest: httpx.Client, new_topic: Callable[..., str]) -> None:
     names = sorted(new_topic("paging") for _ in range(5))
-    wait_for_topic(rest, names[-1])
     first = topics_of(rest, search="PAGING", page_size=2)
     assert (first["total"], first["pages"]) == (5, 3)
     assert [topic["name"] for topic in first["topics"]] == names[:2]
@@ -74,7 +66,6 @@ def test_internal_topics_are_shown_on_demand(rest: httpx.Client) -> None:
 
 def test_topic_tells_leaders_replicas_and_offsets(rest: httpx.Client, new_topic: Callable[..., str]) -> None:
     topic = new_topic()
-    wait_for_topic(rest, topic)
     for number in range(3):
         produce(rest, topic, number, partition_id=1)
     row = rest.get(f"/api/v1/topics/{topic}").json()["partition_list"][1]
@@ -137,10 +128,7 @@ def test_group_is_moved_after_a_look_at_what_would_change(rest: httpx.Client, ne
 
 def test_dead_letter_goes_back_without_its_reasons(rest: httpx.Client, new_topic: Callable[..., str]) -> None:
     origin = new_topic("origin", 1)
-    letters = f"dlq.{origin}"
-    body = {"topic_name": letters, "partitions_count": 1, "replication_factor": 3}
-    assert rest.post("/v3/clusters/-/topics", json=body).status_code == 201
-    wait_for_topic(rest, letters)
+    letters = new_topic(partitions=1, name=f"dlq.{origin}")
     headers = [{"name": "penstock.dlq.reason", "value": "YmFk"}, {"name": "trace", "value": "MQ=="}]
     produce(rest, letters, {"order": 1}, key="k", headers=headers)
     listed = {topic["name"]: topic for topic in rest.get("/api/v1/dead-letters").json()["topics"]}
@@ -155,7 +143,6 @@ def test_dead_letter_goes_back_without_its_reasons(rest: httpx.Client, new_topic
 
 def test_partition_moves_to_the_brokers_that_are_named(rest: httpx.Client, new_topic: Callable[..., str]) -> None:
     topic = new_topic(partitions=1)
-    wait_for_topic(rest, topic)
     move = {"moves": [{"topic": topic, "partition": 0, "replicas": [3, 1]}]}
     assert rest.post("/api/v1/reassignments", json=move).status_code == 202
     deadline = time.monotonic() + 30

@@ -83,6 +83,10 @@ class Pictures:
         """Why the picture is older than it should be, if it is."""
         return self._failure
 
+    def expire(self) -> None:
+        """Let the next picture be a new one."""
+        self._fresh_until = 0.0
+
     async def latest(self) -> Picture:
         """A picture within two seconds: a fresh one, or else the last; a Problem where there never was one."""
         if self._last is not None and time.monotonic() < self._fresh_until:

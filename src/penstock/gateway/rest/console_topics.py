@@ -51,6 +51,11 @@ def topic_operations(pictures: Pictures, groups: Groups, wire: BrokerWire) -> li
         picture = await pictures.latest()
         partitions = picture.topics.get(name)
         if partitions is None:
+            # It may have been made a moment ago.
+            pictures.expire()
+            picture = await pictures.latest()
+            partitions = picture.topics.get(name)
+        if partitions is None:
             raise Problem(404, 40401, f"there is no topic {name}", "GET /api/v1/topics lists the topics")
         places = [(name, index) for index in range(len(partitions))]
         begins, ends, sizes = await asyncio.gather(
