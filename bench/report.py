@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 
 from bench.figures import (
@@ -14,6 +15,8 @@ from bench.figures import (
     records_per_second,
     requests_per_second,
 )
+from bench.three_nodes import RAW as CLUSTER_RAW
+from bench.three_nodes import section
 from bench.workloads import PARTITIONS, Kind, Workload
 
 REFERENCE = "kafka"
@@ -32,7 +35,7 @@ def render(results: Results, workloads: Sequence[Workload]) -> str:
         chosen = [each for each in chosen if any(results.runs(peer, each.key) for peer in results.peers())]
         if chosen:
             parts.append(f"## {heading}\n\n{note}\n\n{_tables(results, kind, chosen)}")
-    parts += [_start_and_memory(results), *_request_costs(results), _how(results)]
+    parts += [_start_and_memory(results), *_request_costs(results), *_clusters(), _how(results)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -70,6 +73,11 @@ SECTIONS = (
         "Nothing is batched: this is what a request costs. Peers with another protocol: their own tool, as told above.",
     ),
 )
+
+
+def _clusters() -> list[str]:
+    """What `python -m bench.cluster` measured last, if it did."""
+    return [section(json.loads(CLUSTER_RAW.read_text()))] if CLUSTER_RAW.exists() else []
 
 
 def _tables(results: Results, kind: Kind, workloads: Sequence[Workload]) -> str:
