@@ -1,9 +1,9 @@
-"""Loaded by every Python process that has this directory in PYTHONPATH: nodes whose clock is wrong, or who slip.
+"""Loaded by Python processes that have this directory in PYTHONPATH; makes nodes whose clock is wrong, or who slip.
 
 PENSTOCK_CHAOS_CLOCK names a directory with a file for each node, named after its settings: the seconds by which its
 clock is wrong, eight bytes in this machine's order. Tests may write to it while the node runs. Only wall-clock time is
-shifted, as when somebody sets a machine's clock.
-PENSTOCK_CHAOS_BREAK names one of the slips of `sim.broken`.
+shifted, as when somebody sets a machine's clock. PENSTOCK_CHAOS_BREAK names one of the slips of `sim.broken`. Processes
+that were not started with a settings file are left alone.
 """
 
 from __future__ import annotations
@@ -18,12 +18,9 @@ from pathlib import Path
 SLIPS: list[object] = []
 
 
-def shift_clock(directory: str) -> None:
-    """Add what the node's file says to all wall-clock time."""
-    properties = next((Path(word) for word in sys.orig_argv if word.endswith(".properties")), None)
-    if properties is None:
-        return
-    with (Path(directory) / properties.stem).open("rb") as file:
+def shift_clock(path: Path) -> None:
+    """Add what a file says to all wall-clock time."""
+    with path.open("rb") as file:
         shared = mmap.mmap(file.fileno(), 8, access=mmap.ACCESS_READ)
     real_time, real_time_ns = time.time, time.time_ns
 
@@ -46,7 +43,9 @@ def slip(name: str) -> None:
     SLIPS.append(slipping)
 
 
-if "PENSTOCK_CHAOS_CLOCK" in os.environ:
-    shift_clock(os.environ["PENSTOCK_CHAOS_CLOCK"])
-if "PENSTOCK_CHAOS_BREAK" in os.environ:
-    slip(os.environ["PENSTOCK_CHAOS_BREAK"])
+for word in sys.orig_argv:
+    if word.endswith(".properties"):
+        if "PENSTOCK_CHAOS_CLOCK" in os.environ:
+            shift_clock(Path(os.environ["PENSTOCK_CHAOS_CLOCK"]) / Path(word).stem)
+        if "PENSTOCK_CHAOS_BREAK" in os.environ:
+            slip(os.environ["PENSTOCK_CHAOS_BREAK"])
