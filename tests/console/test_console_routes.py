@@ -118,7 +118,9 @@ def test_group_is_moved_after_a_look_at_what_would_change(rest: httpx.Client, ne
     assert looked["moves"] == [{"topic": topic, "partition": 0, "from": 9, "to": 5}]
     assert rest.get(f"/api/v1/consumer-groups/{group}").json()["lag"] == 1
     assert rest.post(reset, json={"topic": topic, "to": "earliest"}).status_code == 200
-    assert rest.get(f"/api/v1/consumer-groups/{group}").json()["lag"] == 10
+    shown = rest.get(f"/api/v1/consumer-groups/{group}").json()
+    assert shown["lag"] == 10
+    assert shown["history"][0]["lags"] == {topic: 1}
     listed = rest.get("/api/v1/consumer-groups", params={"search": topic}).json()["groups"]
     assert [(each["name"], each["lag"]) for each in listed] == [(group, 10)]
     assert rest.post(reset, json={"topic": topic, "to": "offset"}).status_code == 400

@@ -97,6 +97,7 @@ export interface GroupRow {
 }
 export interface GroupDetail extends GroupRow {
   assignor: string
+  history: { at_ms: number; lags: Record<string, number> }[]
   coordinator: number | null
   members: { id: string; client_id: string; instance_id: string | null; host: string; partitions: number }[]
   partitions: {

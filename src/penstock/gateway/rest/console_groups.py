@@ -12,6 +12,7 @@ from starlette.responses import Response
 from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
 from penstock.gateway.kafka.failures import problem_of
 from penstock.gateway.kafka.groups import Groups
+from penstock.gateway.rest.console_lags import LagHistory
 from penstock.gateway.rest.console_topics import PAGING, matching, page_of
 from penstock.gateway.rest.shapes import GROUP, INT64_MAX, PARTITION_SHAPE, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
@@ -19,6 +20,7 @@ from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.problem import Problem
 
 TAG = "Groups (v1)"
+BASE = "/api/v1/consumer-groups"
 LAG_TIMEOUT_S = 3.0
 LIST_TIMEOUT_S = 4.0
 GROUP_TIMEOUT_S = 6.0
@@ -37,20 +39,14 @@ RESET_EXAMPLE = {"topic": "orders", "to": "time", "value": 1767225600000, "dry_r
 
 
 def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
-    """Looking at groups and moving them."""
-
-    async def lag_of(name: str) -> int | None:
-        try:
-            found = await asyncio.wait_for(groups.lags(name), LAG_TIMEOUT_S)
-        except (TimeoutError, Problem):
-            return None
-        return sum(each.lag for each in found)
+    """Looking at groups."""
+    history = LagHistory()
 
     async def listing(call: Call) -> Response:
         answer = await settled(admin.client.list_consumer_groups(request_timeout=LIST_TIMEOUT_S))
         known = {each.group_id: each for each in answer.valid}
         chosen, shown = page_of(sorted(matching(known, call["search"])), call)
-        lags = await asyncio.gather(*(lag_of(name) for name in chosen))
+        lags = await asyncio.gather(*(_lag_of(groups, name) for name in chosen))
         shown["groups"] = [
             {"name": name, "state": _word(known[name].state), "type": _word(known[name].type), "lag": lag}
             for name, lag in zip(chosen, lags, strict=True)
@@ -88,7 +84,30 @@ def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
             }
             for topic, partition in sorted({*committed, *owners})
         ]
-        return json_response({**_show(group), "partitions": rows, "lag": sum(each.lag for each in lags)})
+        history.note(name, lags)
+        total = sum(each.lag for each in lags)
+        return json_response({**_show(group), "partitions": rows, "lag": total, "history": history.show(name)})
+
+    async def delete(call: Call) -> Response:
+        futures = admin.client.delete_consumer_groups([call["group"]], request_timeout=REQUEST_TIMEOUT_S)
+        await settled(futures[call["group"]])
+        history.forget(call["group"])
+        return Response(status_code=204)
+
+    needed = {"type": "object", "required": ["groups", "total", "page", "pages"]}
+    return [
+        Operation(
+            "GET", BASE, listing, "List groups, a page at a time, with lags.", TAG, PAGING, answers={200: needed}
+        ),
+        Operation("GET", f"{BASE}/{{group}}", one, "Show a group: members, partitions, lags.", TAG, (GROUP,)),
+        Operation(
+            "DELETE", f"{BASE}/{{group}}", delete, "Forget a group without members.", TAG, (GROUP,), None, {204: None}
+        ),
+    ]
+
+
+def reset_operations(admin: Admin, groups: Groups) -> list[Operation]:
+    """Moving groups."""
 
     async def reset(call: Call) -> Response:
         name, body = call["group"], call.body
@@ -102,24 +121,10 @@ def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
             await _commit(admin, name, targets)
         return json_response({"group": name, "dry_run": body.get("dry_run", False), "moves": moves})
 
-    async def delete(call: Call) -> Response:
-        futures = admin.client.delete_consumer_groups([call["group"]], request_timeout=REQUEST_TIMEOUT_S)
-        await settled(futures[call["group"]])
-        return Response(status_code=204)
-
-    base = "/api/v1/consumer-groups"
-    needed = {"type": "object", "required": ["groups", "total", "page", "pages"]}
     return [
         Operation(
-            "GET", base, listing, "List groups, a page at a time, with lags.", TAG, PAGING, answers={200: needed}
-        ),
-        Operation("GET", f"{base}/{{group}}", one, "Show a group: members, partitions, lags.", TAG, (GROUP,)),
-        Operation(
-            "DELETE", f"{base}/{{group}}", delete, "Forget a group without members.", TAG, (GROUP,), None, {204: None}
-        ),
-        Operation(
             "POST",
-            f"{base}/{{group}}/reset",
+            f"{BASE}/{{group}}/reset",
             reset,
             "Move a group without members: to the beginning, the end, an offset, a time, or by a number of records.",
             TAG,
@@ -128,6 +133,15 @@ def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
             {200: {"type": "object", "required": ["moves"]}},
         ),
     ]
+
+
+async def _lag_of(groups: Groups, name: str) -> int | None:
+    """A group's lag; None when it cannot be had soon, so that one slow coordinator does not hold up a page."""
+    try:
+        found = await asyncio.wait_for(groups.lags(name), LAG_TIMEOUT_S)
+    except (TimeoutError, Problem):
+        return None
+    return sum(each.lag for each in found)
 
 
 def _word(value: Any) -> str:

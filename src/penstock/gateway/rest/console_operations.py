@@ -13,7 +13,7 @@ from penstock.gateway.registry.api.application import registry_operations
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.console_cluster import cluster_operations
 from penstock.gateway.rest.console_dead_letters import dead_letter_operations
-from penstock.gateway.rest.console_groups import group_operations
+from penstock.gateway.rest.console_groups import group_operations, reset_operations
 from penstock.gateway.rest.console_messages import message_operations
 from penstock.gateway.rest.console_moves import move_operations, transaction_operations
 from penstock.gateway.rest.console_picture import Pictures
@@ -46,6 +46,7 @@ def console_operations(
         *topic_operations(pictures, groups, wire),
         *message_operations(admin, readers, groups, tails, codec),
         *group_operations(admin, groups),
+        *reset_operations(admin, groups),
         *move_operations(wire),
         *transaction_operations(pictures, wire),
         *dead_letter_operations(admin, groups, pictures, readers, publisher),
