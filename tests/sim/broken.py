@@ -12,13 +12,17 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from penstock.api.transactional_produce import TransactionalProduce
 from penstock.core.metadata import alter_partition
 from penstock.core.metadata.changes import PartitionChange
 from penstock.core.raft.messages import NOBODY
 from penstock.core.raft.quorum import Quorum
+from penstock.core.transaction import decisions
+from penstock.core.transaction.shard import TransactionShard
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER
 from penstock.runtime.partition import Partition
+from penstock.runtime.transactions import Transactions
 from sim.disk import SimFile
 
 
@@ -98,4 +102,61 @@ def never_sync() -> Iterator[None]:
         yield
 
 
+# Of transactions.
+
+
+@contextmanager
+def mark_before_decision() -> Iterator[None]:
+    """Tell partitions how a transaction ends before it is certain that the decision is kept."""
+    right = TransactionShard._carry_out
+
+    def carry_out(shard: TransactionShard, decided: Any, effects: Any, now_ms: int) -> None:
+        replies = len(effects.replies)
+        right(shard, decided, effects, now_ms)
+        for token, markers in effects.replies[replies:]:
+            token.set_result(markers)
+        del effects.replies[replies:]
+
+    def send_when_settled(transactions: Transactions, shard: TransactionShard, markers: Any) -> None:
+        transactions._send(shard, markers)
+
+    with (
+        patch.object(TransactionShard, "_carry_out", carry_out),
+        patch.object(Transactions, "_send_when_settled", send_when_settled),
+    ):
+        yield
+
+
+@contextmanager
+def ignore_last_stable_offset() -> Iterator[None]:
+    """Let readers of committed records have everything that is replicated."""
+    with patch.object(Partition, "last_stable_offset", property(lambda partition: partition.high_watermark)):
+        yield
+
+
+@contextmanager
+def fence_nobody() -> Iterator[None]:
+    """Let the coordinator listen to producers of any epoch."""
+
+    def check_producer(transaction: Any, producer: Any) -> ErrorCode:
+        known = transaction.producer_id == producer.producer_id
+        return ErrorCode.NONE if known else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+    with patch.object(decisions, "_check_producer", check_producer):
+        yield
+
+
+@contextmanager
+def verify_nothing() -> Iterator[None]:
+    """Let a batch of version 1 that was on its way for long begin or join whatever transaction there is."""
+    right = TransactionalProduce.__init__
+
+    def init(admission: Any, env: Any, partitions: Any, verify: Any, is_required: Any) -> None:  # noqa: ARG001
+        right(admission, env, partitions, verify, lambda: False)
+
+    with patch.object(TransactionalProduce, "__init__", init):
+        yield
+
+
 VARIANTS = (ack_before_in_sync, elect_outside_in_sync, skip_truncation, forget_a_vote, trust_a_stale_epoch, never_sync)
+TRANSACTIONAL_VARIANTS = (mark_before_decision, ignore_last_stable_offset, fence_nobody, verify_nothing)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sim.schedule import Plan, draw
+from sim.schedule import Plan, draw, draw_transactional
 from sim.shrink import shrink
 from sim.simulate import Outcome, simulate
 from sim.world import silence_logs
@@ -35,6 +35,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="run this one seed and tell its story")
     parser.add_argument("--trace", action="store_true", help="with --seed: also what nodes log")
     parser.add_argument("--only", help="with --seed: the numbers of the faults to keep, such as 0,3")
+    parser.add_argument("--transactions", action="store_true", help="with transactional clients")
     parser.add_argument("--nodes", type=int, default=3, help="brokers of a cluster (default: 3)")
     parser.add_argument("--without", default="", help="kinds of faults to leave out, such as power,clock")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="processes to spread seeds over")
@@ -95,7 +96,7 @@ def _run_seed(work: tuple[int, argparse.Namespace]) -> Outcome:
 
 
 def _plan(seed: int, options: argparse.Namespace) -> Plan:
-    plan = draw(seed, options.nodes)
+    plan = draw_transactional(seed, options.nodes) if options.transactions else draw(seed, options.nodes)
     unwanted = options.without.split(",")
     return replace(plan, faults=tuple(fault for fault in plan.faults if fault.kind not in unwanted))
 
@@ -145,7 +146,8 @@ def _explain(outcome: Outcome, options: argparse.Namespace) -> None:
         say(f"  {number}: {plan.faults[number]}")
     for anomaly in simulate(keep(plan, numbers)).anomalies:
         say(f"  {anomaly}")
-    nodes = "" if options.nodes == 3 else f" --nodes {options.nodes}"
+    nodes = " --transactions" if options.transactions else ""
+    nodes += "" if options.nodes == 3 else f" --nodes {options.nodes}"
     nodes += f" --without {options.without}" if options.without else ""
     only = "" if len(numbers) == len(plan.faults) else f" --only {','.join(map(str, numbers)) or ','}"
     say(f"\nReplay it with:\n  python -m tests.sim --seed {plan.seed}{nodes}{only} --trace")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.model.errors import ErrorCode
@@ -14,16 +16,31 @@ from support.history import History
 
 BYTES_MAX = 1 << 20
 CONTROL = 0x20
+TRANSACTIONAL = 0x10
+# The type of a marker that aborts.
+ABORT = 0
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 FETCH_WAIT_MS = 300
 PAUSE_S = 0.05
 
 
-def records_of(data: Any, position: int) -> tuple[list[tuple[int, str]], int]:
-    """Offsets and values of fetched records from a position on, and the position after them."""
+def records_of(data: Any, position: int, aborted: Sequence[Any] | None = ()) -> tuple[list[tuple[int, str]], int]:
+    """Offsets and values of fetched records from a position on, and the position after them.
+
+    Records of the transactions in `aborted` are left out, as clients do it: from where one began up to its marker.
+    """
     found: list[tuple[int, str]] = []
     buffer = bytes(data or b"")
+    beginning = deque(sorted(aborted or (), key=lambda one: one.first_offset))
+    hidden: set[int] = set()
     for start, header in split_batches(buffer, BYTES_MAX):
-        if not header.attributes & CONTROL:
+        while beginning and beginning[0].first_offset <= header.last_offset:
+            hidden.add(beginning.popleft().producer_id)
+        if header.attributes & CONTROL:
+            key = next(iter(read_records(buffer, BYTES_MAX, start))).key or b""
+            if int.from_bytes(key[2:4], "big") == ABORT:
+                hidden.discard(header.producer_id)
+        elif not (header.attributes & TRANSACTIONAL and header.producer_id in hidden):
             found += [
                 (record.offset, (record.value or b"").decode())
                 for record in read_records(buffer, BYTES_MAX, start)
@@ -36,8 +53,19 @@ def records_of(data: Any, position: int) -> tuple[list[tuple[int, str]], int]:
 class Consumer:
     """Reads partitions of one topic from given positions on; `positions` says how far it is."""
 
-    def __init__(self, name: str, cluster: Cluster, history: History, topic: str, partitions: list[int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        cluster: Cluster,
+        history: History,
+        topic: str,
+        partitions: list[int],
+        isolation_level: int = READ_UNCOMMITTED,
+    ) -> None:
         self.name = name
+        self.isolation_level = isolation_level
+        # What was got, as partition, offset and value, for those who want to do something with it.
+        self.fetched: list[tuple[int, int, str]] | None = None
         self.topic = topic
         self.cluster = cluster
         self.history = history
@@ -93,6 +121,7 @@ class Consumer:
             max_wait_ms=FETCH_WAIT_MS,
             min_bytes=1,
             max_bytes=BYTES_MAX,
+            isolation_level=self.isolation_level,
             topics=[FetchTopic(topic=self.topic, partitions=wanted)],
         )
         try:
@@ -115,21 +144,28 @@ class Consumer:
             return True
         if code == ErrorCode.NONE:
             position = asked[partition]
-            found, following = records_of(answer.records, position)
+            found, following = records_of(answer.records, position, answer.aborted_transactions)
             if found and found[-1][0] >= answer.high_watermark:
                 self.history.notice(
                     "uncommitted-read",
                     f"{self.name} got offset {found[-1][0]} of {name} with a high watermark of {answer.high_watermark}",
                 )
             self.history.polled(self.name, name, found)
+            if self.fetched is not None:
+                self.fetched += [(partition, *record) for record in found]
             self.positions[partition] = following
             return True
         if code not in RETRIABLE:
             self.history.notice("fetch-refused", f"{self.name} {name} at {asked[partition]}: {ErrorCode(code).name}")
         return False
 
-    async def end_offsets(self) -> dict[int, int] | None:
-        """The high watermarks that the leaders name; None while any of them cannot be asked."""
+    async def stable_ends(self) -> dict[int, int] | None:
+        """The high watermarks, None while any of them cannot be asked or a transaction is open before it."""
+        ends = await self.end_offsets()
+        return ends if ends is not None and ends == await self.end_offsets(READ_COMMITTED) else None
+
+    async def end_offsets(self, isolation_level: int = READ_UNCOMMITTED) -> dict[int, int] | None:
+        """The high watermarks (or last stable offsets) of the leaders; None while any of them cannot be asked."""
         ends: dict[int, int] = {}
         for partition in self.positions:
             address = self.cluster.leader_address(self.topic, partition)
@@ -138,7 +174,7 @@ class Consumer:
                 return None
             wanted = ListOffsetsTopic(self.topic, [ListOffsetsPartition(partition, -1, -1)])
             try:
-                response = await self.cluster.call(address, ListOffsetsRequest(-1, 0, [wanted]))
+                response = await self.cluster.call(address, ListOffsetsRequest(-1, isolation_level, [wanted]))
             except Failed:
                 await self.cluster.refresh([self.topic])
                 return None

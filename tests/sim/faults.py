@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from penstock.runtime.transactions import TRANSACTION_TOPIC
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -165,6 +166,10 @@ class Faults:
         """Something happens to whoever leads the first partition now; the amount is its place in `STRIKES`."""
         self._strike(self._world.leader(), fault)
 
+    def strike_coordinator(self, fault: Fault) -> None:
+        """Something happens to whoever coordinates transactions now; the amount is its place in `STRIKES`."""
+        self._strike(self._world.leader(TRANSACTION_TOPIC), fault)
+
     def _strike(self, machine: Machine | None, fault: Fault) -> None:
         if machine is not None:
             kind = STRIKES[fault.amount]
@@ -239,6 +244,7 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "stop",
         "strike_controller",
         "strike_leader",
+        "strike_coordinator",
         "disk_full",
         "slow_disk",
         "clock",

@@ -26,13 +26,15 @@ LOST_MEMBERSHIP = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBE
 class GroupMember:
     """One member. `stop` makes it leave; `committed_at_end` asks how far its group is."""
 
-    def __init__(self, name: str, cluster: Cluster, history: History, group: str, topic: str) -> None:
+    def __init__(
+        self, name: str, cluster: Cluster, history: History, group: str, topic: str, isolation_level: int = 0
+    ) -> None:
         self.name = name
         self._cluster = cluster
         self._history = history
         self._group = group
         self._topic = topic
-        self._reader = Consumer(name, cluster, history, topic, [])
+        self._reader = Consumer(name, cluster, history, topic, [], isolation_level)
         self._member_id = f"{name}-{cluster.random.getrandbits(64):x}"
         self._epoch = 0
         self._coordinator: tuple[str, int] | None = None

@@ -22,6 +22,7 @@ READ_BEFORE_SYNCED = frozenset(
         "lost-update",
     }
 )
+TRANSACTIONS_BEFORE_SYNCED = frozenset({"duplicate-copy", "lost-copy", "stray-copy", "torn-transaction"})
 # When all replicas lose power at once, what they had not synced yet is gone, acknowledged or not.
 LOST_EVERYWHERE = READ_BEFORE_SYNCED | {
     "lost-write",
@@ -42,6 +43,33 @@ class Plan:
     seconds: float
     # Kinds of anomalies that its faults may lead to, and which are therefore none.
     excused: frozenset[str] = frozenset()
+
+
+def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan:
+    """The plan of a seed with transactional clients; one node loses power at most."""
+    random = Random(f"{seed} transactional plan")
+    shape = _draw_shape(random, nodes)
+    shape = replace(
+        shape,
+        controllers=0,
+        producers=random.randint(0, 1),
+        members=random.randint(0, 1),
+        writers=random.randint(1, 3),
+        copiers=random.randint(0, min(2, shape.partitions)),
+        admin_pause_s=5.0,
+    )
+    everybody = list(range(1, nodes + 1))
+    faults: list[Fault] = []
+    for _ in range(random.randint(0, 5)):
+        at_s = round(random.uniform(QUIET_S, seconds), 3)
+        faults.append(_draw_fault(random, at_s, everybody, shape))
+    for _ in range(random.randint(0, 3) if nodes > 1 else 0):
+        at_s, duration_s = round(random.uniform(QUIET_S, seconds), 3), round(random.uniform(0.05, 3.0), 3)
+        faults.append(Fault(at_s, "strike_coordinator", (), duration_s, random.randrange(3)))
+    powers = [fault for fault in faults if fault.kind == "power"]
+    faults = [fault for fault in faults if fault not in powers[1:]]
+    excused = READ_BEFORE_SYNCED | TRANSACTIONS_BEFORE_SYNCED if powers and nodes == 1 else frozenset()
+    return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
 
 
 def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:

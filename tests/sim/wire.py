@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 from collections import deque
 from random import Random
@@ -108,7 +109,7 @@ class Wire(asyncio.Protocol):
             if not future.done():
                 future.set_result(decode(response_class(key), version, frame[position:]))
 
-    def send(self, request: Any, client_id: str) -> asyncio.Future[Any]:
+    def send(self, request: Any, client_id: str, version: int | None = None) -> asyncio.Future[Any]:
         """Send without waiting; the response is the future's result."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.is_lost or self._transport is None:
@@ -116,7 +117,8 @@ class Wire(asyncio.Protocol):
             return future
         name = type(request).__name__
         key = KEYS[name]
-        version = VERSIONS.get(name, APIS[key].last_version)
+        if version is None:
+            version = VERSIONS.get(name, APIS[key].last_version)
         body: list[Any] = []
         encoder(type(request), version)(request, body)
         self._waiting.append((self._next_id, key, version, future))
@@ -166,10 +168,26 @@ class Cluster:
         self._wires[address] = wire
         return wire
 
-    async def call(self, address: tuple[str, int], request: Any, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
+    async def call(
+        self,
+        address: tuple[str, int],
+        request: Any,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        version: int | None = None,
+    ) -> Any:
         """One request and its response; raises Failed. A time-out closes the connection."""
         wire = await self.wire(address)
-        return await self.answer(wire, wire.send(request, self.name), timeout_s)
+        return await self.answer(wire, wire.send(request, self.name, version), timeout_s)
+
+    async def deliver_late(self, address: tuple[str, int], request: Any, delay_s: float, version: int) -> None:
+        """Something that was on its way for long arrives, and nobody waits for an answer any more."""
+        await asyncio.sleep(delay_s)
+        wire = Wire()
+        with contextlib.suppress(OSError, Failed):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await self._network.connect(self._host, *address, lambda: wire)
+            await self.answer(wire, wire.send(request, self.name, version))
+        wire.abort()
 
     async def answer(self, wire: Wire, sent: asyncio.Future[Any], timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
         """Wait for the response to something sent."""

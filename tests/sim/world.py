@@ -14,22 +14,26 @@ from random import Random
 from typing import Any
 
 from sim.admin import Admin
-from sim.consumer import Consumer
+from sim.applications import Application, Copier, Writer
+from sim.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
 from sim.disk import DATA
 from sim.group import GroupMember
 from sim.machine import WALL_START_MS, Machine
 from sim.network import NetworkFaults, SimNetwork
 from sim.producer import Producer
 from sim.scheduler import SECOND_US, Scheduler, SimLoop
+from sim.transactional import TransactionalProducer
 from sim.wire import BACKOFF_S, Cluster
 from support.history import History
 
 SILENCED = ("penstock", "sim", "asyncio")
 TOPIC = "data"
+COPIES = "copies"
 GROUP = "readers"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 RETRY_S = 2.0
+TRANSACTION_TIMEOUTS_MS = (2_000, 5_000, 8_000)
 
 
 # Times that let more happen in a short run.
@@ -64,6 +68,15 @@ class Shape:
     delay_ms_max: int = 1
     # Whether nodes have the timings that they come with, instead of shorter ones.
     default_times: bool = False
+    # Transactional ids of writers and of copiers; readers get committed records where there are any.
+    writers: int = 0
+    copiers: int = 0
+    # Of batches in transactions, the part that arrives after its producer gave it up.
+    late_part: float = 0.03
+
+    @property
+    def isolation_level(self) -> int:
+        return READ_COMMITTED if self.writers or self.copiers else READ_UNCOMMITTED
 
 
 class World:
@@ -86,6 +99,8 @@ class World:
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self.members: list[GroupMember] = []
+        self.writers: list[Application] = []
+        self.copiers: list[Application] = []
         # By partition, who has it in the end.
         self.replicas: dict[int, list[int]] = {}
         self.admin = Admin("admin", self._cluster("admin"), self.history, shape.replication_factor)
@@ -133,14 +148,14 @@ class World:
                 return machine
         return None
 
-    def leader(self) -> Machine | None:
-        """The machine whose node leads the first partition, as the newest metadata has it."""
+    def leader(self, topic: str = TOPIC) -> Machine | None:
+        """The machine whose node leads a topic's first partition, as the newest metadata has it."""
         images = [
             machine.node._raft.image
             for machine in self.machines.values()
             if machine.state == "up" and machine.node is not None
         ]
-        states = [image.partition(TOPIC, 0) for image in images]
+        states = [image.partition(topic, 0) for image in images]
         known = [state for state in states if state is not None]
         newest = max(known, key=lambda state: state.partition_epoch, default=None)
         return self.machines.get(newest.leader) if newest is not None else None
@@ -191,6 +206,7 @@ class World:
     def unfinished(self) -> str:
         """Who still waits for what."""
         waiting = [f"{producer.name} has {producer.unanswered} batches unanswered" for producer in self.producers]
+        waiting += [f"{one.name} is not done" for one in (*self.writers, *self.copiers) if not one.is_done]
         return f"{self.states()}; {'; '.join(waiting)}; admin {'done' if self.admin.is_done else 'not done'}"
 
     # Clients.
@@ -204,22 +220,69 @@ class World:
             self.producers.append(producer)
             self.client_loop(name).create_task(producer.run(shape.produce_pause_s))
         for number in range(shape.consumers):
-            name = f"r{number}"
-            consumer = Consumer(name, self._cluster(name), self.history, TOPIC, list(range(shape.partitions)))
-            self.consumers.append(consumer)
-            self.client_loop(name).create_task(consumer.run())
+            for topic in self.topics:
+                consumer = self._reader(f"r{number}{topic}", topic)
+                self.consumers.append(consumer)
+                self.client_loop(consumer.name).create_task(consumer.run())
         for number in range(shape.members):
             name = f"m{number}"
-            member = GroupMember(name, self._cluster(name), self.history, GROUP, TOPIC)
+            member = GroupMember(name, self._cluster(name), self.history, GROUP, TOPIC, shape.isolation_level)
             self.members.append(member)
             self.client_loop(name).create_task(member.run())
+        self._start_applications()
         self.client_loop("admin").create_task(self.admin.run(shape.admin_pause_s))
 
+    def _reader(self, name: str, topic: str) -> Consumer:
+        everything = list(range(self.shape.partitions))
+        return Consumer(name, self._cluster(name), self.history, topic, everything, self.shape.isolation_level)
+
+    def _start_applications(self) -> None:
+        shape = self.shape
+        random = Random(f"{self.seed} applications")
+
+        def make_writer(name: str) -> Writer:
+            return Writer(self._transactional(name), TOPIC, shape.partitions, shape.produce_pause_s)
+
+        def make_copier(name: str) -> Copier:
+            first = int(name[1 : name.index(".")])
+            return Copier(self._transactional(name), TOPIC, COPIES, list(range(first, shape.partitions, shape.copiers)))
+
+        for number in range(shape.writers):
+            self.writers.append(Application(f"w{number}", make_writer, random.uniform(1, 8)))
+        for number in range(shape.copiers):
+            self.copiers.append(Application(f"c{number}", make_copier, random.uniform(2, 8)))
+        for application in (*self.writers, *self.copiers):
+            self.client_loop(application.name).create_task(application.run())
+        if shape.copiers:
+            partitions = range(shape.partitions)
+            self.history.copied = [f"{TOPIC}-{one}" for one in partitions], [f"{COPIES}-{one}" for one in partitions]
+
+    def _transactional(self, name: str) -> TransactionalProducer:
+        cluster = self._cluster(name)
+        transactional_id = name[: name.index(".")]
+        return TransactionalProducer(
+            name,
+            transactional_id,
+            # All instances of an application speak the same version.
+            Random(f"{self.seed} {transactional_id}").choice((1, 2)),
+            cluster,
+            self.history,
+            self.now_ms,
+            cluster.random.choice(TRANSACTION_TIMEOUTS_MS),
+            self.shape.late_part,
+        )
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are worked on."""
+        return [TOPIC, COPIES] if self.shape.copiers else [TOPIC]
+
     async def create_topic(self) -> None:
-        """Create the topic that everybody works on."""
+        """Create the topics that everybody works on."""
         settings = {"min.insync.replicas": str(self.shape.min_insync_replicas)}
-        while not await self.admin.create(TOPIC, self.shape.partitions, settings):  # noqa: ASYNC110
-            await asyncio.sleep(BACKOFF_S)
+        for topic in self.topics:
+            while not await self.admin.create(topic, self.shape.partitions, settings):  # noqa: ASYNC110
+                await asyncio.sleep(BACKOFF_S)
 
     def operate(self, request: Any) -> None:
         """Ask some broker for something once, whatever comes of it."""
@@ -231,6 +294,8 @@ class World:
         """Nothing new is produced or changed from here on."""
         for producer in self.producers:
             producer.stop()
+        for writer in self.writers:
+            writer.stop()
         self.admin.stopping = True
 
     def members_stop(self) -> None:
@@ -240,7 +305,14 @@ class World:
 
     def is_drained(self) -> bool:
         """All nodes run, and everything that was sent is acknowledged."""
-        return self.keep_running() and all(producer.is_drained for producer in self.producers) and self.admin.is_done
+        if not (self.keep_running() and all(producer.is_drained for producer in self.producers)):
+            return False
+        if not all(writer.is_done for writer in self.writers):
+            return False
+        # Now that nothing new comes there is an end that copiers can reach.
+        for copier in self.copiers:
+            copier.stop()
+        return all(copier.is_done for copier in self.copiers) and self.admin.is_done
 
     def is_settled(self) -> bool:
         """All nodes know the same metadata: what they say of it, and who leads what, is up to date."""
@@ -250,7 +322,7 @@ class World:
     async def catch_up(self) -> None:
         """Wait until all readers are at the end."""
         for consumer in self.consumers:
-            while (ends := await consumer.end_offsets()) is None or any(  # noqa: ASYNC110
+            while (ends := await consumer.stable_ends()) is None or any(  # noqa: ASYNC110
                 consumer.positions[partition] < end for partition, end in ends.items()
             ):
                 await asyncio.sleep(BACKOFF_S)
@@ -260,21 +332,24 @@ class World:
         self.replicas = await self.admin.replicas_in_sync(TOPIC)
 
     async def read_everything(self) -> None:
-        """Read the topic from its first record on, and everything that was committed or changed."""
-        name = "last"
-        reader = Consumer(name, self._cluster(name), self.history, TOPIC, list(range(self.shape.partitions)))
+        """Read the topics from their first records on."""
+        for topic in self.topics:
+            await self._read_all_of(topic)
+
+    async def _read_all_of(self, topic: str) -> None:
+        reader = self._reader(f"last{topic}", topic)
         polls_before = len(self.history.polls)
-        while (ends := await reader.end_offsets()) is None:  # noqa: ASYNC110
+        while (ends := await reader.stable_ends()) is None:  # noqa: ASYNC110
             await asyncio.sleep(BACKOFF_S)
         while any(reader.positions[partition] < end for partition, end in ends.items()):
             await reader.poll()
-        records: dict[str, list[tuple[int, str]]] = {f"{TOPIC}-{partition}": [] for partition in ends}
+        records: dict[str, list[tuple[int, str]]] = {f"{topic}-{partition}": [] for partition in ends}
         for poll in self.history.polls[polls_before:]:
-            if poll.process == name:
+            if poll.process == reader.name:
                 records[poll.partition] += poll.records
         for partition, found in records.items():
             self.history.final(partition, found)
-        self.history.polls = [poll for poll in self.history.polls if poll.process != name]
+        self.history.polls = [poll for poll in self.history.polls if poll.process != reader.name]
 
     async def read_metadata(self) -> None:
         """Ask for all that was committed and changed."""
@@ -310,6 +385,9 @@ def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -
         "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": "1",
         "offsets.topic.replication.factor": str(shape.replication_factor),
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.replication.factor": str(shape.replication_factor),
+        "transaction.state.log.min.isr": str(shape.min_insync_replicas),
         "min.insync.replicas": str(shape.min_insync_replicas),
         "default.replication.factor": str(shape.replication_factor),
         **({} if shape.default_times else SHORT_TIMES),

@@ -11,7 +11,7 @@ try can still arrive.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -29,6 +29,9 @@ class Kind(Enum):
     """What was tried."""
 
     SEND = "send"
+    START = "start"
+    END = "end"
+    SEND_OFFSETS = "send offsets"
     COMMIT = "commit"
     FETCH_COMMITTED = "fetch committed"
     CHANGE = "change"
@@ -36,8 +39,36 @@ class Kind(Enum):
 
 
 @dataclass(slots=True, eq=False)
+class Transaction:
+    """What a producer means to happen as a whole. Its status is `OK` for committed and `FAIL` for aborted.
+
+    It is aborted for sure where nobody ever asked for its commit, and of unknown fate where the answer to that is.
+    """
+
+    process: str
+    transactional_id: str
+    began: float
+    sends: list[Operation] = field(default_factory=list)
+    # Partition, offset and value of what was read in it.
+    reads: list[tuple[str, int, str]] = field(default_factory=list)
+    status: Status = Status.OPEN
+    commit_asked: bool = False
+    reason: str = ""
+
+    def __str__(self) -> str:
+        wrote = ", ".join(f"{one.key} {one.value!r}" for one in self.sends)
+        return (
+            f"transaction of {self.transactional_id} by {self.process} [{self.began:.3f}] {self.status.value} "
+            f"{self.reason}: wrote {wrote or 'nothing'}"
+        )
+
+
+@dataclass(slots=True, eq=False)
 class Operation:
-    """One attempt to do or learn something. `key` is the partition, group and partition, or thing that was changed."""
+    """One attempt to do or learn something. `key` is the partition, group and partition, or thing that was changed.
+
+    For starts of transactional producers and ends of transactions it is the transactional id.
+    """
 
     kind: Kind
     process: str
@@ -50,6 +81,14 @@ class Operation:
     # An offset for sends (None where the broker only said that it has the record), what was read for reads.
     result: Any = None
     reason: str = ""
+    transaction: Transaction | None = None
+    # The partition and offset of the record that this one is a copy of.
+    copy_of: tuple[str, int] | None = None
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """It worked, and so did the transaction that it is part of."""
+        return self.status is Status.OK and (self.transaction is None or self.transaction.status is Status.OK)
 
     def __str__(self) -> str:
         until = "…" if self.completed is None else f"{self.completed:.3f}"
@@ -92,6 +131,9 @@ class History:
         # By partition, all records as they were read at the very end, by offset.
         self.finals: dict[str, dict[int, str]] = {}
         self.noticed: list[Anomaly] = []
+        self.transactions: list[Transaction] = []
+        # Partitions each of whose records is to be copied, and the ones that the copies go to.
+        self.copied: tuple[list[str], list[str]] = ([], [])
         self._moved: dict[tuple[str, str], bool] = {}
 
     # Producing.
@@ -99,6 +141,46 @@ class History:
     def send(self, process: str, partition: str, value: str) -> Operation:
         """A record is on its way."""
         return self._invoke(Kind.SEND, process, partition, value)
+
+    # Transactions.
+
+    def start(self, process: str, transactional_id: str) -> Operation:
+        """A producer is about to be the only one of its transactional id."""
+        return self._invoke(Kind.START, process, transactional_id, None)
+
+    def begin(self, process: str, transactional_id: str) -> Transaction:
+        """A transaction begins, as far as its producer is concerned."""
+        transaction = Transaction(process, transactional_id, self._clock())
+        self.transactions.append(transaction)
+        return transaction
+
+    def send_in(
+        self, transaction: Transaction, partition: str, value: str, copy_of: tuple[str, int] | None = None
+    ) -> Operation:
+        """A record is on its way, as part of a transaction."""
+        operation = self.send(transaction.process, partition, value)
+        operation.transaction, operation.copy_of = transaction, copy_of
+        transaction.sends.append(operation)
+        return operation
+
+    def send_offsets(self, transaction: Transaction, group: str, offsets: dict[int, int]) -> Operation:
+        """A group's offsets are on their way, as part of a transaction."""
+        operation = self._invoke(Kind.SEND_OFFSETS, transaction.process, group, dict(offsets))
+        operation.transaction = transaction
+        return operation
+
+    def end(self, transaction: Transaction, commit: bool) -> Operation:
+        """The coordinator is being asked to commit or to abort."""
+        value = "commit" if commit else "abort"
+        operation = self._invoke(Kind.END, transaction.process, transaction.transactional_id, value)
+        operation.transaction = transaction
+        transaction.commit_asked |= commit
+        return operation
+
+    def ended(self, transaction: Transaction, status: Status, reason: str = "") -> None:
+        """What became of a transaction."""
+        assert transaction.status is Status.OPEN, f"ended twice: {transaction}"
+        transaction.status, transaction.reason = status, reason
 
     # Consuming.
 

@@ -13,6 +13,8 @@
     lost-update           a committed offset or a metadata change is gone, or an older one is back
     phantom-value         a committed offset or a metadata value that nobody wrote
 
+Those of transactions are in `support.history_transactions`.
+
 `check` also hands on what clients noticed by themselves. It is pure: the same history gives the same list.
 """
 
@@ -22,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from support.history import Anomaly, History, Kind, Operation, Status
+from support.history_transactions import check_transactions
 
 # Of one kind of anomaly so many are told; the rest is counted.
 TOLD_MAX = 5
@@ -39,6 +42,7 @@ def check(history: History, *, drained: bool = True) -> list[Anomaly]:
     found += _check_polls(history)
     found += _check_send_order(sends, places)
     found += _check_registers(history.operations)
+    found += check_transactions(history)
     return _shorten(found)
 
 
@@ -85,7 +89,7 @@ def _check_presence(
     polled = {(poll.partition, value): poll for poll in history.polls for _, value in poll.records}
     final = {partition: set(records.values()) for partition, records in history.finals.items()}
     for send in sends:
-        if send.status is not Status.OK or send.key not in final:
+        if not send.is_acknowledged or send.key not in final:
             continue
         if send.value not in final[send.key]:
             yield Anomaly("lost-write", str(send))
