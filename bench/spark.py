@@ -71,7 +71,6 @@ def measure(quick: bool) -> dict[str, dict[str, Run]]:
     forms = ("penstock", "kafka") if jars else ("penstock",)
     print(f"Spark's own connector: {found[0] if isinstance(found, tuple) else found}", flush=True)
     settings = {"spark.jars": ",".join(map(str, jars)), "spark.ui.enabled": "false", "spark.driver.memory": "2g"}
-    settings |= json.loads(os.environ.get("BENCH_SPARK_SETTINGS", "{}"))
     results: dict[str, dict[str, Run]] = {}
     with Cluster() as cluster:
         spark = session("bench", settings=settings)

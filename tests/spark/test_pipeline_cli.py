@@ -16,6 +16,8 @@ from support.spark_topics import Entry, numbered, write
 
 pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
 
+from penstock.spark.pipelines.running import running
+
 pytestmark = pytest.mark.slow
 
 PIPELINE = """\
@@ -30,8 +32,9 @@ sinks:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state"), "SPARK_MASTER": "local[2]"}
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    return {**os.environ, "SPARK_MASTER": "local[2]"}
 
 
 def command(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
@@ -56,10 +59,12 @@ def test_a_pipeline_is_watched_and_stopped(cluster: Cluster, tmp_path: Path, env
     try:
 
         def has_worked() -> bool:
-            found = json.loads(command(environment, "status", "-o", "json").stdout or "[]")
-            return bool(found) and all(query["rows"] == 101 for query in found[0]["queries"])
+            found = running()
+            return bool(found) and bool(found[0].queries) and all(query.rows == 101 for query in found[0].queries)
 
-        assert eventually(has_worked, 300, interval=1)
+        assert eventually(has_worked, 300, interval=0.5)
+        (status,) = json.loads(command(environment, "status", "-o", "json").stdout)
+        assert [query["lag"] for query in status["queries"]] == [0, 0]
         assert "watched" in command(environment, "list").stdout
         again = command(environment, "run", str(file))
         assert (again.returncode, "watched runs already" in again.stderr) == (1, True)
