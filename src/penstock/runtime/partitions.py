@@ -38,8 +38,8 @@ from penstock.wire.messages.metadata_records import (
     TopicRecord,
 )
 
-# How many replicas are opened, or change their role, before the loop gets its turn. To open one takes milliseconds, many
-# on a busy machine, and meanwhile no heartbeat is answered and nothing is fetched from the quorum's leader.
+# How many replicas are opened, or change their role, before the loop gets its turn. To open one takes milliseconds, on
+# a busy machine many, and meanwhile no heartbeat is answered and nothing is fetched from the quorum's leader.
 OPENED_PER_TURN = 8
 CHANGED_PER_TURN = 512
 
