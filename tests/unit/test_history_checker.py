@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from support.history import History, Operation
+from support.history import History, Operation, Status, Transaction
 from support.history_checks import check
 
 
@@ -157,6 +157,115 @@ def committed_by_nobody(history: History) -> None:
     history.ok(history.fetch_committed("m0", "g", "t-0"), 5)
 
 
+# Transactions.
+
+
+def started(history: History, process: str, epoch: int, transactional_id: str = "id") -> None:
+    history.ok(history.start(process, transactional_id), (1, epoch))
+
+
+def transaction(history: History, writes: dict[str, tuple[str, int]], process: str = "w1") -> Transaction:
+    """One that wrote values to partitions at offsets, and is still open."""
+    begun = history.begin(process, "id")
+    for value, (partition, offset) in writes.items():
+        history.ok(history.send_in(begun, partition, value), offset)
+    return begun
+
+
+def ended(history: History, begun: Transaction, status: Status) -> None:
+    if status is not Status.FAIL:
+        end = history.end(begun, commit=True)
+        (history.ok if status is Status.OK else history.unknown)(end, "")
+    history.ended(begun, status)
+
+
+def read_in_the_end(history: History, **partitions: list[tuple[int, str]]) -> None:
+    for name, records in partitions.items():
+        history.polled("r0", f"{name}-0", records)
+        history.final(f"{name}-0", records)
+
+
+def aborted_read(history: History) -> None:
+    ended(history, transaction(history, {"a": ("t-0", 0)}), Status.FAIL)
+    history.polled("r0", "t-0", [(0, "a")])
+
+
+def aborted_in_the_end(history: History) -> None:
+    ended(history, transaction(history, {"a": ("t-0", 0)}), Status.FAIL)
+    history.final("t-0", [(0, "a")])
+
+
+def read_in_a_circle(history: History) -> None:
+    one = transaction(history, {"a": ("t-0", 0)}, "w1")
+    other = transaction(history, {"b": ("u-0", 0)}, "w2")
+    one.reads.append(("u-0", 0, "b"))
+    other.reads.append(("t-0", 0, "a"))
+    ended(history, one, Status.OK)
+    ended(history, other, Status.UNKNOWN)
+
+
+def read_what_it_wrote(history: History) -> None:
+    begun = transaction(history, {"a": ("t-0", 0)})
+    begun.reads.append(("t-0", 0, "a"))
+    ended(history, begun, Status.OK)
+
+
+def torn(history: History) -> None:
+    ended(history, transaction(history, {"a": ("t-0", 0), "b": ("u-0", 0)}), Status.UNKNOWN)
+    read_in_the_end(history, t=[(0, "a")], u=[])
+
+
+def lost_of_committed(history: History) -> None:
+    ended(history, transaction(history, {"a": ("t-0", 0)}), Status.OK)
+    history.final("t-0", [])
+
+
+def copied(history: History, copies: list[tuple[int, str, int]], sources: list[tuple[int, str]]) -> None:
+    """Copies as offset, value and the offset of what they are copies of."""
+    history.copied = ["t-0"], ["c-0"]
+    for offset, value in sources:
+        sent(history, value, offset)
+    begun = history.begin("c1", "copier")
+    for offset, value, source in copies:
+        history.ok(history.send_in(begun, "c-0", value, ("t-0", source)), offset)
+    ended(history, begun, Status.OK)
+    read_in_the_end(history, t=sources, c=[(offset, value) for offset, value, _ in copies])
+
+
+def duplicate_copy(history: History) -> None:
+    copied(history, [(0, "A", 0), (1, "A again", 0)], [(0, "a")])
+
+
+def lost_copy(history: History) -> None:
+    copied(history, [(0, "A", 0)], [(0, "a"), (1, "b")])
+
+
+def stray_copy(history: History) -> None:
+    copied(history, [(0, "A", 0), (1, "B", 1)], [(0, "a")])
+
+
+def zombie_writes(history: History) -> None:
+    started(history, "w1", 0)
+    started(history, "w2", 1)
+    begun = transaction(history, {"a": ("t-0", 0)}, "w1")
+    history.ended(begun, Status.FAIL)
+
+
+def zombie_commits(history: History) -> None:
+    started(history, "w1", 0)
+    begun = transaction(history, {"a": ("t-0", 0)}, "w1")
+    started(history, "w2", 1)
+    ended(history, begun, Status.OK)
+
+
+def zombie_sends_offsets(history: History) -> None:
+    started(history, "w1", 0)
+    started(history, "w2", 1)
+    begun = history.begin("w1", "id")
+    history.ok(history.send_offsets(begun, "g", {0: 5}))
+    history.ended(begun, Status.FAIL)
+
+
 def noticed(history: History) -> None:
     history.notice("noticed", "a client saw it")
 
@@ -180,6 +289,18 @@ BAD: list[tuple[Callable[[History], None], str]] = [
     (lost_topic, "lost-update"),
     (topic_that_came_back, "lost-update"),
     (committed_by_nobody, "phantom-value"),
+    (aborted_read, "G1a"),
+    (aborted_in_the_end, "G1a"),
+    (read_in_a_circle, "G1c"),
+    (read_what_it_wrote, "G1c"),
+    (torn, "torn-transaction"),
+    (lost_of_committed, "lost-write"),
+    (duplicate_copy, "duplicate-copy"),
+    (lost_copy, "lost-copy"),
+    (stray_copy, "stray-copy"),
+    (zombie_writes, "zombie-acknowledged"),
+    (zombie_commits, "zombie-acknowledged"),
+    (zombie_sends_offsets, "zombie-acknowledged"),
     (noticed, "noticed"),
 ]
 
@@ -188,6 +309,35 @@ BAD: list[tuple[Callable[[History], None], str]] = [
 def test_each_anomaly_is_found(history: History, happen: Callable[[History], None], kind: str) -> None:
     happen(history)
     assert kinds(history) == {kind}
+
+
+def test_good_transactions_have_no_anomaly(history: History) -> None:
+    history.copied = ["t-0"], ["c-0"]
+    started(history, "w1", 0)
+    first = transaction(history, {"a": ("t-0", 0), "b": ("u-0", 0)}, "w1")
+    ended(history, first, Status.OK)
+    ended(history, transaction(history, {"aborted": ("t-0", 2)}, "w1"), Status.FAIL)
+    ended(history, transaction(history, {"c": ("t-0", 4), "d": ("u-0", 2)}, "w1"), Status.UNKNOWN)
+    ended(history, transaction(history, {"e": ("t-0", 6), "f": ("u-0", 4)}, "w1"), Status.UNKNOWN)
+    late = transaction(history, {"g": ("t-0", 8)}, "w1")
+    beside = history.end(late, commit=True)
+    started(history, "w2", 1)
+    # It was on its way when the successor started.
+    history.ok(beside)
+    history.ended(late, Status.OK)
+    copy = history.begin("c1", "copier")
+    for offset, source in enumerate((0, 4, 8)):
+        history.ok(history.send_in(copy, "c-0", f"copy {source}", ("t-0", source)), offset)
+    copy.reads += [("t-0", 0, "a"), ("t-0", 4, "c"), ("t-0", 8, "g")]
+    ended(history, copy, Status.OK)
+    # Of the two of unknown fate one was committed.
+    read_in_the_end(
+        history,
+        t=[(0, "a"), (4, "c"), (8, "g")],
+        u=[(0, "b"), (2, "d")],
+        c=[(0, "copy 0"), (1, "copy 4"), (2, "copy 8")],
+    )
+    assert check(history) == []
 
 
 def test_writes_that_may_come_late_excuse_what_is_read(history: History) -> None:
