@@ -1,7 +1,7 @@
 """Copy jobs under fire: read, write and commit in one transaction while jobs and nodes are killed at random.
 
 Whatever dies, in the end there is exactly one committed copy of each record. PENSTOCK_COPY_RECORDS sets how many are
-copied, PENSTOCK_COPY_SEED what happens to whom.
+copied, PENSTOCK_COPY_BATCH how many in a transaction, PENSTOCK_COPY_SEED what happens to whom.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from support.job_runner import JobRunner
 from support.kafka_tools import java_command, java_missing
 
 RECORDS = int(os.environ.get("PENSTOCK_COPY_RECORDS", "3000"))
+BATCH = int(os.environ.get("PENSTOCK_COPY_BATCH", "25"))
 SEED = int(os.environ.get("PENSTOCK_COPY_SEED", "1"))
 TIMEOUT_S = 60.0 + RECORDS / 25
 NODES = 3
@@ -174,7 +175,7 @@ def test_one_committed_copy_of_each_record_with_the_java_client(cluster: Cluster
         *("--broker-list", cluster.bootstrap_servers),
         *("--input-topic", source, "--input-partition", "0", "--output-topic", target),
         *("--consumer-group", "java", "--transactional-id", "java"),
-        *("--transaction-size", "50", "--transaction-timeout", "10000"),
+        *("--transaction-size", str(2 * BATCH), "--transaction-timeout", "10000"),
         *("--use-group-metadata", "--enable-random-aborts"),
     )
     job = JobRunner(command, lambda code: code == 0)

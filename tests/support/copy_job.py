@@ -9,13 +9,14 @@ producer is started first: that ends what an earlier run had open, before the of
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from typing import NamedTuple
 
 import aiokafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-RECORDS_PER_TRANSACTION = 25
+RECORDS_PER_TRANSACTION = int(os.environ.get("PENSTOCK_COPY_BATCH", "25"))
 TIMEOUT_S = 20.0
 TRANSACTION_TIMEOUT_MS = 10_000
 SESSION_TIMEOUT_MS = 6_000

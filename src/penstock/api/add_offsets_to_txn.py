@@ -19,15 +19,11 @@ def make_add_offsets_to_txn(image: Image, groups: Groups, transactions: Transact
     """The handler."""
 
     async def add_offsets_to_txn(request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
-        name = request.transactional_id
         producer = ProducerIdentity(request.producer_id, request.producer_epoch)
         try:
             partition = await offsets_partition(request.group_id)
-            error: ErrorCode = await transactions.ask(
-                name,
-                # Clients of version 2 of transactions don't send this request any more.
-                lambda shard, token, now_ms: shard.add_partitions(name, producer, [partition], 0, token, now_ms),
-            )
+            # Clients of version 2 of transactions don't send this request any more.
+            error = await transactions.add_partitions(request.transactional_id, producer, [partition])
         except ApiError as failure:
             error = failure.code
         if error is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_SINCE:

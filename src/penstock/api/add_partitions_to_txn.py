@@ -67,13 +67,16 @@ def make_add_partitions_to_txn(image: Image, transactions: Transactions) -> Hand
         producer = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
         if wanted.verify_only:
             return await transactions.read(name, lambda shard: shard.verify_partitions(name, producer, partitions))
-        client_version = EPOCH_BUMPS if version >= BATCHED_SINCE else 0
-        error: ErrorCode = await transactions.ask(
-            name,
-            lambda shard, token, now_ms: shard.add_partitions(
-                name, producer, partitions, client_version, token, now_ms
-            ),
-        )
+        error: ErrorCode
+        if version >= BATCHED_SINCE:
+            error = await transactions.ask(
+                name,
+                lambda shard, token, now_ms: shard.add_partitions(
+                    name, producer, partitions, EPOCH_BUMPS, token, now_ms
+                ),
+            )
+        else:
+            error = await transactions.add_partitions(name, producer, partitions)
         if error is ErrorCode.PRODUCER_FENCED and version < FENCED_SINCE:
             error = ErrorCode.INVALID_PRODUCER_EPOCH
         return dict.fromkeys(partitions, error)

@@ -16,6 +16,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime import transactions
 from penstock.runtime.partition import Partition
 from penstock.runtime.transactions import TRANSACTION_TOPIC
+from penstock.wire.messages.end_txn import EndTxnRequest
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from support.transaction_shell import DATA, ID, TransactionShell, caller, play
 
@@ -212,3 +213,21 @@ def test_nothing_is_listed_while_something_is_loaded(tmp_path: Path) -> None:
         assert row.transaction_state == "Empty"
 
     play(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("patience_ms", "answer"), [("5000", ErrorCode.NONE), ("0", ErrorCode.CONCURRENT_TRANSACTIONS)]
+)
+def test_the_next_transaction_waits_a_moment_for_the_markers_of_the_one_before(
+    tmp_path: Path, patience_ms: str, answer: ErrorCode
+) -> None:
+    async def story(shell: TransactionShell) -> None:
+        producer = await shell.started()
+        assert await shell.transactions.add_partitions(ID, producer, [DATA]) is ErrorCode.NONE
+        shell.marker_errors += [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+        request = EndTxnRequest(ID, *producer, True)
+        assert (await shell.transactions.end_txn(request, caller(3))).error_code == ErrorCode.NONE
+        assert shell.state() == "PrepareCommit"
+        assert await shell.transactions.add_partitions(ID, producer, [DATA]) is answer
+
+    play(tmp_path, story, {"add.partitions.to.txn.retry.backoff.max.ms": patience_ms})
