@@ -7,7 +7,8 @@ export const count = (value: number | null | undefined) =>
 export function short(value: number): string {
   if (value < 10 && value % 1) return value.toFixed(1)
   if (value < 10_000) return whole.format(Math.round(value))
-  return value < 1e6 ? `${(value / 1e3).toFixed(1)} K` : `${(value / 1e6).toFixed(1)} M`
+  const [scaled, unit] = value < 1e6 ? [value / 1e3, 'K'] : [value / 1e6, 'M']
+  return `${scaled.toFixed(1).replace(/\.0$/, '')} ${unit}`
 }
 
 export const plural = (value: number | null | undefined, what: string) =>
