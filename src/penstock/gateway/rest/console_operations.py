@@ -10,6 +10,7 @@ from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.tails import Tails
 from penstock.gateway.registry.api.application import registry_operations
+from penstock.gateway.registry.api.shapes import REGISTRY_TYPE
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.console_cluster import cluster_operations
 from penstock.gateway.rest.console_dead_letters import dead_letter_operations
@@ -51,7 +52,12 @@ def console_operations(
         *transaction_operations(pictures, wire),
         *dead_letter_operations(admin, groups, pictures, readers, publisher),
         *(
-            replace(operation, path=f"{REGISTRY_PREFIX}{operation.path}".rstrip("/"), tag=f"Registry: {operation.tag}")
+            replace(
+                operation,
+                path=f"{REGISTRY_PREFIX}{operation.path}".rstrip("/"),
+                tag=f"Registry: {operation.tag}",
+                answer_type=REGISTRY_TYPE,
+            )
             for operation in registry_operations(registry, cluster_id)
         ),
     ]

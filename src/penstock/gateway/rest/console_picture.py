@@ -21,6 +21,9 @@ FRESH_S = 1.0
 # A cluster with very many partitions is asked less often, so that looking at it costs at most a tenth of a core.
 FRESH_PER_COST = 10
 PATIENCE_S = 2.0
+# While a picture is this young, a caller waits for the next one only a moment.
+YOUNG_S = 10.0
+YOUNG_PATIENCE_S = 0.15
 METADATA_TIMEOUT_S = 8.0
 PROBE_TIMEOUT_MS = 2_500
 
@@ -88,16 +91,20 @@ class Pictures:
         self._fresh_until = 0.0
 
     async def latest(self) -> Picture:
-        """A picture within two seconds: a fresh one, or else the last; a Problem where there never was one."""
+        """A fresh picture, or within two seconds the last; a Problem where there never was one."""
         if self._last is not None and time.monotonic() < self._fresh_until:
             return self._last
         if self._refreshing is None:
             self._refreshing = asyncio.create_task(self._refresh(), name="console-picture")
-        patience_s = PATIENCE_S if self._last is not None else METADATA_TIMEOUT_S + 1
-        await asyncio.wait([self._refreshing], timeout=patience_s)
+        await asyncio.wait([self._refreshing], timeout=self._patience_s())
         if self._last is None:
             raise self._failure or Problem(503, 50301, "no broker has answered yet", "check that the brokers run")
         return self._last
+
+    def _patience_s(self) -> float:
+        if self._last is None:
+            return METADATA_TIMEOUT_S + 1
+        return YOUNG_PATIENCE_S if time.monotonic() < self._fresh_until + YOUNG_S else PATIENCE_S
 
     async def _refresh(self) -> None:
         started = time.monotonic()
