@@ -82,8 +82,8 @@ class Dispatcher:
         # Like Kafka we overlook bytes behind the message: librdkafka sends some after a Metadata request.
         request, _ = route.decode(frame, position)
         context = RequestContext(version, header.client_id, client)
-        if route.forwarding is not None and not route.forwarding.is_active():
-            return self._own(self._forward(bytes(frame), request, context, route))
+        if route.forwarding is not None:
+            return self._own(self._decide(bytes(frame), request, context, route))
         response = route.handle(request, context)
         if response is None:
             return None
@@ -121,15 +121,19 @@ class Dispatcher:
         encoder(response_class(API_VERSIONS_KEY), 0)(response, body)
         return encode_response(correlation_id, 0, body)
 
-    async def _forward(self, frame: bytes, request: Any, context: RequestContext, route: Route) -> Reply:
+    async def _decide(self, frame: bytes, request: Any, context: RequestContext, route: Route) -> Reply:
         """Have the active controller answer; without one the client hears so in its own API's terms."""
-        assert route.forwarding is not None
-        try:
-            answer = await route.forwarding.forward(frame, request, context.client)
-            return [_SIZE.pack(len(answer)) + answer]
-        except ApiError:
-            api_key, _, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
-            response = await _settled(route.forwarding.unavailable[api_key](request, context))
+        forwarding = route.forwarding
+        assert forwarding is not None
+        api_key, _, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
+        response = await _settled(route.handle(request, context)) if forwarding.is_active() else None
+        if response is None or not forwarding.is_active():
+            # Who ceases to be active meanwhile asks its successor: many clients do not ask again themselves.
+            try:
+                answer = await forwarding.forward(frame, request, context.client)
+                return [_SIZE.pack(len(answer)) + answer]
+            except ApiError:
+                response = await _settled(forwarding.unavailable[api_key](request, context))
         body: list[Buffer] = []
         route.encode(response, body)
         return encode_response(correlation_id, route.header_version, body)

@@ -36,6 +36,9 @@ def make_envelope(is_active: Callable[[], bool], answer: Answer) -> Handler:
             reply = answer(frame, Client((_host(request), 0), context.client.listener_name))
             if isinstance(reply, asyncio.Future):
                 reply = await reply
+            if not is_active():
+                # What it answered is that it is active no longer; the broker asks the next one.
+                return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
         except (ProtocolError, StructError):
             return EnvelopeResponse(None, ErrorCode.UNSUPPORTED_VERSION)
         return EnvelopeResponse(b"".join(reply or ())[SIZE_BYTES:])

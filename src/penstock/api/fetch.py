@@ -22,10 +22,14 @@ from penstock.runtime.parked import LongPoll
 from penstock.runtime.partition import Partition
 from penstock.runtime.partitions import Partitions
 from penstock.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse, PartitionData
+from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD, read_header
 
 TOPIC_IDS_SINCE = 13
 RACKS_SINCE = 11
 READ_COMMITTED = 1
+ABORTED_AT_ONCE = 50
+# Where a batch says how long it is.
+LENGTH_AT = 8
 
 
 def make_fetch(
@@ -143,12 +147,7 @@ def make_fetch(
                 partition.state.high_watermark,
                 partition.last_stable_offset,
                 log.start_offset,
-                aborted_transactions=[
-                    AbortedTransaction(one.producer_id, one.first_offset)
-                    for one in log.aborted.overlapping(wanted.offset, partition.last_stable_offset)
-                ]
-                if committed_only
-                else None,
+                aborted_transactions=_aborted(partition, wanted.offset, data) if committed_only else None,
                 records=data,
             ),
             len(data),
@@ -162,6 +161,26 @@ def make_fetch(
                 continue
 
     return fetch
+
+
+def _aborted(partition: Partition, offset: int, data: bytes) -> list[AbortedTransaction]:
+    """The aborted transactions with records among those that were read, perhaps some more."""
+    aborted = partition.log.aborted
+    if not data or not len(aborted):
+        return []
+    # It is not worth looking for the end of what was read unless that saves something.
+    few = len(aborted) <= ABORTED_AT_ONCE
+    upper_bound = partition.last_stable_offset if few else _end_of(data)
+    return [AbortedTransaction(one.producer_id, one.first_offset) for one in aborted.overlapping(offset, upper_bound)]
+
+
+def _end_of(data: bytes) -> int:
+    """The offset after the last of some whole batches."""
+    position = last = 0
+    while position + HEADER_SIZE <= len(data):
+        last = position
+        position += LENGTH_OVERHEAD + int.from_bytes(data[position + LENGTH_AT : position + LENGTH_OVERHEAD], "big")
+    return read_header(data, last).next_offset
 
 
 def _ends_the_wait(row: Found) -> bool:
