@@ -110,7 +110,10 @@ class Consumer:
 
     async def _fetch(self, address: tuple[str, int], partitions: list[int]) -> bool:
         """Fetch from one broker; False if somebody else may lead now."""
-        asked = {partition: self.positions[partition] for partition in partitions}
+        # Some may have been taken away while we asked who leads.
+        asked = {partition: self.positions[partition] for partition in partitions if partition in self.positions}
+        if not asked:
+            return True
         wanted = [
             FetchPartition(
                 partition, self.cluster.leaders[self.topic, partition][1], offset, partition_max_bytes=BYTES_MAX
