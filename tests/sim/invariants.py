@@ -5,6 +5,7 @@ bad-isr            in-sync replicas that are no replicas, or a leader that is no
 leader-behind      the newest leader's log ends before what was committed
 different-logs     replicas disagree about what lies below the high watermark
 different-metadata nodes disagree about a partition in one partition epoch
+two-decisions      a transaction was committed here and aborted there
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from penstock.core.metadata.image import PartitionState
 from penstock.node import Node
 from penstock.runtime.partition import Partition
 from penstock.wire.kernel import scan_batches
-from penstock.wire.records import read_header
+from penstock.wire.records import ControlType, control_type, read_header, read_records
 from sim.disk import DATA, Directory, Inode
 from sim.machine import Machine
 from sim.scheduler import SECOND_US
 from sim.world import TOPIC, World
-from support.history import Anomaly
+from support.history import Anomaly, Kind, Status
 
 LOOK_US = 50_000
+OFFSET_MAX = 2**63 - 1
 
 PartitionKey = tuple[str, int, bytes]
 
@@ -147,6 +149,26 @@ def compare_logs(world: World) -> Iterator[Anomaly]:
         for other in others:
             if logs[other] != logs[first]:
                 yield Anomaly("different-logs", f"{name}: {_difference(first, logs[first], other, logs[other])}")
+
+
+def compare_decisions(world: World) -> Iterator[Anomaly]:
+    """A transaction of version 2 has its epoch for itself: all markers with that epoch say the same."""
+    starts = [one for one in world.history.operations if one.kind is Kind.START and one.status is Status.OK]
+    producer_ids = {one.result[0] for one in starts if one.key in world.epoch_bumpers}
+    decisions: dict[tuple[int, int], dict[ControlType | None, str]] = {}
+    for topic in world.topics:
+        for partition in range(world.shape.partitions):
+            for machine in world.machines.values():
+                for offset, batch in _batches(machine, f"{topic}-{partition}", OFFSET_MAX).items():
+                    header = read_header(batch)
+                    if header.is_control and header.producer_id in producer_ids:
+                        key = next(iter(read_records(batch, len(batch), 0))).key
+                        place = f"{topic}-{partition} offset {offset}"
+                        known = decisions.setdefault((header.producer_id, header.producer_epoch), {})
+                        known.setdefault(control_type(key), place)
+    for (producer_id, epoch), places in decisions.items():
+        if len(places) > 1:
+            yield Anomaly("two-decisions", f"producer {producer_id} epoch {epoch}: {places}")
 
 
 def _batches(machine: Machine, name: str, end_offset: int) -> dict[int, bytes]:

@@ -63,9 +63,9 @@ def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan
     for _ in range(random.randint(0, 5)):
         at_s = round(random.uniform(QUIET_S, seconds), 3)
         faults.append(_draw_fault(random, at_s, everybody, shape))
-    for _ in range(random.randint(0, 3) if nodes > 1 else 0):
+    for _ in range(random.randint(0, 4) if nodes > 1 else 0):
         at_s, duration_s = round(random.uniform(QUIET_S, seconds), 3), round(random.uniform(0.05, 3.0), 3)
-        faults.append(Fault(at_s, "strike_coordinator", (), duration_s, random.randrange(3)))
+        faults.append(Fault(at_s, "strike_coordinator", (), duration_s, random.choice((0, 0, 1, 2))))
     powers = [fault for fault in faults if fault.kind == "power"]
     faults = [fault for fault in faults if fault not in powers[1:]]
     excused = READ_BEFORE_SYNCED | TRANSACTIONS_BEFORE_SYNCED if powers and nodes == 1 else frozenset()

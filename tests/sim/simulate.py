@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from sim.faults import Faults
-from sim.invariants import Watch, compare_logs
+from sim.invariants import Watch, compare_decisions, compare_logs
 from sim.schedule import Plan
 from sim.world import World, without_collector
 from support.history import Anomaly
@@ -99,4 +99,4 @@ def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
         if not world.call(work(), limit_s):
             return [*world.history.noticed, Anomaly("unavailable", f"{what} {limit_s} s later: {world.states()}")]
     watch.run(1.0)
-    return [*check(world.history), *compare_logs(world)]
+    return [*check(world.history), *compare_logs(world), *compare_decisions(world)]

@@ -101,6 +101,8 @@ class World:
         self.members: list[GroupMember] = []
         self.writers: list[Application] = []
         self.copiers: list[Application] = []
+        # Transactional ids whose every transaction has an epoch of its own.
+        self.epoch_bumpers: set[str] = set()
         # By partition, who has it in the end.
         self.replicas: dict[int, list[int]] = {}
         self.admin = Admin("admin", self._cluster("admin"), self.history, shape.replication_factor)
@@ -260,11 +262,14 @@ class World:
     def _transactional(self, name: str) -> TransactionalProducer:
         cluster = self._cluster(name)
         transactional_id = name[: name.index(".")]
+        # All instances of an application speak the same version.
+        protocol = Random(f"{self.seed} {transactional_id}").choice((1, 2))
+        if protocol == 2:
+            self.epoch_bumpers.add(transactional_id)
         return TransactionalProducer(
             name,
             transactional_id,
-            # All instances of an application speak the same version.
-            Random(f"{self.seed} {transactional_id}").choice((1, 2)),
+            protocol,
             cluster,
             self.history,
             self.now_ms,
