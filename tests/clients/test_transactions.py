@@ -8,7 +8,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from penstock.model.errors import ErrorCode
 from penstock.testing import Cluster
+from support.wire_client import WireClient
+from support.wire_transactions import WireProducer
 
 RECORDS = 300
 TIMEOUT_S = 15
@@ -76,6 +79,8 @@ def test_every_record_is_copied_once_although_some_transactions_abort(cluster: C
             copier.commit_transaction(TIMEOUT_S)
             copied += len(messages)
             continue
+        # An abort takes back what the client has not sent yet; this is about what is in the log.
+        copier.flush(TIMEOUT_S)
         copier.abort_transaction(TIMEOUT_S)
         aborted += len(messages)
         for position in reader.committed([TopicPartition(source, index) for index in (0, 1)], TIMEOUT_S):
@@ -100,3 +105,23 @@ def test_an_instance_that_was_replaced_is_fenced(cluster: Cluster) -> None:
     second.produce(topic, b"2")
     second.commit_transaction(TIMEOUT_S)
     assert values(cluster, topic, "read_committed", 1) == [2]
+
+
+def test_a_fetch_names_the_aborted_transactions_of_what_it_returns_and_not_of_the_whole_log(cluster: Cluster) -> None:
+    topic = cluster.create_topic()
+    count = 60
+    with WireClient(cluster.bootstrap_servers) as wire:
+        writer = WireProducer(wire, "often", version=2)
+        writer.start()
+        deadline = time.monotonic() + 2 * TIMEOUT_S
+        for number in range(count):
+            while writer.write(topic, b"%d" % number).error_code == ErrorCode.NOT_ENOUGH_REPLICAS:
+                assert time.monotonic() < deadline, "the transaction before does not end"
+            assert writer.end(commit=False) is ErrorCode.NONE
+        while wire.list_offset(topic, -1, isolation_level=1).offset < 2 * count and time.monotonic() < deadline:
+            time.sleep(0.05)
+        whole = wire.fetch(topic, 0, isolation_level=1)
+        assert [one.first_offset for one in whole.aborted_transactions] == list(range(0, 2 * count, 2))
+        part = wire.fetch(topic, 10, isolation_level=1, partition_max_bytes=400)
+        assert [one.first_offset for one in part.aborted_transactions] in ([10, 12], [10, 12, 14])
+        assert not wire.fetch(topic, 10, isolation_level=0).aborted_transactions
