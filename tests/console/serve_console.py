@@ -8,6 +8,7 @@ from penstock.cli.main import main
 from penstock.gateway.console.static import console_pages
 from penstock.gateway.rest import application
 from penstock.gateway.rest.console_operations import console_operations
+from penstock.gateway.rest.console_wire import BrokerWire
 from penstock.gateway.web.operations import Operation
 
 plain_operations = application.rest_operations
@@ -24,7 +25,7 @@ def operations_with_console(services: application.RestServices) -> list[Operatio
         services.publisher,
         services.registry,
         services.cluster_id,
-        services.settings,
+        BrokerWire(services.settings),
     )
     return plain + [each for each in [*more, *console_pages()] if (each.method, each.path) not in known]
 

@@ -22,7 +22,6 @@ from penstock.gateway.rest.console_throughput import Throughput
 from penstock.gateway.rest.console_topics import topic_operations
 from penstock.gateway.rest.console_wire import BrokerWire
 from penstock.gateway.rest.schema_codec import SchemaCodec
-from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.operations import Operation
 
 REGISTRY_PREFIX = "/registry"
@@ -36,10 +35,12 @@ def console_operations(
     publisher: Publisher,
     registry: Registry,
     cluster_id: str,
-    settings: GatewaySettings,
+    wire: BrokerWire,
 ) -> list[Operation]:
-    """Operations under `/api/v1`, and the registry's own under `/registry`, where a browser may call them too."""
-    wire = BrokerWire(settings)
+    """Operations under `/api/v1`, and the registry's own under `/registry`, where a browser may call them too.
+
+    Whoever made the wire stops it.
+    """
     pictures = Pictures(admin, wire)
     codec = SchemaCodec(registry)
     return [
