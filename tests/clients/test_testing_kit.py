@@ -48,17 +48,6 @@ def test_a_cluster_serves_and_leaves_nothing_behind() -> None:
     assert not directory.exists()
 
 
-def test_it_starts_in_under_a_second() -> None:
-    with Cluster() as warm:
-        warm.stop()
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        with Cluster():
-            times.append(time.perf_counter() - started)
-    assert min(times) < 1.0, times
-
-
 def test_records_survive_kill_and_restart_on_the_same_port() -> None:
     with Cluster() as cluster:
         address = cluster.bootstrap_servers
@@ -145,20 +134,13 @@ def three() -> Iterator[Cluster]:
         yield cluster
 
 
-def test_three_nodes_are_one_cluster_and_start_in_under_three_seconds() -> None:
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        with Cluster(nodes=3) as cluster:
-            times.append(time.perf_counter() - started)
-            client = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-            assert len(client.list_topics(timeout=10).brokers) == 3
-            directory = cluster.data_dir
-            assert sorted(path.name for path in directory.iterdir()) == ["1", "2", "3"]
-        assert not directory.exists()
-        if times[-1] < 3:
-            break
-    assert min(times) < 3, times
+def test_three_nodes_are_one_cluster() -> None:
+    with Cluster(nodes=3) as cluster:
+        client = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+        assert len(client.list_topics(timeout=10).brokers) == 3
+        directory = cluster.data_dir
+        assert sorted(path.name for path in directory.iterdir()) == ["1", "2", "3"]
+    assert not directory.exists()
 
 
 def test_records_survive_the_loss_of_any_node(three: Cluster) -> None:

@@ -27,8 +27,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.support.node_thread import ONE_NODE
+
 from fuzz.frames import TOPICS, Frames
-from penstock.testing.cluster import TEST_SETTINGS
 from penstock.testing.process import SERVER_COMMAND, BrokerProcess
 from penstock.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -61,7 +62,7 @@ class Broker:
     def __init__(self, directory: Path) -> None:
         (directory / "data").mkdir()
         settings = {
-            **TEST_SETTINGS,
+            **ONE_NODE,
             "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
             "log.dirs": str(directory / "data"),
             "auto.create.topics.enable": "false",

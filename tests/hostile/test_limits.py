@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from penstock.testing import Cluster
-from penstock.testing.cluster import TEST_SETTINGS
 from penstock.testing.process import BrokerProcess
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from support.node_thread import ONE_NODE
 from support.processes import descriptors, eventually, rss_bytes
 from support.wire_client import WireClient, batch_of
 
@@ -92,7 +92,7 @@ def broker_with_descriptors(directory: Path, limit: int) -> Iterator[tuple[str, 
     data = directory / "data"
     data.mkdir()
     settings = {
-        **TEST_SETTINGS,
+        **ONE_NODE,
         "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
         "log.dirs": str(data),
         "socket.listen.backlog.size": "1000",
