@@ -45,7 +45,9 @@ class ConsoleProcess:
         os.close(ready)
         if not line:
             self.stop()
-            raise AssertionError(f"the gateway did not start:\n{self.log()}")
+            log = self.log()
+            self._log.close()
+            raise AssertionError(f"the gateway did not start:\n{log}")
         self.address = json.loads(line)["rest"]
         return self
 

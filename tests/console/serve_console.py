@@ -15,8 +15,6 @@ plain_operations = application.rest_operations
 
 
 def operations_with_console(services: application.RestServices) -> list[Operation]:
-    plain = plain_operations(services)
-    known = {(operation.method, operation.path) for operation in plain}
     more = console_operations(
         services.admin,
         services.groups,
@@ -27,10 +25,11 @@ def operations_with_console(services: application.RestServices) -> list[Operatio
         services.cluster_id,
         BrokerWire(services.settings),
     )
-    return plain + [each for each in [*more, *console_pages()] if (each.method, each.path) not in known]
+    return [*plain_operations(services), *more, *console_pages()]
 
 
 if __name__ == "__main__":
-    application.rest_operations = operations_with_console
+    if not hasattr(application, "console_operations"):
+        application.rest_operations = operations_with_console
     sys.argv[1:1] = ["gateway"]
     main()
