@@ -73,6 +73,8 @@ class Shape:
     copiers: int = 0
     # Of batches in transactions, the part that arrives after its producer gave it up.
     late_part: float = 0.03
+    # The topics' flush.ms; without it nodes sync when they see fit.
+    flush_ms: int | None = None
 
     @property
     def isolation_level(self) -> int:
@@ -285,6 +287,8 @@ class World:
     async def create_topic(self) -> None:
         """Create the topics that everybody works on."""
         settings = {"min.insync.replicas": str(self.shape.min_insync_replicas)}
+        if self.shape.flush_ms is not None:
+            settings["flush.ms"] = str(self.shape.flush_ms)
         for topic in self.topics:
             while not await self.admin.create(topic, self.shape.partitions, settings):  # noqa: ASYNC110
                 await asyncio.sleep(BACKOFF_S)
