@@ -21,7 +21,7 @@ from penstock.wire.records import ControlType, control_type, read_header, read_r
 from sim.disk import DATA, Directory, Inode
 from sim.machine import Machine
 from sim.scheduler import SECOND_US
-from sim.world import TOPIC, World
+from sim.world import World
 from support.history import Anomaly, Kind, Status
 
 LOOK_US = 50_000
@@ -132,15 +132,12 @@ def partitions_of(node: Node) -> Iterable[Partition]:
 
 def compare_logs(world: World) -> Iterator[Anomaly]:
     """Once everything has settled all replicas of a partition have the same bytes on their disks."""
-    for partition in range(world.shape.partitions):
-        name = f"{TOPIC}-{partition}"
-        final = world.history.finals.get(name)
+    for name, final in world.history.finals.items():
         if not final:
             continue
         end_offset = max(final) + 1
         logs = {
-            node_id: _batches(world.machines[node_id], name, end_offset)
-            for node_id in world.replicas.get(partition, ())
+            node_id: _batches(world.machines[node_id], name, end_offset) for node_id in world.replicas.get(name, ())
         }
         if not logs:
             yield Anomaly("different-logs", f"{name}: nobody says who has it")

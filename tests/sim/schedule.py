@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from sim.faults import HOUR_MS, Fault
+from sim.faults import HOUR_MS, STRIKES, Fault
 from sim.world import Shape
 
 QUIET_S = 2.0
@@ -58,6 +58,8 @@ def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan
         copiers=random.randint(0, min(2, shape.partitions)),
         admin_pause_s=5.0,
     )
+    if nodes > 1 and random.random() < 0.15:
+        return _draw_coordinator_storm(random, seed, shape, seconds)
     everybody = list(range(1, nodes + 1))
     faults: list[Fault] = []
     for _ in range(random.randint(0, 5)):
@@ -70,6 +72,18 @@ def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan
     faults = [fault for fault in faults if fault not in powers[1:]]
     excused = READ_BEFORE_SYNCED | TRANSACTIONS_BEFORE_SYNCED if powers and nodes == 1 else frozenset()
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
+
+
+def _draw_coordinator_storm(random: Random, seed: int, shape: Shape, seconds: float) -> Plan:
+    """Whoever coordinates transactions is killed again and again, on a network on which decisions take their time."""
+    shape = replace(shape, writers=3, produce_pause_s=0.05, delay_ms_max=30)
+    faults = []
+    at_s = QUIET_S
+    while at_s < seconds:
+        duration_s = round(random.uniform(0.2, 1.0), 3)
+        faults.append(Fault(round(at_s, 3), "strike_coordinator", (), duration_s, STRIKES.index("kill")))
+        at_s += random.uniform(1.0, 2.5)
+    return Plan(seed, shape, tuple(faults), seconds)
 
 
 def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:

@@ -105,8 +105,8 @@ class World:
         self.copiers: list[Application] = []
         # Transactional ids whose every transaction has an epoch of its own.
         self.epoch_bumpers: set[str] = set()
-        # By partition, who has it in the end.
-        self.replicas: dict[int, list[int]] = {}
+        # By the name of a partition, who has it in the end.
+        self.replicas: dict[str, list[int]] = {}
         self.admin = Admin("admin", self._cluster("admin"), self.history, shape.replication_factor)
 
     def _make_machines(self) -> dict[int, Machine]:
@@ -338,7 +338,9 @@ class World:
 
     async def get_in_sync(self) -> None:
         """Wait until every replica has everything."""
-        self.replicas = await self.admin.replicas_in_sync(TOPIC)
+        for topic in self.topics:
+            for partition, replicas in (await self.admin.replicas_in_sync(topic)).items():
+                self.replicas[f"{topic}-{partition}"] = replicas
 
     async def read_everything(self) -> None:
         """Read the topics from their first records on."""
