@@ -27,13 +27,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.support.node_thread import ONE_NODE
-
 from fuzz.frames import TOPICS, Frames
 from penstock.testing.process import SERVER_COMMAND, BrokerProcess
 from penstock.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.wire.messages.metadata import MetadataRequest
+from support.node_thread import ONE_NODE
 from support.wire_client import WireClient
 
 CONNECTIONS = 16

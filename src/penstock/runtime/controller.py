@@ -194,8 +194,15 @@ class Controller:
             self._duties.connection_lost(broker_id)
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker. Raises ApiError when it is not registered, or still alive."""
+        """Forget a broker. Raises ApiError when it is not registered, or alive and in sync for some partition."""
         duties = self._active()
+        broker = self._raft.image.brokers.get(broker_id)
+        if broker is not None and not broker.fenced and self._raft.image.in_sync_counts.get(broker_id):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"broker {broker_id} is alive and holds replicas in sync: stop it, or move them elsewhere first "
+                f"(penstock cluster decommission {broker_id})",
+            )
         await duties.depart(
             broker_id, False, lambda image, found: brokers.unregister(image, broker_id, self._rules(), found)
         )

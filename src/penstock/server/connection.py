@@ -287,7 +287,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _parked_failed(self, failed: asyncio.Future[Reply]) -> None:
         if not failed.cancelled():
-            logger.error("a request of %s:%d failed; closing it", *self.peer, exc_info=failed.exception())
+            error = failed.exception()
+            if isinstance(error, ProtocolError):
+                logger.warning("closing %s:%d: %s", *self.peer, error)
+            else:
+                logger.error("a request of %s:%d failed; closing it", *self.peer, exc_info=error)
         self.abort()
 
     # Being busy.

@@ -270,6 +270,13 @@ def test_an_unregistered_broker_is_forgotten() -> None:
     async def scene(world: ControllerWorld) -> None:
         await world.start(1, 2)
         await world.create("t", (1, 2))
+        with pytest.raises(ApiError) as caught:
+            await world.controller.unregister_broker(1)
+        assert (caught.value.code, world.state().leader) == (ErrorCode.INVALID_REQUEST, 1)
+        connection = object()
+        await world.beat(1, connection)
+        world.controller.connection_lost(1, connection)
+        await world.until(lambda: world.image.brokers[1].fenced, 2.0)
         await world.controller.unregister_broker(1)
         assert 1 not in world.image.brokers
         assert world.state().leader == 2
