@@ -12,7 +12,7 @@ up: bare             ## start Penstock here, show it working, stay up until Ctrl
 	@$(RUN) -m penstock up $(ARGS)
 
 test: dev            ## every test that this machine can run; names what it had to skip
-	@$(RUN) -m pytest $(ARGS)
+	@$(RUN) -m pytest -n auto --dist loadfile $(ARGS)
 
 lint: dev            ## ruff, mypy --strict, and the layers
 	@.venv/bin/ruff check .
