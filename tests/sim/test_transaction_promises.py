@@ -253,7 +253,7 @@ SYNC_S_MAX = 0.25
 
 
 def test_4_a_power_cut_of_all_takes_no_more_than_was_not_flushed() -> None:
-    """With flush.ms what was acknowledged is lost only if that was less than this, and the time to look and sync, ago."""
+    """With flush.ms only what was acknowledged less than this, and the time to look and to sync, before is lost."""
     shape = Shape(partitions=2, produce_pause_s=0.05, members=0, flush_ms=FLUSH_MS)
     lost_s: list[float] = []
 
