@@ -25,6 +25,7 @@ from penstock.gateway.kafka.tails import Tails
 from penstock.gateway.registry.api.application import registry_application
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.application import RestServices, rest_application
+from penstock.gateway.rest.console_wire import BrokerWire
 from penstock.gateway.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
@@ -95,6 +96,8 @@ async def _services(
     instances = Instances(settings)
     instances.start()
     stack.push_async_callback(instances.stop)
+    wire = BrokerWire(settings)
+    stack.push_async_callback(wire.stop)
     tails = Tails(settings)
     stack.push_async_callback(tails.stop)
     return RestServices(
@@ -107,6 +110,7 @@ async def _services(
         tails=tails,
         keys=IdempotencyKeys(settings.idempotency_keys_max, settings.idempotency_s),
         registry=registry,
+        wire=wire,
         cluster_id=cluster_id,
         settings=settings,
     )

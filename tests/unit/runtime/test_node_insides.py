@@ -106,9 +106,7 @@ def test_a_topic_deleted_while_it_is_being_synced_takes_nothing_with_it(tmp_path
                 code = client.receive(produce_request(f"goes-{number}", request), 9)[1]
                 assert code.responses[0].partition_responses[0].error_code in (0, 3)
         assert client.produce("stays", batch_of([b"x"])).error_code == 0
-        assert node.look(lambda node: [directory.failure for directory in partitions_of(node).directories]) == [
-            None
-        ]
+        assert node.look(lambda node: [directory.failure for directory in partitions_of(node).directories]) == [None]
         assert node.errors == []
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from starlette.responses import HTMLResponse, Response
 
 from penstock import __version__
+from penstock.gateway.console.static import console_pages
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.delivery import Delivered
 from penstock.gateway.kafka.groups import Groups
@@ -17,6 +18,8 @@ from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.subscriptions import Subscriptions
 from penstock.gateway.kafka.tails import Tails
 from penstock.gateway.registry.service import Registry
+from penstock.gateway.rest.console_operations import console_operations
+from penstock.gateway.rest.console_wire import BrokerWire
 from penstock.gateway.rest.docs_page import docs_page
 from penstock.gateway.rest.plain_messages import plain_message_operations
 from penstock.gateway.rest.schema_codec import SchemaCodec
@@ -56,6 +59,7 @@ class RestServices:
     tails: Tails
     keys: IdempotencyKeys[Delivered]
     registry: Registry
+    wire: BrokerWire
     cluster_id: str
     settings: GatewaySettings
 
@@ -79,6 +83,16 @@ def rest_operations(services: RestServices) -> list[Operation]:
         *tail_operations(services.admin, services.tails),
         *plain_message_operations(services.admin, services.publisher, services.readers, services.groups, services.keys),
         *_proxy_operations(services),
+        *console_operations(
+            services.admin,
+            services.groups,
+            services.readers,
+            services.tails,
+            services.publisher,
+            services.registry,
+            services.cluster_id,
+            services.wire,
+        ),
         Operation("GET", "/status/ready", ready, "Answer, if the brokers can be reached.", "Health"),
         Operation("GET", "/status/alive", alive, "Answer.", "Health"),
     ]
@@ -120,7 +134,7 @@ def rest_application(services: RestServices, limits: Limits) -> Application:
         Operation("GET", "/docs", docs, "Describe this API to people.", "Health", answer_type="text/html"),
     ]
     return Application(
-        [*operations, *itself],
+        [*operations, *itself, *console_pages()],
         limits=limits,
         sockets=tail_sockets(services.admin, services.tails),
         invalid_status=_invalid_status,

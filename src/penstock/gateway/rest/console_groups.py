@@ -171,13 +171,14 @@ def _show(group: Any) -> dict[str, Any]:
 
 async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]) -> dict[tuple[str, int], int]:
     """Where each partition goes; never outside of what is there."""
-    topic, to, value = body["topic"], body["to"], body.get("value")
+    topic, to = body["topic"], body["to"]
     count = await admin.partition_count(topic)
     numbers = sorted(set(body.get("partitions") or range(count)))
     if numbers[-1] >= count:
         raise Problem(404, 40402, f"topic {topic} has no partition {numbers[-1]}", f"use 0 to {count - 1}")
-    if to in ("offset", "time", "shift") and value is None:
+    if to in ("offset", "time", "shift") and body.get("value") is None:
         raise Problem(400, 40001, f"moving by {to} needs a value", "add a whole number as value")
+    value = int(body.get("value") or 0)
     places = [(topic, number) for number in numbers]
     begins = await groups.offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     ends = await groups.offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
@@ -193,7 +194,7 @@ async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]
     if to == "time":
         if value < 0:
             raise Problem(400, 40001, "a time is not negative", "use milliseconds since 1970")
-        timed = await groups.offsets(places, OffsetSpec.for_timestamp(value))  # type: ignore[no-untyped-call]
+        timed = await groups.offsets(places, OffsetSpec.for_timestamp(value))
         return {place: timed[place] if timed.get(place, -1) >= 0 else ends[place] for place in places}
     committed = await groups.committed(name) if to == "shift" else {}
     wanted = {place: committed.get(place, begins[place]) + value if to == "shift" else value for place in places}

@@ -129,7 +129,7 @@ class _Finder:
         if call["from"] == "time":
             if call["time"] is None:
                 raise Problem(400, 40001, "from=time needs a time", "add time=… in milliseconds since 1970")
-            spec = OffsetSpec.for_timestamp(call["time"])  # type: ignore[no-untyped-call]
+            spec = OffsetSpec.for_timestamp(call["time"])
             found = await self._groups.offsets([(topic, each) for each in partitions], spec)
             return {partition: offset for (_, partition), offset in found.items()}
         return {}
