@@ -22,8 +22,9 @@ from sim.scheduler import SECOND_US
 from sim.world import TOPIC, World
 
 HOUR_MS = 3_600_000
-STRIKES = ("kill", "pause", "isolate", "stop", "power")
+STRIKES = ("kill", "pause", "isolate", "stop", "power", "deafen")
 OPERATOR_TIMEOUT_MS = 3_000
+DEAD_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,14 @@ class Faults:
         """What the first node sends does not reach the second."""
         first, second = fault.nodes
         self._cut(fault, [(f"n{first}", f"n{second}")])
+
+    def deafen(self, fault: Fault) -> None:
+        """Nodes speak to the others and hear nothing of them; then they are killed, and start again."""
+        for machine in self._machines(fault):
+            others = [name for name in self._network.hosts if name != machine.name and name[0] == "n"]
+            self._cut(fault, [(other, machine.name) for other in others])
+            self._later(fault.duration_s, machine.kill)
+            self._restart_later(machine, fault.duration_s + DEAD_S)
 
     def cut_link(self, fault: Fault) -> None:
         """Two nodes do not reach each other."""
@@ -234,6 +243,7 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "isolate",
         "cut_one_way",
         "cut_link",
+        "deafen",
         "flap",
         "slow_network",
         "reset",

@@ -9,6 +9,7 @@ from sim.faults import HOUR_MS, STRIKES, Fault
 from sim.world import Shape
 
 QUIET_S = 2.0
+STORM_TRANSACTION_TIMEOUTS_MS = (400, 700, 1_000)
 # Of a partition with one replica consumers get records before they are on disk, and a power cut may take them back.
 READ_BEFORE_SYNCED = frozenset(
     {
@@ -75,14 +76,20 @@ def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan
 
 
 def _draw_coordinator_storm(random: Random, seed: int, shape: Shape, seconds: float) -> Plan:
-    """Whoever coordinates transactions is killed again and again, on a network on which decisions take their time."""
-    shape = replace(shape, writers=3, produce_pause_s=0.05, delay_ms_max=30)
+    """Whoever coordinates transactions is killed again and again, on a network on which decisions take their time.
+
+    Transactions time out before there is another coordinator, which then aborts what was not decided.
+    """
+    shape = replace(
+        shape, writers=3, produce_pause_s=0.05, delay_ms_max=30, transaction_timeouts_ms=STORM_TRANSACTION_TIMEOUTS_MS
+    )
     faults = []
     at_s = QUIET_S
     while at_s < seconds:
         duration_s = round(random.uniform(0.2, 1.0), 3)
-        faults.append(Fault(round(at_s, 3), "strike_coordinator", (), duration_s, STRIKES.index("kill")))
-        at_s += random.uniform(1.0, 2.5)
+        kind = random.choice(("kill", "deafen"))
+        faults.append(Fault(round(at_s, 3), "strike_coordinator", (), duration_s, STRIKES.index(kind)))
+        at_s += random.uniform(1.5, 3.0)
     return Plan(seed, shape, tuple(faults), seconds)
 
 

@@ -33,7 +33,6 @@ GROUP = "readers"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 RETRY_S = 2.0
-TRANSACTION_TIMEOUTS_MS = (2_000, 5_000, 8_000)
 
 
 # Times that let more happen in a short run.
@@ -73,6 +72,7 @@ class Shape:
     copiers: int = 0
     # Of batches in transactions, the part that arrives after its producer gave it up.
     late_part: float = 0.03
+    transaction_timeouts_ms: tuple[int, ...] = (2_000, 5_000, 8_000)
     # The topics' flush.ms; without it nodes sync when they see fit.
     flush_ms: int | None = None
 
@@ -275,7 +275,7 @@ class World:
             cluster,
             self.history,
             self.now_ms,
-            cluster.random.choice(TRANSACTION_TIMEOUTS_MS),
+            cluster.random.choice(self.shape.transaction_timeouts_ms),
             self.shape.late_part,
         )
 
