@@ -108,6 +108,8 @@ def test_fault_09_a_last_replica_that_lost_its_tail_does_not_lead_over_an_intact
 def lose_everything(chaos: ChaosCluster, node: int, topic: str) -> None:
     """What a disk may do to writes that were never synced, in its worst form."""
     directory = chaos.cluster.data_dir / str(node) / f"{topic}-0"
+    # The machine has been started again since, as far as the broker can tell.
+    (directory.parent / ".penstock_boot").unlink()
     for path in directory.glob("*.log"):
         path.write_bytes(b"")
     for path in [*directory.glob("*.snapshot"), *directory.glob("*index"), directory / "leader-epoch-checkpoint"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -208,9 +209,10 @@ def test_a_torn_end_of_the_metadata_log_is_cut_off(prepared: Path, tmp_path: Pat
     directory = tmp_path / "broker"
     shutil.copytree(prepared, directory)
     last = newest(directory / "data", ".log")
-    other = largest_log(directory / "data").read_bytes()
+    batches = split_batches(last.read_bytes(), last.stat().st_size)
+    torn = largest_log(directory / "data").read_bytes()[8:70]
     with last.open("ab") as file:
-        file.write(other[:70])
+        file.write(struct.pack(">q", batches[-1][1].next_offset) + torn)
     with Cluster(data_dir=directory) as broker, WireClient(broker.bootstrap_servers) as client:
         assert client.list_offset("topic-11", -1).error_code == 0
         broker.create_topic("one-more")

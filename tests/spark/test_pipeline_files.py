@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
 pytest.importorskip("yaml", reason="PyYAML: install it with .venv/bin/pip install -e '.[spark]'")
 
 from penstock.cli.main import penstock

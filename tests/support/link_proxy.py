@@ -128,6 +128,8 @@ class Links:
                 await self._serve(head, reader, writer, source, node_id, port)
             self._connections.pop(task, None)
             writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
         server = await asyncio.start_server(accepted, HOST, 0, limit=CHUNK_BYTES)
         self._servers.append(server)
@@ -160,6 +162,8 @@ class Links:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
             far_writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await far_writer.wait_closed()
 
     async def _set(self, source: int, target: int, *, is_open: bool) -> None:
         link = self._link(source, target)

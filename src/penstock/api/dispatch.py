@@ -133,7 +133,8 @@ class Dispatcher:
                 answer = await forwarding.forward(frame, request, context.client)
                 return [_SIZE.pack(len(answer)) + answer]
             except ApiError:
-                response = await _settled(forwarding.unavailable[api_key](request, context))
+                if response is None:
+                    response = await _settled(forwarding.unavailable[api_key](request, context))
         body: list[Buffer] = []
         route.encode(response, body)
         return encode_response(correlation_id, route.header_version, body)

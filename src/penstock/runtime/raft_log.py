@@ -25,6 +25,7 @@ from penstock.runtime.metadata_log import (
     Batch,
     SnapshotId,
     check_agreement,
+    check_snapshot,
     decode_batches,
     encode_records,
     inspect_log,
@@ -74,6 +75,9 @@ class MetadataLog:
         self.snapshots = list_snapshots(filesystem, directory)
         newest = self.snapshots[-1] if self.snapshots else None
         check_agreement(directory, extent, newest, election)
+        if newest is not None:
+            # Before anything is changed: opening the log tidies up.
+            check_snapshot(filesystem, directory / newest.file_name)
         first = extent.start_offset if extent is not None else 0
         start = next((one.end_offset for one in self.snapshots if one.end_offset >= first), 0)
         self.log = Log.open(
