@@ -63,6 +63,8 @@ def hears_nothing(one: socket.socket) -> bool:
         one.settimeout(10)
 
 
+# A stream that is aborted while its loop ends says so when it is collected.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_links_are_cut_by_source_and_by_direction() -> None:
     with Links() as links, socket.create_server((HOST, 0)) as server:
         port = links.add(2, server.getsockname()[1])

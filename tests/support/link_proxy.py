@@ -126,10 +126,10 @@ class Links:
                 head, source = await read_source(reader)
                 self._connections[task] = source, node_id
                 await self._serve(head, reader, writer, source, node_id, port)
-            self._connections.pop(task, None)
             writer.transport.abort()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+            self._connections.pop(task, None)
 
         server = await asyncio.start_server(accepted, HOST, 0, limit=CHUNK_BYTES)
         self._servers.append(server)
