@@ -12,7 +12,8 @@ up: bare             ## start Penstock here, show it working, stay up until Ctrl
 	@$(RUN) -m penstock up $(ARGS)
 
 test: dev            ## every test that this machine can run; names what it had to skip
-	@$(RUN) -m pytest -n auto --dist loadfile $(ARGS)
+	@$(RUN) -m pytest -n auto --dist loadfile $(or $(ARGS),--ignore=tests/console)
+	@$(if $(ARGS),,$(RUN) -m pytest tests/console)
 
 lint: dev            ## ruff, mypy --strict, and the layers
 	@.venv/bin/ruff check .
