@@ -232,6 +232,11 @@ class Seat(Generic[ShardT]):
         except ApiError as error:
             self._fail(replies, error)
             return
+        except ValueError as error:
+            # A record that cannot be written is our mistake; it must not keep the group's other members waiting.
+            logger.exception("%s: a record cannot be written; this is a bug", self._partition.name)
+            self._fail(replies, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+            return
         self._committing = self._partition.committed(next_offset)
         self._reply_when_committed(replies)
 

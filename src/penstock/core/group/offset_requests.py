@@ -45,6 +45,7 @@ NO_OFFSET = -1
 NO_EXPIRY = -1
 
 # As Kafka 4.1 writes them: only version 1 has an expire timestamp, the newest one has the topic's id.
+LATEST_MS = 2**63 - 1
 _EXPIRING_VERSION = 1
 _VERSION = 4
 
@@ -103,7 +104,10 @@ class OffsetRequests:
     def commit(self, request: OffsetCommitRequest, token: Token, now_ms: int) -> Effects:
         """Record the offsets; each partition has an answer of its own."""
         effects = Effects()
-        expire_timestamp = NO_EXPIRY if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
+        expire_timestamp = NO_EXPIRY
+        if request.retention_time_ms != -1:
+            # A client may ask for longer than there is a number for.
+            expire_timestamp = min(now_ms + request.retention_time_ms, LATEST_MS)
         topics = []
         for topic in request.topics:
             partitions = []
