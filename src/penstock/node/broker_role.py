@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from penstock.api.add_partitions_to_txn import make_add_partitions_to_txn
 from penstock.api.context import Client, RequestContext
@@ -180,32 +181,30 @@ class BrokerRole:
     def _dispatcher(self, keeper: InSyncKeeper, controller: Controller, unreachable: Controller) -> Dispatcher:
         settings, env, raft = self._settings, self._env, self._raft
 
-        def services(decider: Controller) -> Services:
-            return Services(
-                env=env,
-                image=raft.image,
-                raft=raft,
-                controller=decider,
-                topic_creator=self._requests,
-                partitions=self.partitions,
-                producer_ids=self._producer_ids,
-                sessions=SessionCache(settings.max_incremental_fetch_session_cache_slots, env.random),
-                settings=self._live,
-                cluster_id=self._directories.cluster_id,
-                controller_id=self._some_broker,
-                settle_deletions=self._housekeeping.settle_deletions,
-                groups=self._groups,
-                lag=LagView(env, self.partitions),
-                propose=keeper.propose,
-                replication_throttle=Throttle(throttled_rate(raft.image, settings.node_id, LEADER_RATE)),
-                transactions=self._transactions,
-                verify=self._verifier.verify,
-                write_marker=self._marker_writer.write,
-            )
-
-        refusing = make_handlers(services(unreachable))
+        services = Services(
+            env=env,
+            image=raft.image,
+            raft=raft,
+            controller=controller,
+            topic_creator=self._requests,
+            partitions=self.partitions,
+            producer_ids=self._producer_ids,
+            sessions=SessionCache(settings.max_incremental_fetch_session_cache_slots, env.random),
+            settings=self._live,
+            cluster_id=self._directories.cluster_id,
+            controller_id=self._some_broker,
+            settle_deletions=self._housekeeping.settle_deletions,
+            groups=self._groups,
+            lag=LagView(env, self.partitions),
+            propose=keeper.propose,
+            replication_throttle=Throttle(throttled_rate(raft.image, settings.node_id, LEADER_RATE)),
+            transactions=self._transactions,
+            verify=self._verifier.verify,
+            write_marker=self._marker_writer.write,
+        )
+        refusing = make_handlers(replace(services, controller=unreachable))
         return Dispatcher(
-            make_handlers(services(controller)), VERSIONS, Forwarding(self._requests, lambda: raft.is_leader, refusing)
+            make_handlers(services), VERSIONS, Forwarding(self._requests, lambda: raft.is_leader, refusing)
         )
 
     async def leave(self) -> None:

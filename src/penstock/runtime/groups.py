@@ -16,8 +16,9 @@ from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.controller_client import TopicCreator
-from penstock.runtime.coordinator import Coordinator, Seat, as_coordinator_error, partition_for
+from penstock.runtime.coordinator import Coordinator, Seat, as_coordinator_error
 from penstock.runtime.env import Env
+from penstock.runtime.internal_topic import InternalTopic
 from penstock.runtime.partitions import Partitions
 from penstock.wire.messages.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
 
@@ -68,9 +69,18 @@ class Groups:
     ) -> None:
         self._env = env
         self._image = image
-        self._controller = controller
         self._settings = settings
-        self._creating: asyncio.Future[Any] | None = None
+        wanted = NewTopic(
+            OFFSETS_TOPIC,
+            settings.offsets_topic_num_partitions,
+            settings.offsets_topic_replication_factor,
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(settings.offsets_topic_segment_bytes),
+            },
+        )
+        self._topic = InternalTopic(image, controller, wanted, "offsets.topic.replication.factor")
         # When a topic is removed its name has left the image already.
         self._names = {topic.topic_id: topic.name for topic in image.topics.values()}
         topics = ImageTopics(image)
@@ -92,43 +102,10 @@ class Groups:
 
     async def leader_of(self, group: str) -> PartitionState:
         """The partition of the offsets topic a group belongs to; creates the topic when it is first needed."""
-        topic = self._image.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            await self._create_topic()
-            topic = self._image.topics.get(OFFSETS_TOPIC)
-            if topic is None:
-                raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} could not be created yet")
-        return topic.partitions[partition_for(group, len(topic.partitions))]
-
-    async def _create_topic(self) -> None:
-        if self._creating is None:
-            settings = self._settings
-            wanted = NewTopic(
-                OFFSETS_TOPIC,
-                settings.offsets_topic_num_partitions,
-                settings.offsets_topic_replication_factor,
-                configs={
-                    "cleanup.policy": "compact",
-                    "compression.type": "producer",
-                    "segment.bytes": str(settings.offsets_topic_segment_bytes),
-                },
-            )
-            self._creating = self._controller.create_topics([wanted])
-        try:
-            outcome = (await asyncio.shield(self._creating))[0]
-        finally:
-            self._creating = None
-        if outcome.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise ApiError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"{OFFSETS_TOPIC} cannot be created: {outcome.message}; see offsets.topic.replication.factor",
-            )
+        return await self._topic.leader_of(group)
 
     def _seat(self, group: str) -> Seat[GroupShard]:
-        topic = self._image.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            raise ApiError(ErrorCode.NOT_COORDINATOR, f"there is no {OFFSETS_TOPIC} yet; ask FindCoordinator first")
-        return self.coordinator.seat(partition_for(group, len(topic.partitions)))
+        return self.coordinator.seat(self._topic.index_of(group))
 
     # Asking.
 

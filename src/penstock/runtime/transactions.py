@@ -15,14 +15,15 @@ from typing import Any, TypeVar
 from penstock.config.node import NodeSettings
 from penstock.core.contract import Caller, Effects, ProducerIdentity, Token
 from penstock.core.metadata.image import Image, PartitionState
-from penstock.core.metadata.topics import NewTopic, TopicOutcome
+from penstock.core.metadata.topics import NewTopic
 from penstock.core.transaction.contract import Markers, TransactionSettings
 from penstock.core.transaction.shard import BUMP_SINCE, TransactionShard
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
 from penstock.runtime.controller_client import TopicCreator
-from penstock.runtime.coordinator import Coordinator, Seat, as_coordinator_error, partition_for
+from penstock.runtime.coordinator import Coordinator, Seat, as_coordinator_error
 from penstock.runtime.env import Env
+from penstock.runtime.internal_topic import InternalTopic
 from penstock.runtime.partitions import Partitions
 from penstock.runtime.transaction_markers import TransactionMarkers
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -55,12 +56,23 @@ class Transactions:
     ) -> None:
         self._env = env
         self._image = image
-        self._topics = topics
         self._partitions = partitions
         self._take_producer_id = take_producer_id
         self._markers = markers
         self._settings = settings
-        self._creating: asyncio.Future[list[TopicOutcome]] | None = None
+        wanted = NewTopic(
+            TRANSACTION_TOPIC,
+            settings.transaction_state_log_num_partitions,
+            settings.transaction_state_log_replication_factor,
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(settings.transaction_state_log_min_isr),
+                "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+        self._topic = InternalTopic(image, topics, wanted, "transaction.state.log.replication.factor")
         # Done when a transaction has got another marker, for those who wait for its end.
         self._ending: dict[str, asyncio.Future[None]] = {}
         self._shard_settings = TransactionSettings(
@@ -80,49 +92,10 @@ class Transactions:
 
     async def leader_of(self, transactional_id: str) -> PartitionState:
         """The partition a transactional id belongs to; creates the topic when it is first needed."""
-        topic = self._image.topics.get(TRANSACTION_TOPIC)
-        if topic is None:
-            await self._create_topic()
-            topic = self._image.topics.get(TRANSACTION_TOPIC)
-            if topic is None:
-                raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{TRANSACTION_TOPIC} could not be created yet")
-        return topic.partitions[partition_for(transactional_id, len(topic.partitions))]
-
-    async def _create_topic(self) -> None:
-        if self._creating is None:
-            settings = self._settings
-            wanted = NewTopic(
-                TRANSACTION_TOPIC,
-                settings.transaction_state_log_num_partitions,
-                settings.transaction_state_log_replication_factor,
-                configs={
-                    "cleanup.policy": "compact",
-                    "compression.type": "uncompressed",
-                    "min.insync.replicas": str(settings.transaction_state_log_min_isr),
-                    "segment.bytes": str(settings.transaction_state_log_segment_bytes),
-                    "unclean.leader.election.enable": "false",
-                },
-            )
-            self._creating = self._topics.create_topics([wanted])
-        try:
-            outcome = (await asyncio.shield(self._creating))[0]
-        finally:
-            self._creating = None
-        if outcome.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise ApiError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"{TRANSACTION_TOPIC} cannot be created: {outcome.message}; "
-                "see transaction.state.log.replication.factor",
-            )
-
-    def _index(self, transactional_id: str) -> int:
-        topic = self._image.topics.get(TRANSACTION_TOPIC)
-        if topic is None:
-            raise ApiError(ErrorCode.NOT_COORDINATOR, f"there is no {TRANSACTION_TOPIC} yet; ask FindCoordinator first")
-        return partition_for(transactional_id, len(topic.partitions))
+        return await self._topic.leader_of(transactional_id)
 
     def _seat(self, transactional_id: str) -> Seat[TransactionShard]:
-        return self.coordinator.seat(self._index(transactional_id))
+        return self.coordinator.seat(self._topic.index_of(transactional_id))
 
     # Asking.
 
@@ -222,7 +195,7 @@ class Transactions:
         return shard
 
     def _coordinator_epoch(self, transactional_id: str) -> int:
-        partition = self._partitions.get(TRANSACTION_TOPIC, self._index(transactional_id))
+        partition = self._partitions.get(TRANSACTION_TOPIC, self._topic.index_of(transactional_id))
         return -1 if partition is None else partition.leader_epoch
 
     def _cluster_version(self) -> int:
