@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 from console_browser import Pages
-from console_process import ConsoleProcess
 
 from penstock.testing import Cluster
+from support.gateway_process import GatewayProcess
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 TOPIC_TIMEOUT_S = 10.0
@@ -27,16 +27,16 @@ def three_nodes() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def gateway(three_nodes: Cluster) -> Iterator[ConsoleProcess]:
+def gateway(three_nodes: Cluster) -> Iterator[GatewayProcess]:
     """The gateway next to it."""
-    with ConsoleProcess(three_nodes.bootstrap_servers) as process:
+    with GatewayProcess(three_nodes.bootstrap_servers) as process:
         yield process
 
 
 @pytest.fixture
-def rest(gateway: ConsoleProcess) -> Iterator[httpx.Client]:
+def rest(gateway: GatewayProcess) -> Iterator[httpx.Client]:
     """A client of the routes that the pages call."""
-    with httpx.Client(base_url=gateway.address, timeout=30) as client:
+    with httpx.Client(base_url=gateway.rest, timeout=30) as client:
         yield client
 
 
@@ -54,9 +54,9 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def pages(browser: Any, gateway: ConsoleProcess) -> Iterator[Pages]:
+def pages(browser: Any, gateway: GatewayProcess) -> Iterator[Pages]:
     """Pages that are closed at the end; scripts that fail in them fail the test."""
-    opened = Pages(browser, gateway.address)
+    opened = Pages(browser, gateway.rest)
     yield opened
     opened.close()
     assert opened.errors == []

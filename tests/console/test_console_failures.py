@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 from console_browser import Pages
-from console_process import ConsoleProcess
 
 from penstock.testing import Cluster
+from support.gateway_process import GatewayProcess
 
 pytestmark = pytest.mark.slow
 PLACES = ["", "topics", "groups", "schemas", "brokers", "reassignments", "transactions", "dead-letters"]
@@ -85,11 +85,11 @@ def test_without_a_majority_pages_keep_their_data_and_say_so(
 
 
 def test_gateway_that_is_gone_leaves_the_last_data(browser: Any, three_nodes: Cluster) -> None:
-    with ConsoleProcess(three_nodes.bootstrap_servers) as gateway:
-        pages = Pages(browser, gateway.address)
+    with GatewayProcess(three_nodes.bootstrap_servers) as gateway:
+        pages = Pages(browser, gateway.rest)
         page = pages.open("brokers")
         page.wait_for_selector("tr[data-broker]")
-        gateway.stop()
+        gateway.close()
         page.wait_for_selector("[data-problem]:has-text('the gateway does not answer')")
         page.wait_for_selector("[data-problem]:has-text('What is shown is from')")
         assert page.locator("tr[data-broker]").count() == 3

@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 from console_browser import Pages
-from console_process import ConsoleProcess
+
+from support.gateway_process import GatewayProcess
 
 PLACES = {
     "": "Overview",
@@ -31,12 +32,12 @@ def publish(rest: httpx.Client, topic: str, value: Any, key: str = "k") -> None:
     assert rest.post(f"/v3/clusters/-/topics/{topic}/records", json=body).status_code == 200
 
 
-def test_overview_shows_the_cluster_and_asks_nobody_else(pages: Pages, gateway: ConsoleProcess) -> None:
+def test_overview_shows_the_cluster_and_asks_nobody_else(pages: Pages, gateway: GatewayProcess) -> None:
     page = pages.open()
     page.wait_for_selector("[data-status=ok]")
     assert page.locator("svg [data-broker]").count() == 3
     page.wait_for_selector("canvas")
-    assert all(url.startswith((gateway.address, "data:")) for url in pages.requested)
+    assert all(url.startswith((gateway.rest, "data:")) for url in pages.requested)
 
 
 @pytest.mark.parametrize("place", PLACES)

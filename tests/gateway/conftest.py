@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from gateway_process import GatewayProcess
 
 from penstock.testing import Cluster
+from support.gateway_process import GatewayProcess
 
 
 @pytest.fixture(scope="session")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import httpx
 import pytest
 import schemathesis
-from gateway_process import GatewayProcess
 from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import Failure, FailureGroup
 from schemathesis.specs.openapi.checks import response_schema_conformance
+
+from support.gateway_process import GatewayProcess
 
 EXAMPLES = 5
 

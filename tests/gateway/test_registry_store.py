@@ -10,9 +10,9 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
-from gateway_process import GatewayProcess
 
 from penstock.testing import Cluster
+from support.gateway_process import GatewayProcess
 
 SCHEMA = '{"type":"record","name":"R%d","fields":[{"name":"a","type":"int"}]}'
 

@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from gateway_process import GatewayProcess
 
 from penstock.gateway.rest.simple_messages import MessageId, parse_message_id
 from penstock.gateway.rest.simple_topics import retention_configs
 from penstock.gateway.web.problem import Problem
 from penstock.testing import Cluster
+from support.gateway_process import GatewayProcess
 
 
 def problem(response: httpx.Response, status: int, code: int) -> str:

@@ -10,7 +10,8 @@ import uuid
 from typing import Any
 
 import pytest
-from gateway_process import GatewayProcess
+
+from support.gateway_process import GatewayProcess
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 
