@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._topic import TopicDescription
 from confluent_kafka.cimpl import NewTopic
 
-from penstock.gateway.kafka.failures import problem_of
+from penstock.gateway.kafka.failures import ARGUMENT_ERRORS, asked, problem_of
 
 REQUEST_TIMEOUT_S = 15.0
 REMEMBER_S = 5.0
@@ -24,7 +24,7 @@ async def settled(future: Future[Any]) -> Any:
     """What an admin call answers; a Problem where it failed."""
     try:
         return await asyncio.wrap_future(future)
-    except (KafkaException, ValueError, TypeError) as error:
+    except (KafkaException, *ARGUMENT_ERRORS) as error:
         raise problem_of(error) from None
 
 
@@ -41,7 +41,7 @@ class Admin:
 
     async def describe_all(self, topics: list[str]) -> dict[str, TopicDescription]:
         """Several topics, by name."""
-        futures = self.client.describe_topics(TopicCollection(topics), request_timeout=REQUEST_TIMEOUT_S)
+        futures = asked(self.client.describe_topics, asked(TopicCollection, topics), request_timeout=REQUEST_TIMEOUT_S)
         return {name: await settled(future) for name, future in futures.items()}
 
     async def names(self) -> list[str]:
@@ -77,14 +77,14 @@ class Admin:
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str], *, validate: bool = False
     ) -> None:
         """Make a topic; -1 stands for the cluster's defaults."""
-        topic = NewTopic(name, partitions, replication_factor, config=dict(configs))
-        futures = self.client.create_topics([topic], validate_only=validate, request_timeout=REQUEST_TIMEOUT_S)
+        topic = asked(NewTopic, name, partitions, replication_factor, config=dict(configs))
+        futures = asked(self.client.create_topics, [topic], validate_only=validate, request_timeout=REQUEST_TIMEOUT_S)
         await settled(futures[name])
         self.forget(name)
 
     async def delete(self, names: Iterable[str]) -> None:
         """Remove topics and what is in them."""
-        futures = self.client.delete_topics(list(names), request_timeout=REQUEST_TIMEOUT_S)
+        futures = asked(self.client.delete_topics, list(names), request_timeout=REQUEST_TIMEOUT_S)
         for name, future in futures.items():
             self.forget(name)
             await settled(future)

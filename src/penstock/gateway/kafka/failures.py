@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.gateway.web.problem import Problem
@@ -40,12 +43,30 @@ CONFLICT = {
 TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
 NOT_SERVED = {"UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "SECURITY_DISABLED"}
 RETRY_AFTER_S = 1
+# What confluent_kafka raises for arguments it does not take, before anything is sent.
+ARGUMENT_ERRORS = (ValueError, TypeError, OverflowError)
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def asked(call: Callable[Parameters, Result], *arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
+    """Call into confluent_kafka. Arguments that it does not take are the caller's: a Problem (400), as at the brokers.
+
+    Its bounds are its own and partly undocumented, so schemas cannot hold all of them.
+    """
+    try:
+        return call(*arguments, **named)
+    except (KafkaException, *ARGUMENT_ERRORS) as error:
+        raise problem_of(error) from None
 
 
 def problem_of(error: KafkaError | KafkaException | BaseException, what: str = "") -> Problem:
     """A Problem that says what Kafka said, and what can be done about it."""
     if isinstance(error, KafkaException):
         error = error.args[0]
+    if isinstance(error, ARGUMENT_ERRORS):
+        return Problem(400, 40003, f"{what}{error}", "see /openapi.json for what is taken")
     if not isinstance(error, KafkaError):
         return Problem(503, 50301, f"{what}{error}", "try again", headers={"Retry-After": str(RETRY_AFTER_S)})
     name = error.name()

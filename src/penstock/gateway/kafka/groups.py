@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, settled
-from penstock.gateway.kafka.failures import problem_of
+from penstock.gateway.kafka.failures import asked, problem_of
 
 
 class CommittedOffset(NamedTuple):
@@ -36,8 +36,8 @@ class Groups:
 
     async def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
         """Set where a group reads on. Groups with members do this themselves: 409."""
-        place = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition, offset)])
-        futures = self._client.alter_consumer_group_offsets([place], request_timeout=REQUEST_TIMEOUT_S)
+        place = asked(ConsumerGroupTopicPartitions, group, [asked(TopicPartition, topic, partition, offset)])
+        futures = asked(self._client.alter_consumer_group_offsets, [place], request_timeout=REQUEST_TIMEOUT_S)
         answer = await settled(futures[group])
         for each in answer.topic_partitions or []:
             if each.error is not None:
@@ -45,8 +45,10 @@ class Groups:
 
     async def committed(self, group: str) -> dict[tuple[str, int], int]:
         """The offsets a group has committed, by topic and partition; empty for one that is not there."""
-        futures = self._client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_TIMEOUT_S
+        futures = asked(
+            self._client.list_consumer_group_offsets,
+            [asked(ConsumerGroupTopicPartitions, group)],
+            request_timeout=REQUEST_TIMEOUT_S,
         )
         answer = await settled(futures[group])
         return {
@@ -69,8 +71,8 @@ class Groups:
         if not partitions:
             return {}
         wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
-        futures: dict[TopicPartition, Future[Any]] = self._client.list_offsets(
-            wanted, request_timeout=REQUEST_TIMEOUT_S
+        futures: dict[TopicPartition, Future[Any]] = asked(
+            self._client.list_offsets, wanted, request_timeout=REQUEST_TIMEOUT_S
         )
         found = {}
         for place, future in futures.items():

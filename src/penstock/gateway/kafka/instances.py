@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
-from penstock.gateway.kafka.failures import problem_of
+from penstock.gateway.kafka.failures import ARGUMENT_ERRORS, asked, problem_of
 from penstock.gateway.kafka.group_consumer import GroupConsumer
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem, too_busy
@@ -71,22 +71,20 @@ class Instances:
             raise Problem(409, 40902, f"group {group} has an instance {name} already", "choose another name")
         if len(self._instances) >= self._settings.instances_max:
             raise too_busy(f"{self._settings.instances_max} consumer instances are open", 5)
-        try:
-            consumer = GroupConsumer(
-                self._settings.client(
-                    **{
-                        "group.id": group,
-                        "enable.auto.commit": False,
-                        "auto.offset.reset": "earliest",
-                        "allow.auto.create.topics": False,
-                        "max.poll.interval.ms": int(self._settings.instance_idle_s * 2000),
-                        "queued.max.messages.kbytes": 8192,
-                        **properties,
-                    }
-                )
-            )
-        except KafkaException as error:
-            raise problem_of(error) from None
+        consumer = asked(
+            GroupConsumer,
+            self._settings.client(
+                **{
+                    "group.id": group,
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "earliest",
+                    "allow.auto.create.topics": False,
+                    "max.poll.interval.ms": int(self._settings.instance_idle_s * 2000),
+                    "queued.max.messages.kbytes": 8192,
+                    **properties,
+                }
+            ),
+        )
         instance = self._instances[group, name] = Instance(group, name, consumer, options)
         return instance
 
@@ -98,7 +96,7 @@ class Instances:
                 raise Problem(404, 40403, f"the instance {instance.name} has ended", "make another one")
             try:
                 return await self._run(work, instance.consumer)
-            except KafkaException as error:
+            except (KafkaException, *ARGUMENT_ERRORS) as error:
                 raise problem_of(error) from None
             except RuntimeError as error:
                 raise Problem(409, 40902, str(error), "make another instance") from None

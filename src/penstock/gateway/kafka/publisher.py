@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, Producer
 
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.delivery import Delivered, Delivery, Headers, QueueFull
-from penstock.gateway.kafka.failures import problem_of
+from penstock.gateway.kafka.failures import ARGUMENT_ERRORS, problem_of
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem, too_busy
 
@@ -85,7 +85,7 @@ class Publisher:
             )
         except QueueFull:
             return too_busy("too many records are waiting for the brokers")
-        except KafkaException as error:
+        except (KafkaException, *ARGUMENT_ERRORS) as error:
             return problem_of(error)
 
     async def _outcome(self, topic: str, future: asyncio.Future[Delivered]) -> Delivered | Problem:

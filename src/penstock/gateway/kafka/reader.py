@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
-from penstock.gateway.kafka.failures import problem_of
+from penstock.gateway.kafka.failures import asked, problem_of
 from penstock.gateway.kafka.records import ReadRecord, record_of
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem, too_busy
@@ -48,7 +48,12 @@ class Readers:
         self._under_way += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(
-                self._threads, self._read, TopicPartition(topic, partition, offset), limit, bytes_max, timeout_ms / 1000
+                self._threads,
+                self._read,
+                asked(TopicPartition, topic, partition, offset),
+                limit,
+                bytes_max,
+                timeout_ms / 1000,
             )
         except KafkaException as error:
             raise await self._explained(error, topic, partition, offset) from None
@@ -111,7 +116,7 @@ class Readers:
     def _watermarks(self, topic: str, partition: int) -> Watermarks:
         with self._consumer() as consumer:
             return Watermarks(
-                *consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WATERMARKS_TIMEOUT_S)
+                *consumer.get_watermark_offsets(asked(TopicPartition, topic, partition), timeout=WATERMARKS_TIMEOUT_S)
             )
 
     def _read(self, place: TopicPartition, limit: int, bytes_max: int, timeout_s: float) -> list[ReadRecord]:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from penstock.gateway.kafka.failures import problem_of
+from penstock.gateway.kafka.failures import asked, problem_of
 from penstock.gateway.kafka.records import ReadRecord, record_of
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import too_busy
@@ -45,7 +45,7 @@ class Tails:
             )
         )
         self._open += 1
-        consumer.assign([TopicPartition(topic, partition, offset) for partition in partitions])
+        asked(consumer.assign, [asked(TopicPartition, topic, partition, offset) for partition in partitions])
         return self._batches(consumer)
 
     async def _batches(self, consumer: Consumer) -> AsyncIterator[list[ReadRecord]]:

@@ -10,7 +10,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from starlette.responses import Response
 
 from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
-from penstock.gateway.kafka.failures import problem_of
+from penstock.gateway.kafka.failures import asked, problem_of
 from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.rest.console_lags import LagHistory
 from penstock.gateway.rest.console_topics import PAGING, matching, page_of
@@ -43,7 +43,7 @@ def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
     history = LagHistory()
 
     async def listing(call: Call) -> Response:
-        answer = await settled(admin.client.list_consumer_groups(request_timeout=LIST_TIMEOUT_S))
+        answer = await settled(asked(admin.client.list_consumer_groups, request_timeout=LIST_TIMEOUT_S))
         known = {each.group_id: each for each in answer.valid}
         chosen, shown = page_of(sorted(matching(known, call["search"])), call)
         lags = await asyncio.gather(*(_lag_of(groups, name) for name in chosen))
@@ -56,7 +56,7 @@ def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
         return json_response(shown)
 
     async def describe(name: str) -> Any:
-        futures = admin.client.describe_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_S)
+        futures = asked(admin.client.describe_consumer_groups, [name], request_timeout=REQUEST_TIMEOUT_S)
         return await settled(futures[name])
 
     async def one(call: Call) -> Response:
@@ -89,7 +89,7 @@ def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
         return json_response({**_show(group), "partitions": rows, "lag": total, "history": history.show(name)})
 
     async def delete(call: Call) -> Response:
-        futures = admin.client.delete_consumer_groups([call["group"]], request_timeout=REQUEST_TIMEOUT_S)
+        futures = asked(admin.client.delete_consumer_groups, [call["group"]], request_timeout=REQUEST_TIMEOUT_S)
         await settled(futures[call["group"]])
         history.forget(call["group"])
         return Response(status_code=204)
@@ -194,7 +194,7 @@ async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]
     if to == "time":
         if value < 0:
             raise Problem(400, 40001, "a time is not negative", "use milliseconds since 1970")
-        timed = await groups.offsets(places, OffsetSpec.for_timestamp(value))
+        timed = await groups.offsets(places, asked(OffsetSpec.for_timestamp, value))
         return {place: timed[place] if timed.get(place, -1) >= 0 else ends[place] for place in places}
     committed = await groups.committed(name) if to == "shift" else {}
     wanted = {place: committed.get(place, begins[place]) + value if to == "shift" else value for place in places}
@@ -203,9 +203,11 @@ async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]
 
 async def _commit(admin: Admin, name: str, targets: dict[tuple[str, int], int]) -> None:
     """All partitions in one request. Groups with members do this themselves: 409."""
-    places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in sorted(targets.items())]
-    futures = admin.client.alter_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(name, places)], request_timeout=REQUEST_TIMEOUT_S
+    places = [asked(TopicPartition, topic, partition, offset) for (topic, partition), offset in sorted(targets.items())]
+    futures = asked(
+        admin.client.alter_consumer_group_offsets,
+        [asked(ConsumerGroupTopicPartitions, name, places)],
+        request_timeout=REQUEST_TIMEOUT_S,
     )
     answer = await settled(futures[name])
     for each in answer.topic_partitions or []:

@@ -12,6 +12,8 @@ from penstock.gateway.web.problem import Problem
 
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
+# librdkafka takes no more.
+REPLICATION_FACTOR_MAX = 10_000
 
 TOPIC = path("topic", "The name of a topic.", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
 PARTITION = path("partition", "The number of a partition.", type="integer", minimum=0, maximum=INT32_MAX)

@@ -12,7 +12,7 @@ from typing import Any
 from starlette.responses import Response
 
 from penstock.gateway.kafka.admin import Admin
-from penstock.gateway.rest.shapes import INT32_MAX, TOPIC, TOPIC_SHAPE
+from penstock.gateway.rest.shapes import INT32_MAX, REPLICATION_FACTOR_MAX, TOPIC, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.problem import Problem
@@ -29,7 +29,7 @@ TOPIC_BODY = {
     "properties": {
         "name": TOPIC_SHAPE,
         "partitions": {"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX, "default": 1},
-        "replicationFactor": {"type": "integer", "minimum": 1, "maximum": 32767},
+        "replicationFactor": {"type": "integer", "minimum": 1, "maximum": REPLICATION_FACTOR_MAX},
         "retentionPolicy": {
             "description": "A duration (7d, 12h, 30m), forever, compact, or an object.",
             "oneOf": [

@@ -10,7 +10,7 @@ from confluent_kafka.admin._config import ConfigResource
 from starlette.responses import Response
 
 from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
-from penstock.gateway.kafka.failures import problem_of
+from penstock.gateway.kafka.failures import asked, problem_of
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.rest.schema_codec import SchemaCodec
 from penstock.gateway.rest.shapes import PARTITION, TIMEOUT, TOPIC
@@ -45,7 +45,9 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
     async def topic(call: Call) -> Response:
         resource = ConfigResource(ConfigResource.Type.TOPIC, call["topic"])
         described = await admin.describe(call["topic"])
-        configs = await settled(admin.client.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource])
+        configs = await settled(
+            asked(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
+        )
         return answer(
             {
                 "name": call["topic"],

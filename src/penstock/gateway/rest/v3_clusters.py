@@ -7,6 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
+from penstock.gateway.kafka.failures import asked
 from penstock.gateway.rest.v3_shapes import ANY_OBJECT, BROKER_ID, CLUSTER, LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Call, Operation
@@ -19,7 +20,7 @@ def v3_cluster_operations(admin: Admin, v3: V3) -> list[Operation]:
     """The cluster and its brokers."""
 
     async def described() -> Any:
-        return await settled(admin.client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S))
+        return await settled(asked(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
 
     def show_cluster(call: Call, cluster: Any) -> dict[str, Any]:
         controller = cluster.controller.id if cluster.controller is not None else None

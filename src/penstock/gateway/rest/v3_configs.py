@@ -9,6 +9,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from starlette.responses import Response
 
 from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
+from penstock.gateway.kafka.failures import asked
 from penstock.gateway.rest.v3_shapes import BROKER_ID, CLUSTER, CONFIG_NAME, LIST_SHAPE, TOPIC_NAME, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Body, Call, Operation
@@ -86,12 +87,12 @@ def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
         if "topic_name" in call.parameters:
             await admin.partition_count(call["topic_name"])
         elif "broker_id" in call.parameters:
-            cluster = await settled(admin.client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S))
+            cluster = await settled(asked(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
             if all(node.id != call["broker_id"] for node in cluster.nodes):
                 raise Problem(404, 40404, f"there is no broker {call['broker_id']}", "list the brokers first")
         resource = kind.resource(call)
         found: dict[str, ConfigEntry] = await settled(
-            admin.client.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
+            asked(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
         )
         return found
 
@@ -134,9 +135,13 @@ def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
         resource = kind.resource(call)
         for name, value in changes:
             operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
-            resource.add_incremental_config(ConfigEntry(name, value, incremental_operation=operation))
-        futures = admin.client.incremental_alter_configs(
-            [resource], validate_only=validate, request_timeout=REQUEST_TIMEOUT_S
+            entry = asked(ConfigEntry, name, value, incremental_operation=operation)
+            asked(resource.add_incremental_config, entry)
+        futures = asked(
+            admin.client.incremental_alter_configs,
+            [resource],
+            validate_only=validate,
+            request_timeout=REQUEST_TIMEOUT_S,
         )
         await settled(futures[resource])
         return Response(status_code=204)

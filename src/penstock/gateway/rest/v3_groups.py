@@ -7,6 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
+from penstock.gateway.kafka.failures import asked
 from penstock.gateway.kafka.groups import CommittedOffset, Groups
 from penstock.gateway.rest.v3_shapes import CLUSTER, CONSUMER_ID, GROUP_ID, LIST_SHAPE, PARTITION_ID, TOPIC_NAME, V3
 from penstock.gateway.web.application import json_response
@@ -22,7 +23,9 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
     async def describe(call: Call) -> Any:
         v3.check(call)
         name = call["consumer_group_id"]
-        group = await settled(admin.client.describe_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_S)[name])
+        group = await settled(
+            asked(admin.client.describe_consumer_groups, [name], request_timeout=REQUEST_TIMEOUT_S)[name]
+        )
         if group.state.name in ("DEAD", "UNKNOWN") and not group.members and not await groups.committed(name):
             raise Problem(
                 404, 40405, f"there is no consumer group {name[:100]!r}", "list the groups to see their names"
@@ -49,11 +52,11 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
 
     async def listing(call: Call) -> Response:
         v3.check(call)
-        found = await settled(admin.client.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S))
+        found = await settled(asked(admin.client.list_consumer_groups, request_timeout=REQUEST_TIMEOUT_S))
         names = sorted(each.group_id for each in found.valid)
         data = []
         if names:
-            futures = admin.client.describe_consumer_groups(names, request_timeout=REQUEST_TIMEOUT_S)
+            futures = asked(admin.client.describe_consumer_groups, names, request_timeout=REQUEST_TIMEOUT_S)
             data = [show(call, await settled(futures[name])) for name in names]
         return v3.listed(call, "KafkaConsumerGroupList", ("consumer-groups",), data)
 

@@ -8,7 +8,9 @@ from confluent_kafka.cimpl import NewPartitions
 from starlette.responses import Response
 
 from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
+from penstock.gateway.kafka.failures import asked
 from penstock.gateway.kafka.reader import Readers
+from penstock.gateway.rest.shapes import REPLICATION_FACTOR_MAX
 from penstock.gateway.rest.v3_clusters import show_replica
 from penstock.gateway.rest.v3_shapes import (
     ANY_OBJECT,
@@ -33,7 +35,7 @@ CREATE_BODY = {
     "properties": {
         "topic_name": {"type": "string", "pattern": r"^[a-zA-Z0-9._-]{1,249}$"},
         "partitions_count": {"type": ["integer", "null"], "minimum": 1, "maximum": PARTITIONS_MAX},
-        "replication_factor": {"type": ["integer", "null"], "minimum": 1, "maximum": 32767},
+        "replication_factor": {"type": ["integer", "null"], "minimum": 1, "maximum": REPLICATION_FACTOR_MAX},
         "configs": {
             "type": "array",
             "items": {
@@ -105,7 +107,9 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
         if count < present:
             raise Problem(400, 40002, f"topic {name} has {present} partitions already", "partitions cannot be removed")
         if count > present:
-            futures = admin.client.create_partitions([NewPartitions(name, count)], request_timeout=REQUEST_TIMEOUT_S)
+            futures = asked(
+                admin.client.create_partitions, [asked(NewPartitions, name, count)], request_timeout=REQUEST_TIMEOUT_S
+            )
             await settled(futures[name])
             admin.forget(name)
         return json_response(show(call, await admin.describe(name), name))

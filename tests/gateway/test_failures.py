@@ -1,0 +1,54 @@
+"""What confluent_kafka does not take is the caller's mistake, whoever checks it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.cimpl import NewTopic
+
+from penstock.gateway.kafka.failures import asked
+from penstock.gateway.web.problem import Problem
+
+
+def refuse(error: Exception) -> Any:
+    raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("out of range"),
+        TypeError("not text"),
+        OverflowError("too large"),
+        KafkaException(KafkaError(KafkaError._INVALID_ARG, "no")),
+    ],
+)
+def test_refused_arguments_are_a_bad_request(error: Exception) -> None:
+    with pytest.raises(Problem) as caught:
+        asked(refuse, error)
+    assert caught.value.status == 400
+    assert caught.value.fix
+
+
+def test_arguments_that_no_number_holds_are_a_bad_request() -> None:
+    with pytest.raises(Problem):
+        asked(NewTopic, "orders", 1 << 40, 1)
+    with pytest.raises(Problem):
+        asked(TopicPartition, "orders", 0, 1 << 80)
+
+
+def test_other_mistakes_are_ours() -> None:
+    with pytest.raises(KeyError):
+        asked(refuse, KeyError("a bug"))
+
+
+@pytest.mark.parametrize("factor", [10_000, 10_001, 32_767, 1 << 40])
+def test_a_replication_factor_that_nobody_has_is_refused(factor: int, rest: httpx.Client) -> None:
+    answer = rest.post("/topics", json={"name": "orders", "replicationFactor": factor})
+    assert answer.status_code == 400
+    assert answer.json()["fix"]
+    v3 = rest.post("/v3/clusters/-/topics", json={"topic_name": "orders", "replication_factor": factor})
+    assert v3.status_code == 400
