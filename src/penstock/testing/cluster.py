@@ -61,8 +61,8 @@ class Cluster:
         self._addresses: dict[int, str] = {}
         self._paused: set[int] = set()
         self._topic_numbers = itertools.count(1)
-        # A node alone may leave its port to the system. Nodes that must find each other agree on theirs beforehand.
-        ports = free_ports(2 * nodes) if nodes > 1 else [0, 0]
+        # Not of the system's choice: while a node is down, it would give the port to somebody's outgoing connection.
+        ports = free_ports(2 * nodes)
         self._places = {
             place.node_id: place for place in places(self._directory, CONTROLLER_HOST, ports[:nodes], ports[nodes:])
         }
