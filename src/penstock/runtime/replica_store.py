@@ -11,9 +11,9 @@ from penstock.core.metadata.image import Image
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.log_directories import LogDirectory, begin_use, forget_partition
-from penstock.storage.files import File, Filesystem, StorageError
+from penstock.storage.files import StorageError
 from penstock.storage.log import Log, LogSettings
-from penstock.storage.metadata_files import read_partition_metadata, write_partition_metadata
+from penstock.storage.metadata_files import read_partition_metadata, sync_partition_metadata, write_partition_metadata
 from penstock.storage.names import deletion_directory_name
 
 STRAY_SUFFIX = "-stray"
@@ -58,11 +58,11 @@ class ReplicaStore:
         if created:
             filesystem = self._env.filesystem
             filesystem.make_directory(path)
-            metadata_file = write_partition_metadata(filesystem, path, topic_id)
+            write_partition_metadata(filesystem, path, topic_id)
             forget_partition(self._env, home, name)
 
             def owed() -> None:
-                _make_durable(filesystem, metadata_file, path)
+                sync_partition_metadata(filesystem, path)
 
         log = Log.open(
             self._env.filesystem,
@@ -142,10 +142,3 @@ class ReplicaStore:
             await self._env.run_blocking(remove)
         except StorageError as error:
             logger.error("cannot remove %s, the next start tries again: %s", path, error)
-
-
-def _make_durable(filesystem: Filesystem, metadata_file: File, directory: Path) -> None:
-    """Sync what a new partition's directory begins with, and the entries that lead there."""
-    metadata_file.sync()
-    filesystem.sync_directory(directory)
-    filesystem.sync_directory(directory.parent)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.model.ids import Uuid, format_uuid, parse_uuid
-from penstock.storage.files import File, Filesystem
+from penstock.storage.files import Filesystem
 from penstock.storage.names import PARTITION_METADATA, TEMPORARY_SUFFIX
 
 META_PROPERTIES = "meta.properties"
@@ -63,17 +63,26 @@ def read_meta_properties(filesystem: Filesystem, directory: Path) -> MetaPropert
         raise MetadataFileError(f"{path} has a node.id or directory.id that is none: {error}") from error
 
 
-def write_partition_metadata(filesystem: Filesystem, directory: Path, topic_id: Uuid) -> File:
+def write_partition_metadata(filesystem: Filesystem, directory: Path, topic_id: Uuid) -> None:
     """Note in a partition's directory which topic it belongs to, so that a namesake created later is not mistaken.
 
-    Not durable yet: the caller owes the sync of the returned file and of the directory.
+    Not durable yet: the caller owes `sync_partition_metadata`.
     """
     text = f"version: 0\ntopic_id: {format_uuid(topic_id)}"
     path = directory / PARTITION_METADATA
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-    file = filesystem.write_file(temporary, text.encode())
+    filesystem.write_file(temporary, text.encode())
     filesystem.rename(temporary, path)
-    return file
+
+
+def sync_partition_metadata(filesystem: Filesystem, directory: Path) -> None:
+    """Make what a new partition's directory begins with durable, and the entries that lead there.
+
+    The file is opened for it: many partitions wait long for their first record, and would hold a descriptor each.
+    """
+    filesystem.open(directory / PARTITION_METADATA).sync()
+    filesystem.sync_directory(directory)
+    filesystem.sync_directory(directory.parent)
 
 
 def read_partition_metadata(filesystem: Filesystem, directory: Path) -> Uuid | None:
