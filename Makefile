@@ -3,12 +3,12 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: help up test lint fuzz sim chaos bench docs format clean bare dev
+.PHONY: help up test lint fuzz sim chaos bench docs format clean gateway dev
 
 help:                ## what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-up: bare             ## start Penstock here, show it working, stay up until Ctrl-C
+up: gateway          ## start Penstock here, show it working, stay up until Ctrl-C
 	@$(RUN) -m penstock up $(ARGS)
 
 test: dev            ## every test that this machine can run; names what it had to skip
@@ -45,8 +45,8 @@ format: dev          ## let ruff format and fix what it can
 clean:               ## forget the environment and what tests fetched
 	rm -rf .venv .tools build src/*.egg-info src/penstock/wire/*.so native/*.c
 
-bare:
-	@$(PYTHON) scripts/environment.py
+gateway:
+	@$(PYTHON) scripts/environment.py gateway
 
 dev:
 	@$(PYTHON) scripts/environment.py dev

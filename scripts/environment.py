@@ -21,6 +21,8 @@ PYTHON = ENVIRONMENT / "bin" / "python"
 INPUTS = ("pyproject.toml", "setup.py", "native/_kernel.pyx")
 OLDEST_PYTHON = (3, 11)
 TAIL_LINES = 25
+# What an environment with one extra has of the others.
+HELD_BY = {"": ("gateway", "dev"), "gateway": ("dev",)}
 
 
 def main(extra: str) -> int:
@@ -30,9 +32,8 @@ def main(extra: str) -> int:
             f"Python {sys.version.split()[0]} is too old",
             "install Python 3.11 or later, then: make PYTHON=python3.11 …",
         )
-    stamp = ENVIRONMENT / f".penstock-{extra or 'bare'}"
     wanted = fingerprint()
-    if stamp.exists() and stamp.read_text() == wanted:
+    if any(is_current(stamp_of(each), wanted) for each in (extra, *HELD_BY.get(extra, ()))):
         return 0
     started = time.monotonic()
     if not PYTHON.exists():
@@ -43,12 +44,22 @@ def main(extra: str) -> int:
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "-e", target]
     if run("Installing Penstock and what it needs", pip):
         return fail("the packages could not be installed", "check that PyPI can be reached, then run the command again")
-    stamp.write_text(wanted)
+    stamp_of(extra).write_text(wanted)
     print(
         f"  Ready in {time.monotonic() - started:.0f} s, in .venv; the next time nothing needs to be fetched.",
         flush=True,
     )
     return 0
+
+
+def stamp_of(extra: str) -> Path:
+    """The file that says for which inputs an extra was installed."""
+    return ENVIRONMENT / f".penstock-{extra or 'bare'}"
+
+
+def is_current(stamp: Path, wanted: str) -> bool:
+    """Whether a stamp is of these inputs."""
+    return stamp.exists() and stamp.read_text() == wanted
 
 
 def fingerprint() -> str:

@@ -48,7 +48,7 @@ class GatewayProcess:
         if not line:
             self.kill()
             raise AssertionError(f"the gateway did not start:\n{self.log()}")
-        addresses = json.loads(line)
+        addresses = json.loads(line)["listeners"]
         self.rest, self.registry = addresses.get("rest", ""), addresses["registry"]
         return self
 

@@ -61,7 +61,7 @@ def command(
     def ready(addresses: dict[str, Any]) -> None:
         if ready_fd is not None:
             with os.fdopen(ready_fd, "w") as pipe:
-                pipe.write(json.dumps(addresses) + "\n")
+                pipe.write(json.dumps({"listeners": addresses}) + "\n")
 
     settings = GatewaySettings(
         bootstrap_servers=connection.bootstrap,

@@ -11,6 +11,7 @@ import contextlib
 import random
 import sys
 import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
@@ -35,9 +36,12 @@ LINE_INTERVAL_S = 0.25
 PIPE_LINE_INTERVAL_S = 2.0
 
 
-def run_chaos(cluster: Nodes, duration_s: float | None) -> None:
-    """Make trouble until Ctrl-C or the time is up, read to the end, and fail when anything was lost or doubled."""
-    chaos = Chaos(cluster, random.Random())
+def run_chaos(cluster: Nodes, duration_s: float | None, look: Callable[[], Iterable[str]] = tuple) -> None:
+    """Make trouble until Ctrl-C or the time is up, read to the end, and fail when anything was lost or doubled.
+
+    `look` says what happened to whatever else runs beside the nodes.
+    """
+    chaos = Chaos(cluster, random.Random(), look)
     with contextlib.suppress(KeyboardInterrupt):
         chaos.run(duration_s)
     click.echo("\nno more kills: waiting for the last acknowledgements and reading to the end …")
@@ -47,13 +51,14 @@ def run_chaos(cluster: Nodes, duration_s: float | None) -> None:
 class Chaos:
     """One run: the load, the kills, and the line that shows how it stands."""
 
-    def __init__(self, cluster: Nodes, chance: random.Random) -> None:
+    def __init__(self, cluster: Nodes, chance: random.Random, look: Callable[[], Iterable[str]] = tuple) -> None:
         from confluent_kafka import Consumer, Producer
 
         from penstock.cli.first_record import ensure_topic
 
         self._cluster = cluster
         self._chance = chance
+        self._look = look
         self.kills = 0
         connection = Connection(cluster.bootstrap_servers, {})
         ensure_topic(connection, TOPIC, PARTITIONS, min(3, len(cluster.nodes)))
@@ -145,7 +150,7 @@ class Chaos:
         self._producer.poll(0)
         for message in self._consumer.consume(1000, TICK_S):
             self._note_read(message)
-        for sentence in self._cluster.look():
+        for sentence in (*self._cluster.look(), *self._look()):
             self._say(sentence)
         self._show()
 

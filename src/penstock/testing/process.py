@@ -1,4 +1,4 @@
-"""One broker as a child process: start it, learn its addresses, stop it, kill it.
+"""One broker, or what stands beside it, as a child process: start it, learn its addresses, stop it, kill it.
 
 Theory of operation. The child is `python -m penstock server` with two pipes. Over the first (`--ready-fd`) it
 writes one JSON line once it serves, with the addresses it is bound to; so a listener may ask for port 0 and no
@@ -27,10 +27,10 @@ SERVER_COMMAND = (sys.executable, "-m", "penstock", "server")
 
 
 class BrokerFailed(Exception):
-    """The broker did not start or ended by itself; the message ends with the last lines of its log."""
+    """The process did not start or ended by itself; the message ends with the last lines of its log."""
 
     def __init__(self, what: str, log_tail: str) -> None:
-        super().__init__(f"{what}\n--- the broker's last log lines ---\n{log_tail}" if log_tail else what)
+        super().__init__(f"{what}\n--- the last lines of its log ---\n{log_tail}" if log_tail else what)
         self.what = what
         self.log_tail = log_tail
 
@@ -38,13 +38,21 @@ class BrokerFailed(Exception):
 class BrokerProcess:
     """A broker started from a properties file; its log goes to `log_path`, which is appended to.
 
-    `command` is what starts it: it must understand `--config`, `--ready-fd` and `--lifeline-fd`.
+    `command` is what starts it: it must understand `--ready-fd` and `--lifeline-fd`, and `--config` unless there is no
+    properties file. `what` is what it is called in errors.
     """
 
-    def __init__(self, properties_path: Path, log_path: Path, command: Sequence[str] = SERVER_COMMAND) -> None:
+    def __init__(
+        self,
+        properties_path: Path | None,
+        log_path: Path,
+        command: Sequence[str] = SERVER_COMMAND,
+        what: str = "the broker",
+    ) -> None:
         self.properties_path = properties_path
         self.log_path = log_path
         self.command = tuple(command)
+        self.what = what
         self.listeners: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._ready: int | None = None
@@ -77,7 +85,9 @@ class BrokerProcess:
         self._close_pipes()
         self._ready, ready_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
-        command = [*self.command, "--config", str(self.properties_path)]
+        command = [*self.command]
+        if self.properties_path is not None:
+            command += ["--config", str(self.properties_path)]
         command += ["--ready-fd", str(ready_write), "--lifeline-fd", str(lifeline_read)]
         self._ready_line = b""
         self._asked_to_stop = False
@@ -106,7 +116,7 @@ class BrokerProcess:
                 if while_waiting is not None:
                     while_waiting()
                 if time.monotonic() >= deadline:
-                    raise BrokerFailed(f"the broker was not ready within {timeout_s:g} seconds", self.log_tail())
+                    raise BrokerFailed(f"{self.what} was not ready within {timeout_s:g} seconds", self.log_tail())
         except BaseException:
             self.kill()
             raise
@@ -123,7 +133,7 @@ class BrokerProcess:
                 assert self._process is not None
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(timeout=5)
-                raise BrokerFailed(f"the broker did not start ({self.describe_exit()})", self.log_tail())
+                raise BrokerFailed(f"{self.what} did not start ({self.describe_exit()})", self.log_tail())
             self._ready_line += chunk
             if self._ready_line.endswith(b"\n"):
                 message: dict[str, Any] = json.loads(self._ready_line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from penstock import __version__
 from penstock.gateway.console.static import console_pages
@@ -27,6 +27,7 @@ from penstock.gateway.rest.simple_messages import publish_operations, subscribe_
 from penstock.gateway.rest.simple_topics import simple_topic_operations
 from penstock.gateway.rest.tail import tail_operations, tail_sockets
 from penstock.gateway.rest.v2_consumers import v2_consumer_operations
+from penstock.gateway.rest.v2_media import answer
 from penstock.gateway.rest.v2_produce import v2_produce_operations
 from penstock.gateway.rest.v2_topics import v2_topic_operations
 from penstock.gateway.rest.v3_clusters import v3_cluster_operations
@@ -44,6 +45,8 @@ DESCRIPTION = (
     "Publish and receive messages, look after topics and groups. Three families of calls: short ones for single "
     "messages, Confluent's REST Proxy v2, and v3."
 )
+V2_PREFIX = "application/vnd.kafka"
+FRONT = {"name": "penstock", "version": __version__, "console": "/console/", "docs": "/docs", "api": "/openapi.json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,15 @@ def rest_application(services: RestServices, limits: Limits) -> Application:
         del call
         return HTMLResponse(page)
 
+    async def front(call: Call) -> Response:
+        accepted = call.request.headers.get("accept", "")
+        if "text/html" in accepted:
+            return RedirectResponse("console/")
+        # Clients of the REST Proxy ask whether it is up, and get an empty object.
+        return answer({}) if V2_PREFIX in accepted else json_response(FRONT)
+
     itself = [
+        Operation("GET", "/", front, "Lead to the console, or say what is here.", "Health"),
         Operation("GET", "/openapi.json", openapi, "Describe this API.", "Health"),
         Operation("GET", "/docs", docs, "Describe this API to people.", "Health", answer_type="text/html"),
     ]

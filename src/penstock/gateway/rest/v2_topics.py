@@ -26,10 +26,6 @@ READ_MAX = 10_000
 def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> list[Operation]:
     """Looking at topics, and reading by offset."""
 
-    async def root(call: Call) -> Response:
-        del call
-        return answer({})
-
     async def brokers(call: Call) -> Response:
         del call
         try:
@@ -92,7 +88,6 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
     one = (TOPIC, PARTITION)
     path = "/topics/{topic}/partitions"
     return [
-        Operation("GET", "/", root, "Answer, if the gateway is up.", "Health", answer_type=V2_TYPE),
         Operation("GET", "/brokers", brokers, "List the brokers.", TAG, answer_type=V2_TYPE),
         Operation("GET", "/topics", topics, "List the topics.", TAG, answer_type=V2_TYPE),
         Operation("GET", "/topics/{topic}", topic, "Show a topic.", TAG, (TOPIC,), answer_type=V2_TYPE),
