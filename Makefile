@@ -3,17 +3,25 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: help up test lint fuzz sim chaos bench docs format clean gateway dev
+.PHONY: help up demo test spark-test lint fuzz sim chaos bench docs format clean gateway dev
 
 help:                ## what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: gateway          ## start Penstock here, show it working, stay up until Ctrl-C
 	@$(RUN) -m penstock up $(ARGS)
 
+demo:                ## a shop's evening on three nodes and Spark, audited and drawn, in under two minutes
+	@$(PYTHON) scripts/environment.py demo
+	@$(RUN) -m penstock demo $(ARGS)
+
 test: dev            ## every test that this machine can run; names what it had to skip
-	@$(RUN) -m pytest -n auto --dist loadfile $(or $(ARGS),--ignore=tests/console)
+	@$(RUN) -m pytest -n auto --dist loadfile $(or $(ARGS),--ignore=tests/console --ignore=tests/spark)
 	@$(if $(ARGS),,$(RUN) -m pytest tests/console)
+	@$(if $(ARGS),,$(RUN) -m pytest -m "not heavy" tests/spark)
+
+spark-test: dev      ## every test of the pipeline on Spark, the long ones too: real Spark clusters, kills at random
+	@$(RUN) -m pytest tests/spark $(ARGS)
 
 lint: dev            ## ruff, mypy --strict, and the layers
 	@.venv/bin/ruff check .

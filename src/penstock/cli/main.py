@@ -23,6 +23,7 @@ COMMANDS = {
     "cluster": ("penstock.cli.cluster", "Look at the cluster as a whole; move replicas, add and remove nodes."),
     "gateway": ("penstock.cli.gateway", "Serve HTTP: REST for records and topics, and the schema registry."),
     "pipeline": ("penstock.cli.pipeline", "Run data pipelines on Spark."),
+    "demo": ("penstock.cli.demo", "Watch a shop's evening on three nodes and Spark, audited."),
     "log": ("penstock.cli.log", "Look into segment, index and checkpoint files."),
     "doctor": ("penstock.cli.doctor", "Find the usual mistakes and say how to mend them."),
     "completion": ("penstock.cli.completion", "Print the completion script for a shell."),

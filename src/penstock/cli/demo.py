@@ -1,0 +1,97 @@
+"""`penstock demo`: a shop's evening on three nodes and Spark, audited, in one terminal."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from penstock.cli.failures import CommandFailure
+from penstock.cli.style import StyledCommand
+
+# A directory that has this file was made by the demo, which may empty it again.
+MARK = ".penstock-demo"
+NEEDED = ("pyspark", "pyarrow", "yaml", "matplotlib")
+
+
+@click.command(cls=StyledCommand)
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("penstock-demo"),
+    show_default=True,
+    help="Where the pipeline's file, the archive and the picture go; emptied first.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another evening.")
+@click.option("--orders", type=click.IntRange(1, 5000), default=240, show_default=True, help="Orders a minute, about.")
+@click.option(
+    "--seconds", type=click.IntRange(5, 600), default=36, show_default=True, help="How long the evening takes."
+)
+@click.option("--stay", is_flag=True, help="Leave the nodes up at the end, to look around, until Ctrl-C.")
+def command(into: Path, seed: int, orders: int, seconds: int, stay: bool) -> None:
+    """Watch three nodes, a pipeline on Spark and an audit, with a node killed on the way.
+
+    Exit code 1 if the audit finds anything lost, doubled or changed. Needs the extra `demo`.
+    """
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise CommandFailure("the demo needs Spark", f"no {', '.join(missing)} here", "pip install 'penstock[demo]'")
+    from penstock.demo.screen import Screen
+    from penstock.demo.story import NODES, Demo, Settings
+    from penstock.spark import JavaMissing
+    from penstock.testing import Cluster
+
+    directory = _emptied(into).resolve()
+    settings = Settings(directory, seed, float(orders), float(seconds))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    cluster = Cluster(nodes=NODES)
+    try:
+        screen = Screen()
+        with screen:
+            outcome = Demo(settings, cluster, screen).play()
+        screen.show_checks(outcome.checks, outcome.partitions)
+        if not outcome.sound:
+            raise CommandFailure("the audit found something", advice="look at the table above, and at the seed")
+        screen.say(f"[bold]nothing lost, nothing doubled, revenue right to the cent[/]; {outcome.picture}")
+        screen.show_end(_next_steps(directory, cluster.bootstrap_servers if stay else None))
+        if stay:
+            click.echo("The nodes stay up. Ctrl-C stops them.")
+            signal.pause()
+    except JavaMissing as error:
+        raise CommandFailure("Spark cannot start", str(error)) from None
+    except KeyboardInterrupt:
+        click.echo("stopped")
+    finally:
+        cluster.close()
+
+
+def _emptied(directory: Path) -> Path:
+    """The directory, with nothing in it; only one that the demo made is emptied."""
+    if directory.exists() and any(directory.iterdir()):
+        if not (directory / MARK).exists():
+            raise CommandFailure(
+                f"{directory} has files in it", "the demo empties its directory", "name another: --into"
+            )
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / MARK).touch()
+    return directory
+
+
+def _next_steps(directory: Path, bootstrap: str | None) -> list[tuple[str, str]]:
+    steps = [
+        ("the picture", str(directory / "revenue.png")),
+        ("the pipeline", f"{directory / 'pipeline.yaml'}; more of them: examples/pipelines, docs/pipeline.md"),
+        ("a pipeline of your own", "penstock up; penstock pipeline init shop.yaml; penstock pipeline run shop.yaml"),
+        ("nodes that die all the time", "penstock up --nodes 3 --chaos"),
+    ]
+    if bootstrap is None:
+        return [*steps, ("look into the topics", "penstock demo --stay")]
+    return [
+        *steps,
+        ("the sales", f"penstock consume sales -n 5 -b {bootstrap}"),
+        ("the dead letters", f"penstock consume dlq.orders -n 5 -b {bootstrap}"),
+    ]

@@ -1,0 +1,70 @@
+"""The ledger against what came out: nothing lost, nothing doubled, nothing changed, wherever it could be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from penstock.demo.ledger import Ledger, Minute, Place, Sale, Total
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One comparison. `strange` counts what was found and nobody sent."""
+
+    what: str
+    expected: int
+    found: int
+    missing: int
+    doubled: int
+    different: int
+    strange: int
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.missing or self.doubled or self.different or self.strange)
+
+
+def compare(what: str, expected: Mapping[Key, Value], found: Iterable[tuple[Key, Value]]) -> Check:
+    """Check that each key was found once, with the value that was expected, and no other key."""
+    rows = list(found)
+    copies = Counter(key for key, _ in rows)
+    return Check(
+        what=what,
+        expected=len(expected),
+        found=len(rows),
+        missing=sum(key not in copies for key in expected),
+        doubled=sum(count - 1 for count in copies.values()),
+        different=sum(key in expected and expected[key] != value for key, value in rows),
+        strange=sum(key not in expected for key in copies),
+    )
+
+
+def check_archive(ledger: Ledger, rows: Iterable[tuple[Place, bytes]]) -> Check:
+    """Every acknowledged record is in the archive, byte for byte."""
+    return compare("sent → archive", ledger.records(), rows)
+
+
+def check_sales(ledger: Ledger, rows: Iterable[tuple[str, Sale]]) -> Check:
+    """Every good order became one sale, however often it was sent, in its customer's country."""
+    return compare("good orders → sales", ledger.sales(), rows)
+
+
+def check_dead_letters(ledger: Ledger, places: Iterable[Place]) -> Check:
+    """Every bad record is a dead letter, and no good one is."""
+    expected = dict.fromkeys(ledger.dead_letters(), True)
+    return compare("bad records → dead letters", expected, ((place, True) for place in places))
+
+
+def check_revenue(ledger: Ledger, rows: Iterable[tuple[Minute, Total]], open_minutes: int) -> Check:
+    """Every minute that is over adds up to the cent; the newest `open_minutes` are still open and may be missing."""
+    expected = ledger.revenue()
+    still_open = sorted({line.minute for line in expected})[-open_minutes:] if open_minutes else []
+    closed = {line: total for line, total in expected.items() if line.minute not in still_open}
+    return compare("revenue by minute", closed, rows)
