@@ -27,8 +27,9 @@ Members of the classic protocol, whose ids the coordinator makes:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
+
+from play import Play, number, pairs
 
 from penstock.core.group.consumer_members import MemberState
 from penstock.core.group.consumer_protocol import read_assignment
@@ -68,34 +69,18 @@ class Client:
         self.owned_by_name: dict[str, list[int]] = {}
 
 
-class Script:
+class ConsumerScript(Play):
     """One play."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.world = ConsumerWorld()
         self.clients: dict[str, Client] = {}
         self.names: dict[str, str] = {}
         self.asked: dict[int, tuple[Client, str]] = {}
-        self.lines: list[str] = []
         self.state = "-"
 
-    def play(self, text: str) -> str:
-        """The script with the effects that its events really have."""
-        played: list[str] = []
-        for line in text.splitlines():
-            if line.startswith(" "):
-                continue
-            played.append(line)
-            if line and not line.startswith("#"):
-                self.lines = []
-                kind, *arguments = line.split()
-                handler: Callable[[list[str]], None] = getattr(self, f"_{kind.replace('-', '_')}")
-                handler(arguments)
-                self._note_state()
-                played += [f"    {effect}" for effect in self.lines]
-        return "\n".join(played) + "\n"
-
-    def _note_state(self) -> None:
+    def _after_event(self) -> None:
         listed = {row.group_id: f"{row.group_type} {row.group_state}" for row in self.world.shard.list_groups()}
         state = listed.get(GROUP, "-")
         if state != self.state:
@@ -111,30 +96,30 @@ class Script:
     # Events.
 
     def _set(self, arguments: list[str]) -> None:
-        values = {name: _setting(value) for name, value in _options(arguments).items()}
+        values = {name: _setting(value) for name, value in pairs(arguments).items()}
         self.world = ConsumerWorld(GroupSettings(**values))  # type: ignore[arg-type]
         self.world.observer = self._observe
 
     def _topic(self, arguments: list[str]) -> None:
         self.world.observer = self._observe
-        for name, count in _options(arguments).items():
+        for name, count in pairs(arguments).items():
             self.world.put_topic(name, int(count))
 
     def _racks(self, arguments: list[str]) -> None:
-        for place, racks in _options(arguments).items():
+        for place, racks in pairs(arguments).items():
             topic, partition = place.split("/")
             self.world.topics.rack_of[topic, int(partition)] = frozenset(racks.split(","))
 
     def _join(self, arguments: list[str]) -> None:
         client = self._client(arguments[0])
-        client.options = _options(arguments[1:])
+        client.options = pairs(arguments[1:])
         client.instance_id = client.options.get("static")
         client.epoch, client.told, client.reported = 0, [], []
         self._beat(client, client.options, 0, [], client.options.get("rebalance", "60s"))
 
     def _heartbeat(self, arguments: list[str]) -> None:
         client = self._client(arguments[0])
-        options = _options([word for word in arguments[1:] if word != "full"])
+        options = pairs([word for word in arguments[1:] if word != "full"])
         full = "full" in arguments
         if full:
             options = {"topics": "t", **client.options, **options}
@@ -170,7 +155,7 @@ class Script:
             epoch,
             client.instance_id,
             options.get("rack"),
-            _number(rebalance),
+            number(rebalance),
             names,
             options.get("regex"),
             options.get("assignor"),
@@ -180,7 +165,7 @@ class Script:
 
     def _old_join(self, arguments: list[str]) -> None:
         client = self._client(arguments[0])
-        options = client.options = {**client.options, **_options(arguments[1:])}
+        options = client.options = {**client.options, **pairs(arguments[1:])}
         client.instance_id = options.get("static")
         if client.member_id == client.name:
             client.member_id = ""
@@ -190,8 +175,8 @@ class Script:
         metadata = subscription(options.get("topics", "t").split(","), owned)
         request = JoinGroupRequest(
             GROUP,
-            _number(options.get("session", "10s")),
-            _number(options.get("rebalance", "60s")),
+            number(options.get("session", "10s")),
+            number(options.get("rebalance", "60s")),
             client.member_id,
             client.instance_id,
             "consumer",
@@ -224,11 +209,11 @@ class Script:
         self._ask(client, "leave_group", LeaveGroupRequest(GROUP, members=[identity]), 5)
 
     def _wait(self, arguments: list[str]) -> None:
-        self.world.advance(_number(arguments[0]))
+        self.world.advance(number(arguments[0]))
 
     def _commit(self, arguments: list[str]) -> None:
         client = self._client(arguments[0])
-        offsets = _options(arguments[1:])
+        offsets = pairs(arguments[1:])
         epoch = int(offsets.pop("epoch", client.epoch))
         topics = []
         for place, offset in offsets.items():
@@ -328,16 +313,5 @@ class Script:
         self.lines.append(f"{client.name} {verb}: {text}")
 
 
-def _options(words: list[str]) -> dict[str, str]:
-    return dict(word.split("=", 1) for word in words)
-
-
 def _setting(text: str) -> int | str:
-    return _number(text) if text[0].isdigit() else text
-
-
-def _number(text: str) -> int:
-    for unit, factor in (("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)):
-        if text.endswith(unit) and text.removesuffix(unit).isdigit():
-            return int(text.removesuffix(unit)) * factor
-    return int(text)
+    return number(text) if text[0].isdigit() else text

@@ -20,8 +20,9 @@ letter or word; the member ids that they get are shown as those names. Time stan
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
+
+from play import Play, number, pairs
 
 from penstock.core.group.contract import Effects, GroupSettings
 from penstock.model.errors import ErrorCode
@@ -56,37 +57,18 @@ class Client:
         self.options: dict[str, str] = {}
 
 
-class Script:
+class GroupScript(Play):
     """One play."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.world = GroupWorld()
         self.clients: dict[str, Client] = {}
         self.names: dict[str, str] = {}
         self.asked: dict[int, tuple[Client, str]] = {}
-        self.lines: list[str] = []
         self.state = "-"
 
-    def play(self, text: str) -> str:
-        """The script with the effects that its events really have."""
-        played: list[str] = []
-        for line in text.splitlines():
-            if line.startswith(" "):
-                continue
-            played.append(line)
-            if line and not line.startswith("#"):
-                self.lines = []
-                self._event(line.split())
-                played += [f"    {effect}" for effect in self.lines]
-        return "\n".join(played) + "\n"
-
-    def _event(self, words: list[str]) -> None:
-        kind, *arguments = words
-        handler: Callable[[list[str]], None] = getattr(self, f"_{kind}")
-        handler(arguments)
-        self._note_state()
-
-    def _note_state(self) -> None:
+    def _after_event(self) -> None:
         listed = {row.group_id: row.group_state for row in self.world.shard.list_groups()}
         state = listed.get(GROUP, "-")
         if state != self.state:
@@ -102,21 +84,21 @@ class Script:
     # Events.
 
     def _set(self, arguments: list[str]) -> None:
-        values = {name: _number(value) for name, value in _options(arguments).items()}
+        values = {name: number(value) for name, value in pairs(arguments).items()}
         self.world = GroupWorld(GroupSettings(**values))  # type: ignore[arg-type]
         self.world.observer = self._observe
 
     def _join(self, arguments: list[str]) -> None:
         client = self._client(arguments[0])
-        given = _options([word for word in arguments[1:] if "=" in word])
+        given = pairs([word for word in arguments[1:] if "=" in word])
         client.options = options = {**client.options, **given}
         if "static" in given:
             client.instance_id = given["static"]
         metadata = _subscription(options.get("topics", "t").split(","))
         request = JoinGroupRequest(
             GROUP,
-            _number(options.get("session", "10s")),
-            _number(options.get("rebalance", "60s")),
+            number(options.get("session", "10s")),
+            number(options.get("rebalance", "60s")),
             client.member_id,
             client.instance_id,
             options.get("type", "consumer"),
@@ -130,7 +112,7 @@ class Script:
 
     def _sync(self, arguments: list[str]) -> None:
         client = self._client(arguments[0])
-        parts = _options(arguments[1:])
+        parts = pairs(arguments[1:])
         generation = int(parts.pop("generation", client.generation))
         assignments = [
             SyncGroupRequestAssignment(self._client(name).member_id, part.encode()) for name, part in parts.items()
@@ -140,13 +122,13 @@ class Script:
 
     def _heartbeat(self, arguments: list[str]) -> None:
         client = self._client(arguments[0])
-        generation = int(_options(arguments[1:]).get("generation", client.generation))
+        generation = int(pairs(arguments[1:]).get("generation", client.generation))
         request = HeartbeatRequest(GROUP, generation, client.member_id, client.instance_id)
         self._ask(client, "heartbeat", request)
 
     def _commit(self, arguments: list[str]) -> None:
         client = self._client(arguments[0])
-        offsets = _options(arguments[1:])
+        offsets = pairs(arguments[1:])
         generation = int(offsets.pop("generation", client.generation))
         topics = []
         for place, offset in offsets.items():
@@ -189,7 +171,7 @@ class Script:
         client.member_id, client.generation = "", -1
 
     def _wait(self, arguments: list[str]) -> None:
-        self.world.advance(_number(arguments[0]))
+        self.world.advance(number(arguments[0]))
 
     def _expire(self, arguments: list[str]) -> None:  # noqa: ARG002
         self.world.perform(self.world.shard.expire_offsets(self.world.now_ms))
@@ -273,17 +255,6 @@ class Script:
         if response.members:
             text += f" members={','.join(self._name(row.member_id) for row in response.members)}"
         return text + (" skip-assignment" if response.skip_assignment else "")
-
-
-def _options(words: list[str]) -> dict[str, str]:
-    return dict(word.split("=", 1) for word in words)
-
-
-def _number(text: str) -> int:
-    for unit, factor in (("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)):
-        if text.endswith(unit) and text.removesuffix(unit).isdigit():
-            return int(text.removesuffix(unit)) * factor
-    return int(text)
 
 
 def _subscription(topics: list[str]) -> bytes:

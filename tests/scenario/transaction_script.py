@@ -24,6 +24,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from play import Play, number
+
 from penstock.core.contract import Effects, ProducerIdentity
 from penstock.core.transaction.contract import Markers, TransactionSettings
 from penstock.core.transaction.transaction import Transaction, by_topic
@@ -47,33 +49,19 @@ class Client:
         return 4 if self.name.startswith("old") else 5
 
 
-class Script:
+class TransactionScript(Play):
     """One coordinator and its clients."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.world = TransactionWorld()
         self.world.observer = self._observe
         self.clients: dict[str, Client] = {}
-        self.lines: list[str] = []
-
-    def play(self, text: str) -> str:
-        """The script with what really happens."""
-        written = []
-        for line in text.splitlines():
-            if line.startswith("    "):
-                continue
-            written.append(line)
-            if line and not line.startswith("#"):
-                self.lines = []
-                verb, *arguments = line.split()
-                getattr(self, f"_{verb}")(arguments)
-                written += [f"    {effect}" for effect in self.lines]
-        return "\n".join(written) + "\n"
 
     # Events.
 
     def _set(self, arguments: list[str]) -> None:
-        values = {name: _number(value) for name, value in (word.split("=") for word in arguments)}
+        values = {name: number(value) for name, value in (word.split("=") for word in arguments)}
         version = values.pop("cluster_version", 2)
         self.world = TransactionWorld(TransactionSettings(**values), version)
         self.world.observer = self._observe
@@ -82,7 +70,7 @@ class Script:
         client = self._client(arguments[0])
         options = dict(word.split("=") for word in arguments[1:] if "=" in word)
         expected = client.producer if "again" in arguments else None
-        timeout_ms = _number(options.get("timeout", "60s"))
+        timeout_ms = number(options.get("timeout", "60s"))
         response = self.world.init(ID, expected, timeout_ms, client.version)
         text = ErrorCode(response.error_code).name
         if response.error_code == ErrorCode.NONE:
@@ -126,7 +114,7 @@ class Script:
             self.world.markers.clear()
 
     def _wait(self, arguments: list[str]) -> None:
-        self.world.advance(_number(arguments[0]))
+        self.world.advance(number(arguments[0]))
 
     def _expire(self, arguments: list[str]) -> None:  # noqa: ARG002
         self.world.expire()
@@ -194,10 +182,3 @@ def _named(partitions: Iterable[TopicPartition]) -> str:
 def _partitions(words: list[str]) -> list[TopicPartition]:
     named = [word.split("/") for word in words]
     return [TopicPartition(topic, int(index)) for topic, indexes in named for index in indexes.split(",")]
-
-
-def _number(text: str) -> int:
-    for unit, factor in (("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)):
-        if text.endswith(unit) and text.removesuffix(unit).isdigit():
-            return int(text.removesuffix(unit)) * factor
-    return int(text)
