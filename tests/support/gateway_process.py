@@ -52,6 +52,11 @@ class GatewayProcess:
         self.rest, self.registry = addresses.get("rest", ""), addresses["registry"]
         return self
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "it was never started"
+        return self._process.pid
+
     def log(self) -> str:
         return os.pread(self._log.fileno(), 1 << 20, 0).decode("utf-8", "replace")
 

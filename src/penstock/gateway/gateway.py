@@ -8,7 +8,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import uvicorn
 from confluent_kafka.admin import AdminClient
@@ -26,7 +26,9 @@ from penstock.gateway.registry.api.application import registry_application
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.application import RestServices, rest_application
 from penstock.gateway.rest.console_wire import BrokerWire
+from penstock.gateway.rest.hot_publish import HotPublish
 from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.web.hot_path import hot_protocol
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +37,14 @@ SHUTDOWN_TIMEOUT_S = 5
 BACKLOG = 2048
 
 Ready = Callable[[dict[str, Any]], None]
+
+
+class _Port(NamedTuple):
+    """What listens on a port: the application, and the connections' class where it is not uvicorn's own."""
+
+    application: ASGIApp
+    port: int
+    connections: type[asyncio.Protocol] | Literal["httptools"] = "httptools"
 
 
 class _Server(uvicorn.Server):
@@ -75,11 +85,13 @@ async def run(settings: GatewaySettings, ready: Ready) -> int:
         await registry.start()
         stack.push_async_callback(registry.stop)
         services = await _services(settings, registry, cluster_id, stack)
-        applications: dict[str, tuple[ASGIApp, int]] = {
-            "rest": (rest_application(services, settings.limits), settings.rest_port),
-            "registry": (registry_application(registry, cluster_id, settings.limits), settings.registry_port),
+        rest = rest_application(services, settings.limits)
+        hot = HotPublish(services.publisher, rest.under_way)
+        ports = {
+            "rest": _Port(rest, settings.rest_port, hot_protocol(hot.routes)),
+            "registry": _Port(registry_application(registry, cluster_id, settings.limits), settings.registry_port),
         }
-        await _listen(settings, applications, ready, stopping, services.tails.end)
+        await _listen(settings, ports, ready, stopping, services.tails.end)
     return 0
 
 
@@ -118,16 +130,17 @@ async def _services(
 
 async def _listen(
     settings: GatewaySettings,
-    applications: dict[str, tuple[ASGIApp, int]],
+    ports: dict[str, _Port],
     ready: Ready,
     stopping: asyncio.Event,
     end_streams: Callable[[], None],
 ) -> None:
-    sockets = {name: _bind(settings.host, port) for name, (_, port) in applications.items()}
+    sockets = {name: _bind(settings.host, port.port) for name, port in ports.items()}
     servers = [
         _Server(
             uvicorn.Config(
-                application,
+                port.application,
+                http=port.connections,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -139,7 +152,7 @@ async def _listen(
                 backlog=BACKLOG,
             )
         )
-        for application, _ in applications.values()
+        for port in ports.values()
     ]
     tasks = [
         asyncio.create_task(server.serve([bound]), name=f"gateway-{name}")

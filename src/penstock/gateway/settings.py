@@ -20,7 +20,7 @@ class GatewaySettings:
     client_properties: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     # Publishing: small records wait this long for company, and so many may wait for the brokers.
-    linger_ms: int = 5
+    linger_ms: int = 2
     publish_timeout_ms: int = 30_000
     queued_records_max: int = 100_000
     # Reading: consumers that are kept open for reads by offset, and what one read returns at most.

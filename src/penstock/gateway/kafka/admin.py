@@ -17,6 +17,7 @@ from penstock.gateway.kafka.failures import ARGUMENT_ERRORS, asked, problem_of
 
 REQUEST_TIMEOUT_S = 15.0
 REMEMBER_S = 5.0
+ASK_AHEAD_S = 1.0
 REMEMBERED_MAX = 50_000
 
 
@@ -34,6 +35,7 @@ class Admin:
     def __init__(self, client: AdminClient) -> None:
         self.client = client
         self._partitions: dict[str, tuple[float, int]] = {}
+        self._asking: dict[str, asyncio.Task[int]] = {}
 
     async def describe(self, topic: str) -> TopicDescription:
         """One topic; a Problem (404) where there is none."""
@@ -54,24 +56,49 @@ class Admin:
 
     async def partition_count(self, topic: str) -> int:
         """How many partitions a topic has, remembered for some seconds; a Problem where there is no such topic."""
-        now = time.monotonic()
-        known = self._partitions.get(topic)
-        if known is not None and known[0] > now:
-            return known[1]
-        count = len((await self.describe(topic)).partitions)
-        if len(self._partitions) >= REMEMBERED_MAX:
-            self._partitions.clear()
-        self._partitions[topic] = (now + REMEMBER_S, count)
-        return count
+        known = self.known_partition_count(topic)
+        return known if known is not None else await asyncio.shield(self._ask(topic))
 
     def known_partition_count(self, topic: str) -> int | None:
-        """What `partition_count` remembers, without asking."""
+        """What `partition_count` remembers, without waiting; shortly before it is forgotten, it is asked for anew."""
         known = self._partitions.get(topic)
-        return known[1] if known is not None and known[0] > time.monotonic() else None
+        if known is None:
+            return None
+        left_s = known[0] - time.monotonic()
+        if left_s < ASK_AHEAD_S:
+            if left_s <= 0:
+                return None
+            self._ask(topic)
+        return known[1]
+
+    def _ask(self, topic: str) -> asyncio.Task[int]:
+        """One question for all who want to know."""
+        asking = self._asking.get(topic)
+        if asking is None:
+            asking = self._asking[topic] = asyncio.create_task(self._count_partitions(topic), name=f"count {topic}")
+            asking.add_done_callback(lambda done: self._asked(topic, done))
+        return asking
+
+    def _asked(self, topic: str, done: asyncio.Task[int]) -> None:
+        if self._asking.get(topic) is done:
+            del self._asking[topic]
+        # Nobody may be waiting for it; whoever asks next hears of a failure again.
+        if not done.cancelled():
+            done.exception()
+
+    async def _count_partitions(self, topic: str) -> int:
+        count = len((await self.describe(topic)).partitions)
+        # An answer to a question from before a change is worth nothing to those who ask after it.
+        if self._asking.get(topic) is asyncio.current_task():
+            if len(self._partitions) >= REMEMBERED_MAX:
+                self._partitions.clear()
+            self._partitions[topic] = (time.monotonic() + REMEMBER_S, count)
+        return count
 
     def forget(self, topic: str) -> None:
         """Ask again the next time."""
         self._partitions.pop(topic, None)
+        self._asking.pop(topic, None)
 
     async def create(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str], *, validate: bool = False

@@ -1,17 +1,22 @@
-"""Producing from an event loop: records go to librdkafka's queue, and futures end when the brokers have answered."""
+"""Producing from an event loop: records go to librdkafka's queue, and the loop hears when the brokers have answered.
+
+librdkafka has threads of its own; what it has heard waits until somebody polls. The loop does, once a millisecond
+while records are under way. A thread that waited for news instead would fight the loop for the interpreter's lock.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-POLL_S = 0.1
+POLL_S = 0.001
+NO_HEADERS: list[tuple[str, str | bytes | None]] = []
 
-Headers = Sequence[tuple[str, bytes | None]]
+Headers = Sequence[tuple[str, str | bytes | None]]
+Heard = Callable[[KafkaError | None, Message], None]
 
 
 class Delivered(NamedTuple):
@@ -28,19 +33,14 @@ class QueueFull(Exception):
 
 
 class Delivery:
-    """One producer, and the thread that hears of its deliveries.
+    """One producer, and the polls that hear of its deliveries. It belongs to the loop that it was made on."""
 
-    The thread collects what it hears and wakes the loop once for many records.
-    """
-
-    def __init__(self, producer: Producer, name: str) -> None:
+    def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self._loop = asyncio.get_running_loop()
-        self._stopping = threading.Event()
-        self._heard: list[tuple[asyncio.Future[Delivered], KafkaError | None, Message]] = []
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._listen, name=name, daemon=True)
-        self._thread.start()
+        self._under_way = 0
+        self._polling = False
+        self._drained: asyncio.Future[None] | None = None
 
     def send(
         self,
@@ -56,53 +56,59 @@ class Delivery:
         future: asyncio.Future[Delivered] = self._loop.create_future()
 
         def heard(error: KafkaError | None, message: Message) -> None:
-            self._hear(future, error, message)
-
-        try:
-            self._producer.produce(
-                topic,
-                value,
-                key,
-                partition,
-                on_delivery=heard,
-                timestamp=timestamp_ms,
-                headers=list(headers),
-            )
-        except BufferError:
-            raise QueueFull from None
-        return future
-
-    def join(self, timeout_s: float) -> None:
-        """Give what is queued some time, then end the thread."""
-        self._producer.flush(timeout_s)
-        self._stopping.set()
-        self._thread.join(timeout_s)
-
-    def _listen(self) -> None:
-        while not self._stopping.is_set():
-            self._producer.poll(POLL_S)
-
-    def _hear(self, future: asyncio.Future[Delivered], error: KafkaError | None, message: Message) -> None:
-        with self._lock:
-            first = not self._heard
-            self._heard.append((future, error, message))
-        if first and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._settle)
-
-    def _settle(self) -> None:
-        with self._lock:
-            heard, self._heard = self._heard, []
-        for future, error, message in heard:
             if future.done():
-                continue
+                return
             if error is not None:
                 future.set_exception(KafkaException(error))
             else:
-                future.set_result(
-                    Delivered(
-                        message.topic() or "",
-                        message.partition() or 0,
-                        message.offset() or 0,
-                        message.timestamp()[1],
-                    )
-                )
+                future.set_result(delivered(message))
+
+        self.hand_over(topic, value, key, partition, list(headers), timestamp_ms, heard)
+        return future
+
+    def hand_over(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        headers: list[tuple[str, str | bytes | None]],
+        timestamp_ms: int,
+        heard: Heard,
+    ) -> None:
+        """Queue a record; `heard` is called on the loop when the brokers have answered. QueueFull at once."""
+
+        def count(error: KafkaError | None, message: Message) -> None:
+            self._under_way -= 1
+            heard(error, message)
+
+        try:
+            self._producer.produce(
+                topic, value, key, partition, on_delivery=count, timestamp=timestamp_ms, headers=headers
+            )
+        except BufferError:
+            raise QueueFull from None
+        self._under_way += 1
+        if not self._polling:
+            self._polling = True
+            self._loop.call_later(POLL_S, self._poll)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Give what is queued some time."""
+        if self._under_way:
+            self._drained = self._loop.create_future()
+            await asyncio.wait([self._drained], timeout=timeout_s)
+
+    def _poll(self) -> None:
+        self._producer.poll(0)
+        if self._under_way:
+            self._loop.call_later(POLL_S, self._poll)
+        else:
+            self._polling = False
+            if self._drained is not None and not self._drained.done():
+                self._drained.set_result(None)
+
+
+def delivered(message: Message) -> Delivered:
+    """Where an acknowledged record is."""
+    return Delivered(message.topic() or "", message.partition() or 0, message.offset() or 0, message.timestamp()[1])

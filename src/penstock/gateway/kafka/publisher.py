@@ -8,7 +8,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaException, Producer
 
 from penstock.gateway.kafka.admin import Admin
-from penstock.gateway.kafka.delivery import Delivered, Delivery, Headers, QueueFull
+from penstock.gateway.kafka.delivery import NO_HEADERS, Delivered, Delivery, Headers, Heard, QueueFull
 from penstock.gateway.kafka.failures import ARGUMENT_ERRORS, problem_of
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem, too_busy
@@ -44,7 +44,7 @@ class Publisher:
                 }
             )
         )
-        self._delivery = Delivery(producer, "publisher")
+        self._delivery = Delivery(producer)
         self._admin = admin
 
     async def publish(self, topic: str, record: OutgoingRecord) -> Delivered:
@@ -68,6 +68,27 @@ class Publisher:
             count = await self._admin.partition_count(topic)
         futures = [self._send(topic, count, record) for record in records]
         return [future if isinstance(future, Problem) else await self._outcome(topic, future) for future in futures]
+
+    def offer(self, topic: str, record: OutgoingRecord, heard: Heard) -> bool:
+        """Queue a record at once; `heard` is called with what became of it.
+
+        False where that cannot be done without waiting or without an error: then `publish` is the way.
+        """
+        count = self._admin.known_partition_count(topic)
+        if count is None or record.partition >= count:
+            return False
+        headers = list(record.headers) if record.headers else NO_HEADERS
+        try:
+            self._delivery.hand_over(
+                topic, record.value, record.key, record.partition, headers, record.timestamp_ms, heard
+            )
+        except (QueueFull, KafkaException, *ARGUMENT_ERRORS):
+            return False
+        return True
+
+    def forget(self, topic: str) -> None:
+        """Ask anew how many partitions a topic has, for a record did not reach it."""
+        self._admin.forget(topic)
 
     def _send(self, topic: str, count: int, record: OutgoingRecord) -> asyncio.Future[Delivered] | Problem:
         if record.partition >= count:
@@ -97,4 +118,4 @@ class Publisher:
 
     async def stop(self) -> None:
         """Wait for what is queued, a little, and stop."""
-        await asyncio.to_thread(self._delivery.join, FLUSH_S)
+        await self._delivery.stop(FLUSH_S)

@@ -58,7 +58,7 @@ class SchemaLog:
                 "message.timeout.ms": APPEND_TIMEOUT_MS,
             }
         )
-        self._delivery = Delivery(producer, "schemas-delivery")
+        self._delivery = Delivery(producer)
         self._thread = threading.Thread(target=self._follow, name="schemas-reader", daemon=True)
         self._thread.start()
         await self._caught_up
@@ -68,9 +68,10 @@ class SchemaLog:
         self._stopping.set()
         for _ in range(BATCHES_AHEAD_MAX):
             self._handed_over.release()
-        for thread in (self._thread, self._delivery):
-            if thread is not None:
-                await asyncio.to_thread(thread.join, STOP_TIMEOUT_S)
+        if self._delivery is not None:
+            await self._delivery.stop(STOP_TIMEOUT_S)
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, STOP_TIMEOUT_S)
 
     @property
     def stale_keys(self) -> list[bytes]:

@@ -38,6 +38,14 @@ class Limits:
     query_fields_max: int = 100
 
 
+@dataclass(slots=True)
+class UnderWay:
+    """How many requests are being served, and how many may be."""
+
+    limit: int
+    count: int = 0
+
+
 def json_response(
     value: Any, status: int = 200, media_type: str = JSON_TYPE, headers: Mapping[str, str] | None = None
 ) -> Response:
@@ -90,7 +98,7 @@ class Application:
         self._invalid_status = invalid_status
         self._render_error = render_error
         self._rewrite = rewrite
-        self._under_way = 0
+        self.under_way = UnderWay(limits.requests_max)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI's entry."""
@@ -103,10 +111,10 @@ class Application:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        self._under_way += 1
+        self.under_way.count += 1
         try:
-            if self._under_way > self._limits.requests_max:
-                raise too_busy(f"{self._limits.requests_max} requests are being served already")
+            if self.under_way.count > self.under_way.limit:
+                raise too_busy(f"{self.under_way.limit} requests are being served already")
             response = await self._answer(request)
         except Problem as problem:
             response = self._render_error(problem)
@@ -114,7 +122,7 @@ class Application:
             log.exception("%s %s failed", scope["method"], scope["path"])
             response = self._render_error(Problem(500, 50001, "the gateway failed", "its log says why"))
         finally:
-            self._under_way -= 1
+            self.under_way.count -= 1
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:

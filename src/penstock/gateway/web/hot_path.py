@@ -1,0 +1,192 @@
+"""A short way for requests that come by the ten thousand, past the framework that serves all others.
+
+Theory of operation. A connection is uvicorn's, with a look at what comes in before uvicorn sees it. A request takes the
+short way only if nothing about it is out of the ordinary: it is a POST whose head is complete and plain, its route is
+known here, its body is short and has come whole, and nothing else is under way on the connection. The route's handler
+may still decline it. Whatever does not take the short way goes to uvicorn as if nothing had happened, so everything
+that needs care (errors, pipelining, streams, upgrades) is written once, there.
+
+Clients send the same head again and again, so the last one of a connection is remembered with what it meant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_BYTES_MAX = 4096
+BODY_BYTES_MAX = 64 * 1024
+END = b"\r\n\r\n"
+REQUEST_LINE = re.compile(rb"POST (/[!-~]*) HTTP/1\.1")
+HEADER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([ -~\x80-\xff]*)")
+# Headers that change how a message is read, or what becomes of its connection.
+UNUSUAL = frozenset({b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"trailer", b"te"})
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A plain request's head: its path as it was sent, headers by their names in small letters, its body's length."""
+
+    path: bytes
+    headers: dict[bytes, bytes]
+    body_length: int
+
+
+class Reply(Protocol):
+    """Where an answer goes, once."""
+
+    def answer(self, head: bytes, body: bytes) -> None:
+        """Send the status line and headers, without the body's length, and the body."""
+
+
+# Takes a body: True where it will call the reply's `answer`, False where it declines the request.
+HotHandler = Callable[[bytes, Reply], bool]
+# The handler of a head; None where there is none.
+HotRoutes = Callable[[Head], HotHandler | None]
+
+
+def read_head(block: bytes) -> Head | None:
+    """What a head says; None for one that is out of the ordinary."""
+    line, *lines = block.split(b"\r\n")
+    request = REQUEST_LINE.fullmatch(line)
+    if request is None:
+        return None
+    headers: dict[bytes, bytes] = {}
+    for each in lines:
+        found = HEADER.fullmatch(each)
+        if found is None:
+            return None
+        name = found[1].lower()
+        if name in headers or name in UNUSUAL:
+            return None
+        headers[name] = found[2].rstrip(b" \t")
+    length = headers.get(b"content-length", b"")
+    if not length.isdigit() or len(length) > 6 or int(length) > BODY_BYTES_MAX:
+        return None
+    if headers.get(b"connection", b"keep-alive").lower() != b"keep-alive" or b"host" not in headers:
+        return None
+    return Head(request[1], headers, int(length))
+
+
+class HotProtocol(HttpToolsProtocol):
+    """A connection whose plain requests of known routes take the short way."""
+
+    routes: HotRoutes
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        # Between the first byte of a request that uvicorn reads and its last one.
+        self._in_message = False
+        self._answering = False
+        self._stopping = False
+        # What came of a hot request whose body is not whole yet; or what came after one that is being answered.
+        self._held = b""
+        self._block = b""
+        self._handler: HotHandler | None = None
+        self._body_length = 0
+        self._answered_at = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Take the short way, or leave the bytes to uvicorn."""
+        if self._answering:
+            self._held += data
+            if len(self._held) > BODY_BYTES_MAX:
+                self.flow.pause_reading()
+            return
+        if self._held:
+            data, self._held = self._held + data, b""
+        if self._is_busy() or not data.startswith(b"POST ") or not self._take(data):
+            super().data_received(data)
+
+    def _take(self, data: bytes) -> bool:
+        end = data.find(END, 0, HEAD_BYTES_MAX)
+        if end < 0:
+            return False
+        block = data[:end]
+        if block != self._block:
+            head = read_head(block)
+            self._handler = self.routes(head) if head is not None else None
+            self._body_length = head.body_length if head is not None else 0
+            self._block = block
+        if self._handler is None:
+            return False
+        missing = end + len(END) + self._body_length - len(data)
+        if missing > 0:
+            self._held = data
+            return True
+        self._unset_keepalive_if_required()
+        self._answering = True
+        if missing < 0 or not self._handler(data[end + len(END) :], self):
+            self._answering = False
+            return False
+        return True
+
+    def answer(self, head: bytes, body: bytes) -> None:
+        """Send an answer, and go on with what has come meanwhile."""
+        self._answering = False
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
+        if self._stopping:
+            self.transport.close()
+            return
+        self._answered_at = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._close_if_idle)
+        if self._held:
+            held, self._held = self._held, b""
+            self.flow.resume_reading()
+            self.data_received(held)
+
+    def _is_busy(self) -> bool:
+        """Whether uvicorn reads or answers something."""
+        return self._in_message or (self.cycle is not None and not self.cycle.response_complete)
+
+    def _close_if_idle(self) -> None:
+        """One timer a connection that looks when the last answer was: making one for each answer costs more."""
+        idle_s = 0.0 if self._answering or self._is_busy() else self.loop.time() - self._answered_at
+        if idle_s >= self.timeout_keep_alive and not self._held:
+            self.transport.close()
+            return
+        left_s = max(0.1, self.timeout_keep_alive - idle_s)
+        self._idle_timer = self.loop.call_later(left_s, self._close_if_idle)
+
+    def on_message_begin(self) -> None:
+        """uvicorn's parser has begun a request."""
+        self._in_message = True
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        """uvicorn's parser has read a request to its end."""
+        self._in_message = False
+        super().on_message_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The other side is gone."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """End the connection after the answer that is under way."""
+        self._stopping = True
+        if not self._answering:
+            super().shutdown()
+
+
+def hot_protocol(hot_routes: HotRoutes) -> type[HotProtocol]:
+    """Connections with these routes."""
+
+    class BoundProtocol(HotProtocol):
+        """A connection of one gateway."""
+
+        routes = staticmethod(hot_routes)
+
+    return BoundProtocol
