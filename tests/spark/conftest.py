@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     ReadTopic = Callable[..., DataFrame]
 
 TIMEOUT_SECONDS = 400
+# Tests run for seconds: what Java would spend on optimising itself for hours is most of their time.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def spark_missing() -> str | None:
@@ -39,6 +41,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_java() -> None:
+    """For every Java below this process: drivers, executors, Kafka's own broker."""
+    os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
 
 
 @pytest.fixture(scope="session")

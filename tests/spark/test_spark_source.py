@@ -166,7 +166,8 @@ def test_cuts_by_retention_fail_the_query_or_are_skipped(
     lenient = Stream(spark, cluster, tmp_path / "lenient", subscribe=topic, failOnDataLoss="false")
     strict.run()
     lenient.run()
-    written = write(cluster.bootstrap_servers, topic, numbered(40, start=10))
+    # One batch: readers get it whole, with the records before the cut, which are not theirs.
+    written = write(cluster.bootstrap_servers, topic, numbered(40, start=10), {"linger.ms": 200})
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
     admin.delete_records([TopicPartition(topic, 0, 30)])[TopicPartition(topic, 0)].result(timeout=10)
     with pytest.raises(PySparkException, match="the log now starts at 30"):

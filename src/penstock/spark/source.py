@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from penstock.model.ids import TopicPartition
 from penstock.spark.arrow import HEADERS_DDL, SCHEMA_DDL, record_batch
 from penstock.spark.cluster import LATEST, shared_client
-from penstock.spark.fetching import DataLost, OffsetRange, RangeFetcher
+from penstock.spark.fetching import DataLost, OffsetRange, RangeFetcher, keep_memory
 from penstock.spark.options import SourceOptions, read_options
 from penstock.spark.planning import Offsets, from_stored, ranges_between, rate_limited, split_ranges, to_stored
 from penstock.spark.reading import partitions_of, resolve
@@ -174,6 +174,7 @@ def _read(options: SourceOptions, wanted: OffsetRange | None) -> Iterator[Any]:
     """A range as Arrow batches. Spark passes None for the one task of a read that has nothing to read."""
     if wanted is None:
         return
+    keep_memory()
     fetcher = RangeFetcher(
         shared_client(options.access),
         wanted,
