@@ -3,6 +3,9 @@
 A route is made once per API and version and kept. The peer's mistakes are `ProtocolError`s and close its connection;
 anything else that escapes a handler is a bug of ours: it is logged with its traceback and costs the connection too,
 because the client could not make sense of a missing reply.
+
+Every request is timed: from the moment its frame is whole to the moment its reply can be sent, and apart from that the
+time that it was parked, waiting for other brokers, for records or for the disk.
 """
 
 from __future__ import annotations
@@ -13,11 +16,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from inspect import iscoroutine
 from struct import Struct
 from struct import error as StructError
+from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.api.context import Client, Handler, RequestContext
+from penstock.api.errors_in import Finder, error_finder
 from penstock.api.forwarding import FORWARDED_KEYS, Forwarding
 from penstock.api.table import API_VERSIONS_KEY
+from penstock.core.metrics.counters import ApiCounters, RequestCounters
 from penstock.model.errors import ApiError, ProtocolError
 from penstock.wire.apis import APIS, request_class, response_class, response_header_version
 from penstock.wire.codec import decoder, encoder
@@ -26,6 +32,10 @@ from penstock.wire.primitives import Buffer, MalformedMessage
 
 _KEY_VERSION_ID = Struct(">HHi")
 _SIZE = Struct(">i")
+FETCH_KEY = 1
+# What Kafka's metrics call the two kinds of Fetch.
+FETCH_BY_CONSUMERS = "FetchConsumer"
+FETCH_BY_FOLLOWERS = "FetchFollower"
 
 T = TypeVar("T")
 
@@ -43,6 +53,10 @@ class Route(NamedTuple):
     header_version: int
     version: int
     forwarding: Forwarding | None
+    counters: ApiCounters
+    # The same of fetches by followers, which mean something else and take another time.
+    follower_counters: ApiCounters | None
+    errors: Finder | None
 
 
 class Dispatcher:
@@ -56,10 +70,14 @@ class Dispatcher:
         handlers: Mapping[int, Handler],
         versions: Mapping[int, tuple[int, int]],
         forwarding: Forwarding | None = None,
+        counters: RequestCounters | None = None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._handlers = handlers
         self._versions = versions
         self._forwarding = forwarding
+        self.counters = counters or RequestCounters()
+        self._clock = clock
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -69,6 +87,7 @@ class Dispatcher:
 
     def answer(self, frame: bytearray, client: Client) -> Reply | asyncio.Future[Reply] | None:
         """Serve one frame. Handlers do not keep the frame's records once they have returned."""
+        started = self._clock()
         try:
             api_key, version, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
         except StructError:
@@ -83,15 +102,23 @@ class Dispatcher:
         request, _ = route.decode(frame, position)
         context = RequestContext(version, header.client_id, client)
         if route.forwarding is not None:
-            return self._own(self._decide(bytes(frame), request, context, route))
+            return self._own(self._decide(bytes(frame), request, context, route, started))
+        counters = route.counters
+        if route.follower_counters is not None and _is_followers(request):
+            counters = route.follower_counters
         response = route.handle(request, context)
         if response is None:
+            counters.answered(self._clock() - started)
             return None
         if isinstance(response, asyncio.Future) or iscoroutine(response):
-            return self._park(response, route, correlation_id)
+            return self._park(response, route, correlation_id, counters, started)
+        if route.errors is not None:
+            route.errors((response,), counters.failed)
         body: list[Buffer] = []
         route.encode(response, body)
-        return encode_response(correlation_id, route.header_version, body)
+        reply = encode_response(correlation_id, route.header_version, body)
+        counters.answered(self._clock() - started)
+        return reply
 
     def _find_route(self, api_key: int, version: int) -> Route | None:
         allowed = self._versions.get(api_key)
@@ -100,13 +127,19 @@ class Dispatcher:
         # Produce 0-2 are advertised, as Kafka does for the sake of old clients' checks, and served by nobody.
         if version < APIS[api_key].first_version:
             return None
+        name = APIS[api_key].name
+        is_fetch = api_key == FETCH_KEY
+        response = response_class(api_key)
         route = Route(
             decoder(request_class(api_key), version),
             self._handlers[api_key],
-            encoder(response_class(api_key), version),
+            encoder(response, version),
             response_header_version(api_key, version),
             version,
             self._forwarding if api_key in FORWARDED_KEYS else None,
+            self.counters.api(FETCH_BY_CONSUMERS if is_fetch else name),
+            self.counters.api(FETCH_BY_FOLLOWERS) if is_fetch else None,
+            error_finder(response) if self.counters.is_on else None,
         )
         self._routes[api_key << 16 | version] = route
         return route
@@ -121,7 +154,7 @@ class Dispatcher:
         encoder(response_class(API_VERSIONS_KEY), 0)(response, body)
         return encode_response(correlation_id, 0, body)
 
-    async def _decide(self, frame: bytes, request: Any, context: RequestContext, route: Route) -> Reply:
+    async def _decide(self, frame: bytes, request: Any, context: RequestContext, route: Route, started: float) -> Reply:
         """Have the active controller answer; without one the client hears so in its own API's terms."""
         forwarding = route.forwarding
         assert forwarding is not None
@@ -131,12 +164,16 @@ class Dispatcher:
             # Who ceases to be active meanwhile asks its successor: many clients do not ask again themselves.
             try:
                 answer = await forwarding.forward(frame, request, context.client)
+                route.counters.answered(self._clock() - started)
                 return [_SIZE.pack(len(answer)) + answer]
             except ApiError:
                 if response is None:
                     response = await _settled(forwarding.unavailable[api_key](request, context))
+        if route.errors is not None:
+            route.errors((response,), route.counters.failed)
         body: list[Buffer] = []
         route.encode(response, body)
+        route.counters.answered(self._clock() - started)
         return encode_response(correlation_id, route.header_version, body)
 
     def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -145,7 +182,14 @@ class Dispatcher:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _park(self, response: Awaitable[Any], route: Route, correlation_id: int) -> asyncio.Future[Reply]:
+    def _park(
+        self,
+        response: Awaitable[Any],
+        route: Route,
+        correlation_id: int,
+        counters: ApiCounters,
+        started: float,
+    ) -> asyncio.Future[Reply]:
         loop = asyncio.get_running_loop()
         if iscoroutine(response):
             waiting: asyncio.Future[Any] = self._own(response)
@@ -153,8 +197,13 @@ class Dispatcher:
             assert isinstance(response, asyncio.Future)
             waiting = response
         reply: asyncio.Future[Reply] = loop.create_future()
+        counters.parked += 1
+        clock = self._clock
+        parked = clock()
 
         def finish(done: asyncio.Future[Any]) -> None:
+            counters.parked -= 1
+            resumed = clock()
             if reply.done():
                 if not done.cancelled():
                     done.exception()
@@ -167,13 +216,17 @@ class Dispatcher:
                 reply.set_exception(error)
                 return
             body: list[Buffer] = []
+            response = done.result()
+            if route.errors is not None:
+                route.errors((response,), counters.failed)
             try:
-                route.encode(done.result(), body)
+                route.encode(response, body)
             except ValueError as problem:
                 # Whoever reads the reply must hear of it, or it waits for ever.
                 reply.set_exception(problem)
                 return
             reply.set_result(encode_response(correlation_id, route.header_version, body))
+            counters.answered_late(clock() - started, resumed - parked)
 
         def abandon(done: asyncio.Future[Reply]) -> None:
             if done.cancelled():
@@ -198,14 +251,21 @@ class ClientSession:
         try:
             return self._dispatcher.answer(frame, self.client)
         except ProtocolError:
+            self._dispatcher.counters.refused += 1
             raise
         except Exception as error:
+            self._dispatcher.counters.refused += 1
             logger.exception("a request of %s:%d could not be served; this is a bug", *self.client.address)
             raise ProtocolError("an internal error") from error
 
     def closed(self) -> None:
         """The connection is gone. Its parked replies are cancelled by the connection itself."""
         self.client.closed()
+
+
+def _is_followers(request: Any) -> bool:
+    """Whether a broker fetches; which of the two fields says so depends on the version."""
+    return bool(request.replica_id >= 0 or request.replica_state.replica_id >= 0)
 
 
 async def _settled(response: Any) -> Any:

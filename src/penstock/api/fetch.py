@@ -66,6 +66,10 @@ def make_fetch(
         size = sum(row.size_bytes for row in found)
         if size >= request.min_bytes or request.max_wait_ms <= 0 or not asked or any(map(_ends_the_wait, found)):
             return respond(session, found, partitions, context)
+        for row in found:
+            if row.size_bytes:
+                # It is not sent now, and counts when it is.
+                find(row.key, context).counters.read(-row.size_bytes)
         poll = LongPoll(
             watched(asked, context),
             request.min_bytes - size,
@@ -136,6 +140,7 @@ def make_fetch(
                 data = partition.read(
                     wanted.offset, max(0, size_max), committed_only=committed_only, minimum_one_batch=first
                 ).read()
+            partition.counters.read(len(data))
         except ApiError as problem:
             # The client needs the log's bounds to find out where to go on.
             error = problem.code

@@ -235,6 +235,7 @@ class _Serving:
             return _row(partition, key, b"", problem.code)
         if throttle is not None:
             throttle.spent(len(data))
+        partition.counters.sent(len(data))
         return _row(partition, key, data, 0)
 
     def _throttle_of(self, partition: Partition, leading: LeaderState, replica: int) -> Throttle | None:

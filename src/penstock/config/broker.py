@@ -96,6 +96,7 @@ def _compose(
         "controller_quorum_bootstrap_servers": _bootstrap_servers(values, errors),
         "log_dirs": log_dirs,
         "metadata_log_dir": values["metadata.log.dir"] or (log_dirs or ("",))[0],
+        "penstock_metrics_listener": _metrics_listener(values, errors),
         "max_connections_per_ip_overrides": _connection_overrides(values, errors),
         "super_users": frozenset(_split(str(values["super.users"]), ";")),
         "topic_defaults": _topic_defaults(properties, errors),
@@ -183,6 +184,19 @@ def _bootstrap_servers(values: dict[str, Value], errors: list[Finding]) -> tuple
             continue
         endpoints.append(endpoint)
     return tuple(endpoints)
+
+
+def _metrics_listener(values: dict[str, Value], errors: list[Finding]) -> Endpoint | None:
+    name = "penstock.metrics.listener"
+    text = str(values[name] or "").strip()
+    if not text:
+        return None
+    # Without a host it is every interface.
+    endpoint = parse_endpoint(f"any{text}" if text.startswith(":") else text)
+    if endpoint is None:
+        errors.append(Finding(name, f"{name}: {text!r}: expected host:port or :port, for example 127.0.0.1:9644"))
+        return None
+    return Endpoint("", endpoint.port) if text.startswith(":") else endpoint
 
 
 def _connection_overrides(values: dict[str, Value], errors: list[Finding]) -> Mapping[str, int]:

@@ -43,6 +43,7 @@ class NodeSettings:
     controller_quorum_bootstrap_servers: tuple[Endpoint, ...]
     log_dirs: tuple[str, ...]
     metadata_log_dir: str
+    penstock_metrics_listener: Endpoint | None
     max_connections_per_ip_overrides: Mapping[str, int]
     super_users: frozenset[str]
     topic_defaults: BrokerDefaults
@@ -74,6 +75,7 @@ class NodeSettings:
     penstock_connection_write_buffer_bytes: int
     penstock_disk_full_percent: float
     penstock_loop: str
+    penstock_metrics_counting: bool
     penstock_request_read_timeout_ms: int
     penstock_sync_on_ack: bool
     penstock_write_stall_timeout_ms: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from penstock.api.add_partitions_to_txn import make_add_partitions_to_txn
@@ -14,12 +14,18 @@ from penstock.api.forwarding import Forwarding
 from penstock.api.table import FEATURES, VERSIONS, Services, make_handlers
 from penstock.api.write_txn_markers import answer_markers
 from penstock.config.node import NodeSettings
+from penstock.core.metrics.counters import ReplicaCounters, RequestCounters
 from penstock.core.replica.fetch_session import SessionCache
 from penstock.core.replica.throttle import Throttle
 from penstock.model.ids import NO_LEADER, Uuid
 from penstock.node.directories import Directories
 from penstock.node.endpoints import Endpoints
 from penstock.node.failures import CannotStart
+from penstock.node.metrics.collecting import Collector
+from penstock.node.metrics.coordinators import CoordinatorCollector
+from penstock.node.metrics.health import Check
+from penstock.node.metrics.replicas import ReplicaCollector
+from penstock.node.metrics.topics import TopicCollector
 from penstock.runtime.broker_lifecycle import BrokerLifecycle, RegistrationRefused
 from penstock.runtime.cleaner import Cleaner
 from penstock.runtime.controller import Controller
@@ -72,6 +78,7 @@ class BrokerRole:
         directories: Directories,
         endpoints: Endpoints,
         way_to_controllers: Callable[[], ControllerClient],
+        counters: RequestCounters,
     ) -> None:
         self._env = env
         self._settings = settings
@@ -79,6 +86,7 @@ class BrokerRole:
         self._live = live
         self._directories = directories
         self._endpoints = endpoints
+        self._counters = counters
         self._requests = way_to_controllers()
         self._proposals = way_to_controllers()
         self._lifecycle = BrokerLifecycle(
@@ -111,6 +119,7 @@ class BrokerRole:
             self._directories.log_directories,
             settings.socket_request_max_bytes,
             lag_ms_max=settings.replica_lag_time_max_ms,
+            counters=ReplicaCounters(is_on=settings.penstock_metrics_counting),
         )
         raft.on_commit(self.partitions.follow)
         await self.partitions.open_gradually()
@@ -118,7 +127,8 @@ class BrokerRole:
         self._housekeeping = Housekeeping(env, self.partitions, settings)
         await self._housekeeping.watch_disks()
         self._housekeeping.start()
-        Cleaner(env, self.partitions, settings).start()
+        self._cleaner = Cleaner(env, self.partitions, settings)
+        self._cleaner.start()
         keeper = self._replicate()
         self._endpoints.serve_brokers(self._dispatcher(keeper, controller, unreachable))
         raft.on_commit(self._hasten_farewells)
@@ -134,6 +144,7 @@ class BrokerRole:
     def _coordinate(self) -> None:
         """Begin to coordinate groups and transactions, for the partitions of their topics that this broker leads."""
         settings, env, raft = self._settings, self._env, self._raft
+        self._lag = LagView(env, self.partitions)
         self._groups = Groups(env, raft.image, self._requests, self.partitions, settings)
         raft.on_commit(self._groups.follow)
         self._producer_ids = ProducerIds(self._requests.ask, settings.node_id, self._broker_epoch)
@@ -195,7 +206,7 @@ class BrokerRole:
             controller_id=self._some_broker,
             settle_deletions=self._housekeeping.settle_deletions,
             groups=self._groups,
-            lag=LagView(env, self.partitions),
+            lag=self._lag,
             propose=keeper.propose,
             replication_throttle=Throttle(throttled_rate(raft.image, settings.node_id, LEADER_RATE)),
             transactions=self._transactions,
@@ -204,7 +215,10 @@ class BrokerRole:
         )
         refusing = make_handlers(replace(services, controller=unreachable))
         return Dispatcher(
-            make_handlers(services), VERSIONS, Forwarding(self._requests, lambda: raft.is_leader, refusing)
+            make_handlers(services),
+            VERSIONS,
+            Forwarding(self._requests, lambda: raft.is_leader, refusing),
+            self._counters,
         )
 
     async def leave(self) -> None:
@@ -242,6 +256,27 @@ class BrokerRole:
             self._lifecycle.greet()
 
     # Facts.
+
+    def collectors(self) -> list[Collector]:
+        """What tells of this broker, once it has started."""
+        return [
+            TopicCollector(self.partitions),
+            ReplicaCollector(self._env, self.partitions, self._fetchers, self._cleaner),
+            CoordinatorCollector(self._env, self._groups, self._transactions, self._lag),
+        ]
+
+    def checks(self) -> Iterator[Check]:
+        """What must hold for this broker to serve."""
+        if self._lifecycle.broker_epoch < 0:
+            yield Check("registered", False, "the controllers have not taken this broker yet")
+            return
+        yield Check("registered", True)
+        own = self._raft.image.brokers.get(self._settings.node_id)
+        is_let_in = own is not None and not own.fenced and not self._lifecycle.is_fenced
+        yield Check("unfenced", is_let_in, "" if is_let_in else "the controller keeps this broker fenced")
+        failed = [one for one in self._directories.log_directories if one.failure is not None]
+        works = len(failed) < len(self._directories.log_directories)
+        yield Check("log directories", works, "; ".join(f"{one.path} failed: {one.failure}" for one in failed))
 
     def _broker_epoch(self) -> int:
         return self._lifecycle.broker_epoch

@@ -15,6 +15,7 @@ from penstock.api.controller_table import (
 from penstock.api.dispatch import Dispatcher
 from penstock.api.envelope import make_envelope
 from penstock.api.table import FEATURES
+from penstock.core.metrics.counters import RequestCounters
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller_client import ControllerClient
 from penstock.runtime.env import Env
@@ -31,10 +32,10 @@ _KEYS = {api.module: key for key, api in APIS.items()}
 class ControllerRole:
     """What the controller listener serves."""
 
-    def __init__(self, services: ControllerServices) -> None:
+    def __init__(self, services: ControllerServices, counters: RequestCounters) -> None:
         self._raft = services.raft
         handlers = make_controller_handlers(services)
-        self.dispatcher = Dispatcher(handlers, CONTROLLER_VERSIONS)
+        self.dispatcher = Dispatcher(handlers, CONTROLLER_VERSIONS, counters=counters)
         handlers[ENVELOPE_KEY] = make_envelope(lambda: self._raft.is_leader, self.dispatcher.answer)
         self._handlers = handlers
         self._local = Client(("local", 0), "")

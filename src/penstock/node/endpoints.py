@@ -94,6 +94,11 @@ class Endpoints:
         """The same for the controller listeners."""
         await asyncio.gather(*(listener.stop(drain_s) for listener in self._controllers))
 
+    @property
+    def listeners(self) -> list[Accepting]:
+        """Every address that is listened on."""
+        return [*self._brokers, *self._controllers]
+
     # What others are told.
 
     def broker_addresses(self) -> list[tuple[str, str, int, int]]:

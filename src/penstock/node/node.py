@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.api.controller_table import ControllerServices
 from penstock.config.node import NodeSettings
 from penstock.core.metadata.topics import TopicDefaults
+from penstock.core.metrics.counters import RequestCounters
 from penstock.core.raft.events import QuorumTimes
 from penstock.node.broker_role import BrokerRole
 from penstock.node.controller_role import ControllerRole, register_controller
 from penstock.node.directories import Directories
 from penstock.node.endpoints import Endpoints, MakeListener
+from penstock.node.metrics.health import Check, quorum_checks
+from penstock.node.metrics.port import MetricsPort
+from penstock.node.metrics.quorum import CountingQuorum, QuorumCollector
+from penstock.node.metrics.requests import RequestCollector
 from penstock.runtime.controller import Controller
 from penstock.runtime.controller_client import ControllerClient
 from penstock.runtime.controller_duties import ControllerSettings
@@ -41,6 +47,9 @@ class Node:
         self._raft: RaftDriver
         self._controller_role: ControllerRole | None = None
         self._broker: BrokerRole | None = None
+        self._counters = RequestCounters(is_on=settings.penstock_metrics_counting)
+        self._metrics: MetricsPort | None = None
+        self._is_leaving = False
 
     @property
     def cluster_id(self) -> str:
@@ -53,11 +62,19 @@ class Node:
         rows = self._endpoints.broker_addresses() or self._endpoints.controller_addresses()
         return {name: f"{host}:{port}" for name, host, port, _ in rows}
 
+    @property
+    def metrics_address(self) -> str | None:
+        """Where metrics and health are served, host and port; None where they are not."""
+        return None if self._metrics is None else self._metrics.address
+
     async def start(self) -> None:
         """Take part in the quorum, then serve clients. Raises CannotStart with a sentence for people."""
         settings, env = self._settings, self._env
         # Before anything is written: whoever cannot serve here leaves the data as it was.
         await self._endpoints.bind()
+        if settings.penstock_metrics_listener is not None:
+            self._metrics = MetricsPort(env, *settings.penstock_metrics_listener, self._checks)
+            await self._metrics.start()
         self._directories.claim()
         self._raft = raft = self._quorum()
         for _, host, port, _ in self._endpoints.controller_addresses()[:1]:
@@ -65,9 +82,10 @@ class Node:
         live = LiveSettings(settings, raft.image)
         raft.on_commit(live.follow)
         defaults = TopicDefaults(settings.num_partitions, settings.default_replication_factor)
+        decisions = CountingQuorum(raft)
         controller = Controller(
             env,
-            raft,
+            decisions,
             defaults,
             live.topic_defaults,
             cluster_id=self.cluster_id,
@@ -76,21 +94,32 @@ class Node:
             next_offset=lambda: raft.log.end_offset,
         )
         raft.on_leadership(controller.on_leadership)
+        if self._metrics is not None:
+            self._metrics.tell(
+                QuorumCollector(raft, decisions, is_controller=settings.is_controller),
+                RequestCollector(self._counters, lambda: self._endpoints.listeners),
+                node=(settings.node_id, self.cluster_id, "+".join(sorted(settings.roles)), settings.broker_rack or ""),
+            )
         await raft.start()
         if settings.is_controller:
             services = ControllerServices(raft.image, raft, controller, live, self.cluster_id)
-            self._controller_role = ControllerRole(services)
+            self._controller_role = ControllerRole(services, self._counters)
             self._endpoints.serve_controllers(self._controller_role.dispatcher)
             register_controller(env, settings.node_id, self._way(), self._endpoints.controller_addresses())
         if settings.is_broker:
-            self._broker = BrokerRole(env, settings, raft, live, self._directories, self._endpoints, self._way)
+            self._broker = BrokerRole(
+                env, settings, raft, live, self._directories, self._endpoints, self._way, self._counters
+            )
             unreachable = Controller(
                 env, UnreachableQuorum(raft.image), defaults, live.topic_defaults, next_offset=lambda: 0
             )
             await self._broker.start(controller, unreachable)
+            if self._metrics is not None:
+                self._metrics.tell(*self._broker.collectors())
 
     async def stop(self) -> None:
         """Hand over, finish what was accepted, close every log, and say that the stop was clean."""
+        self._is_leaving = True
         if self._broker is not None:
             await self._broker.leave()
             await self._broker.stop()
@@ -101,6 +130,8 @@ class Node:
         except StorageError as error:
             logger.error("the metadata log could not be closed, the next start checks it: %s", error)
         await self._endpoints.stop_controllers(DRAIN_S)
+        if self._metrics is not None:
+            await self._metrics.stop()
         if self._broker is not None:
             self._broker.mark_clean()
         self._directories.release()
@@ -109,7 +140,21 @@ class Node:
         """Let go of ports and directories after `start` failed; nothing is written."""
         await self._endpoints.stop_brokers(0)
         await self._endpoints.stop_controllers(0)
+        if self._metrics is not None:
+            await self._metrics.stop()
         self._directories.release()
+
+    def _checks(self) -> Iterator[Check]:
+        """What must hold for this node to serve."""
+        if self._is_leaving:
+            yield Check("staying", False, "this node is shutting down")
+        raft: RaftDriver | None = getattr(self, "_raft", None)
+        yield from quorum_checks(raft)
+        if self._settings.is_broker:
+            if self._broker is None:
+                yield Check("registered", False, "the broker has not started yet")
+            else:
+                yield from self._broker.checks()
 
     def _quorum(self) -> RaftDriver:
         settings = self._settings

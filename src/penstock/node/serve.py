@@ -55,8 +55,11 @@ async def _serve(settings: NodeSettings, ready: Callable[[dict[str, Any]], None]
         await env.close()
         return 0
     logger.info("node %d of cluster %s serves %s", settings.node_id, node.cluster_id, node.addresses)
+    if node.metrics_address is not None:
+        logger.info("metrics and health at http://%s", node.metrics_address)
     if ready is not None:
-        ready({"listeners": node.addresses, "node_id": settings.node_id, "cluster_id": node.cluster_id})
+        facts = {"listeners": node.addresses, "node_id": settings.node_id, "cluster_id": node.cluster_id}
+        ready(facts if node.metrics_address is None else {**facts, "metrics": node.metrics_address})
     await stopping
     logger.info("stopping: finishing what was accepted")
     await node.stop()

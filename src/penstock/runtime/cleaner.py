@@ -39,6 +39,25 @@ PARTITIONS_PER_TURN = 64
 logger = logging.getLogger("penstock.cleaner")
 
 
+class CleanerCounters:
+    """What cleanings did so far."""
+
+    __slots__ = ("bytes_read", "bytes_written", "runs", "seconds")
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.seconds = 0.0
+        self.bytes_read = 0
+        self.bytes_written = 0
+
+    def cleaned(self, report: CompactionReport, seconds: float) -> None:
+        """One more log is clean."""
+        self.runs += 1
+        self.seconds += seconds
+        self.bytes_read += report.bytes_read
+        self.bytes_written += report.bytes_written
+
+
 class Cleaner:
     """Keeps compacted logs clean. `uncleanable` says why partitions were given up, until the next start."""
 
@@ -51,6 +70,7 @@ class Cleaner:
         # By partition, when the last of the tombstones in its clean part may go.
         self._horizons: dict[TopicPartition, int] = {}
         self.uncleanable: dict[TopicPartition, str] = {}
+        self.counters = CleanerCounters()
         partitions.on_removed(self._forget)
 
     def start(self) -> None:
@@ -141,6 +161,7 @@ class Cleaner:
 
     async def _clean(self, partition: Partition, job: CompactionJob) -> bool:
         generation = partition.log.generation
+        started_ms = self._env.monotonic_ms()
         report: CompactionReport | None = None
         async with contextlib.aclosing(work(self._env, job)) as answers:
             async for answer in answers:
@@ -165,6 +186,7 @@ class Cleaner:
                 partition.name,
                 report.batches_oversized,
             )
+        self.counters.cleaned(report, (self._env.monotonic_ms() - started_ms) / 1000)
         await self._note(partition, report)
         return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from operator import itemgetter
+from typing import Any
 
 from penstock.model.errors import ApiError
 
@@ -42,10 +43,14 @@ class CommitWaiters:
         """What they wait for will not come, as far as this broker can tell."""
         waiting, self.waiting = self.waiting, []
         for _, _, future in waiting:
-            if not future.done():
-                future.set_exception(error)
-                # Whoever waited may have gone away, which is no reason for the loop to complain.
-                future.exception()
+            fail_quietly(future, error)
+
+
+def fail_quietly(future: asyncio.Future[Any], error: ApiError) -> None:
+    """Fail a future. Whoever waited may have gone away, which is no reason for the loop to complain."""
+    if not future.done():
+        future.set_exception(error)
+        future.exception()
 
 
 def follow(source: asyncio.Future[None], target: asyncio.Future[None]) -> None:

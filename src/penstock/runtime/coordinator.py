@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.core.contract import Effects, ProducerIdentity, Reply, TimerKey
@@ -66,9 +66,16 @@ class Seat(Generic[ShardT]):
     """One partition of the internal topic and the shard that lives on it."""
 
     def __init__(
-        self, env: Env, kind: str, partition: Partition, shard: ShardT, on_failure: Callable[[], None]
+        self,
+        env: Env,
+        kind: str,
+        partition: Partition,
+        shard: ShardT,
+        on_failure: Callable[[], None],
+        count: Callable[[list[CoordinatorRecord]], None] = lambda _: None,
     ) -> None:
         self._env = env
+        self._count = count
         self._kind = kind
         self._partition = partition
         self._on_failure = on_failure
@@ -89,6 +96,7 @@ class Seat(Generic[ShardT]):
         if not effects.records:
             self._reply_when_committed(effects.replies)
             return
+        self._count(effects.records)
         if effects.producer is not None:
             self._perform_in_transaction(effects, effects.producer)
             return
@@ -286,8 +294,17 @@ class Seat(Generic[ShardT]):
 class Coordinator(Generic[ShardT]):
     """All shards of one internal topic on this broker."""
 
-    def __init__(self, env: Env, kind: str, topic: str, make_shard: Callable[[], ShardT]) -> None:
+    def __init__(
+        self,
+        env: Env,
+        kind: str,
+        topic: str,
+        make_shard: Callable[[], ShardT],
+        count: Callable[[list[CoordinatorRecord]], None] = lambda _: None,
+    ) -> None:
+        """`count` is told of all records that the shards ask for."""
         self._env = env
+        self._count = count
         self._kind = kind
         self.topic = topic
         self._make_shard = make_shard
@@ -298,7 +315,8 @@ class Coordinator(Generic[ShardT]):
         if partition.name.topic != self.topic or partition.name.partition in self._seats or not partition.is_leader:
             return
         index = partition.name.partition
-        seat = Seat(self._env, self._kind, partition, self._make_shard(), lambda: self._reload(partition))
+        reload = partial(self._reload, partition)
+        seat = Seat(self._env, self._kind, partition, self._make_shard(), reload, self._count)
         self._seats[index] = seat
         if partition.log.end_offset == partition.log.start_offset:
             seat.is_loaded = True
@@ -336,6 +354,11 @@ class Coordinator(Generic[ShardT]):
     def is_loading(self) -> bool:
         """Whether any seat is still being loaded."""
         return any(not seat.is_loaded for seat in self._seats.values())
+
+    @property
+    def loading_count(self) -> int:
+        """How many seats are still being loaded."""
+        return sum(not seat.is_loaded for seat in self._seats.values())
 
     def _reload(self, partition: Partition) -> None:
         self.leave(partition)

@@ -89,6 +89,11 @@ class SystemEnv:
         """Run blocking work on a worker thread."""
         return asyncio.get_running_loop().run_in_executor(self._workers, work)
 
+    @property
+    def queued_work(self) -> int:
+        """How much blocking work waits for a worker."""
+        return self._workers._work_queue.qsize()
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Start an owned task."""
         task = asyncio.get_running_loop().create_task(work, name=name)

@@ -29,6 +29,7 @@ def replicate(partition: Partition, data: memoryview, now_ms: int) -> None:
             partition.on_failure(error)
         raise
     partition.appended_bytes += end - first
+    partition.counters.followed(end - first)
 
 
 def take_watermarks(partition: Partition, high_watermark: int, log_start_offset: int) -> None:

@@ -17,6 +17,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.controller_client import TopicCreator
 from penstock.runtime.coordinator import Coordinator, Seat, as_coordinator_error
+from penstock.runtime.coordinator_counters import GroupCounters
 from penstock.runtime.env import Env
 from penstock.runtime.internal_topic import InternalTopic
 from penstock.runtime.partitions import Partitions
@@ -89,8 +90,13 @@ class Groups:
         def configs(group: str) -> dict[str, str]:
             return image.overrides(ResourceType.GROUP, group)
 
+        self.counters = GroupCounters()
         self.coordinator: Coordinator[GroupShard] = Coordinator(
-            env, "group", OFFSETS_TOPIC, lambda: GroupShard(group_settings, topics, env.random, configs)
+            env,
+            "group",
+            OFFSETS_TOPIC,
+            lambda: GroupShard(group_settings, topics, env.random, configs),
+            self.counters.count,
         )
         for partition in partitions:
             self.coordinator.take(partition)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from time import perf_counter
 
+from penstock.core.metrics.histogram import Histogram
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.storage.files import StorageError
@@ -25,19 +27,26 @@ class LogSync:
     __slots__ = (
         "_abandoned",
         "_env",
+        "_flushes",
         "_log",
         "_on_failure",
         "_owed",
         "_scheduled",
+        "_started",
         "_stopped",
         "_waiters",
         "_work",
         "syncs",
     )
 
-    def __init__(self, env: Env, log: Log, on_failure: Callable[[StorageError], None]) -> None:
+    def __init__(
+        self, env: Env, log: Log, on_failure: Callable[[StorageError], None], flushes: Histogram | None = None
+    ) -> None:
         self._env = env
         self._log = log
+        # Where the time that syncs take is counted.
+        self._flushes = flushes
+        self._started = 0.0
         self._on_failure = on_failure
         # The sync under way.
         self._work: asyncio.Future[None] | None = None
@@ -102,6 +111,7 @@ class LogSync:
             self._resolve()
             return
         self.syncs += 1
+        self._started = perf_counter()
         owed, self._owed = self._owed, None
 
         def run() -> None:
@@ -116,6 +126,8 @@ class LogSync:
         self._work = None
         if done.cancelled():
             return
+        if self._flushes is not None:
+            self._flushes.observe(perf_counter() - self._started)
         error = done.exception()
         if self._abandoned:
             return

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.config.topic import TopicSettings
 from penstock.core.metadata.image import PartitionState
+from penstock.core.metrics.counters import TopicCounters
 from penstock.core.replica.follower import FollowerState
 from penstock.core.replica.leader import LAG_MS_MAX, LeaderState
 from penstock.core.replica.producer_state import NOT_REQUIRED, AppendOrigin, Duplicate, EndMarker, Refused, Verification
@@ -88,6 +89,7 @@ class Partition:
         "_waiters",
         "_watchers",
         "appended_bytes",
+        "counters",
         "decompressed_bytes_max",
         "leading",
         "log",
@@ -114,9 +116,11 @@ class Partition:
         on_failure: Callable[[StorageError], None],
         *,
         lag_ms_max: int = LAG_MS_MAX,
+        counters: TopicCounters | None = None,
     ) -> None:
         self._env = env
         self.name = name
+        self.counters = counters or TopicCounters()
         self.topic_id = topic_id
         self.log = log
         self.state = state
@@ -126,7 +130,7 @@ class Partition:
         self.decompressed_bytes_max = decompressed_bytes_max
         self._lag_ms_max = lag_ms_max
         self.on_failure = on_failure
-        self.sync = LogSync(env, log, on_failure)
+        self.sync = LogSync(env, log, on_failure, self.counters.flushes)
         # All bytes ever appended since this broker opened the partition, and how many of them readers were told of.
         self.appended_bytes = 0
         self._announced_bytes = 0
@@ -173,6 +177,8 @@ class Partition:
         if leading is not None and leading.leader_epoch >= known.leader_epoch:
             self.settle(known, now_ms)
             return False
+        if leading is not None:
+            self.counters.in_sync_changed(len(leading.in_sync_replicas), len(known.in_sync_replicas))
         self.replicas = known.replicas
         self.partition_epoch = known.partition_epoch
         log = self.log
@@ -228,6 +234,7 @@ class Partition:
             return
         self.partition_epoch = known.partition_epoch
         was_sole = leading.is_sole_replica
+        self.counters.in_sync_changed(len(leading.in_sync_replicas), len(known.in_sync_replicas))
         if leading.settled(known.in_sync_replicas, known.replicas, now_ms):
             self.committed_more()
         for watcher in self._watchers:
@@ -332,7 +339,9 @@ class Partition:
         else:
             deltas = facts.max_timestamp_delta, facts.min_timestamp_delta
             header = check_create_time(self.settings, data, header, *deltas, now_ms)
-        return self._write(data, header, append_time, now_ms)
+        appended = self._write(data, header, append_time, now_ms)
+        self.counters.appended(header.records_count, len(data), len(body))
+        return appended
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: EndMarker, now_ms: int) -> Appended:
         """Append the end of a producer's transaction, unless it is not for this coordinator to end."""

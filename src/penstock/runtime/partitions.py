@@ -17,6 +17,7 @@ from typing import Any
 
 from penstock.config.topic import BrokerDefaults, TopicSettings, topic_settings
 from penstock.core.metadata.image import Image, PartitionState, ResourceType, Topic
+from penstock.core.metrics.counters import ReplicaCounters
 from penstock.core.replica.follower import FollowerState
 from penstock.core.replica.leader import LAG_MS_MAX
 from penstock.model.errors import ApiError, ErrorCode
@@ -61,8 +62,10 @@ class Partitions:
         decompressed_bytes_max: int,
         *,
         lag_ms_max: int = LAG_MS_MAX,
+        counters: ReplicaCounters | None = None,
     ) -> None:
         self._env = env
+        self.counters = counters or ReplicaCounters()
         self.node_id = node_id
         self.image = image
         self._defaults = defaults
@@ -90,6 +93,11 @@ class Partitions:
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    @property
+    def unopened_count(self) -> int:
+        """How many partitions should be here and could not be opened."""
+        return len(self._unopened)
 
     def get(self, topic: str, partition: int) -> Partition | None:
         """The partition by name, if this broker has a replica of it."""
@@ -343,6 +351,7 @@ class Partitions:
             self._decompressed_bytes_max,
             lambda error: self.fail_directory(home, error),
             lag_ms_max=self._lag_ms_max,
+            counters=self.counters.topic(topic.name),
         )
         if opened.owed is not None:
             # Before records in it are acknowledged, neither a power cut may take the directory nor whose it is.
@@ -382,6 +391,7 @@ class Partitions:
     def _remove_topic(self, topic_id: Uuid) -> None:
         for partition in [partition for key, partition in self._by_id.items() if key[0] == topic_id]:
             self._remove(partition)
+            self.counters.forget(partition.name.topic)
         for name in [name for name, (owner, _) in self._unopened.items() if owner == topic_id]:
             del self._unopened[name]
             self._store.remove_unopened(name)

@@ -41,6 +41,7 @@ from penstock.core.raft.voters import VoterSet
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.runtime import raft_controls
+from penstock.runtime.commit_waiters import fail_quietly
 from penstock.runtime.env import Env
 from penstock.runtime.log_sync import LogSync
 from penstock.runtime.metadata_log import SnapshotId, write_election
@@ -194,6 +195,11 @@ class RaftDriver:
     def is_leader(self) -> bool:
         """Whether this node is the active controller and may decide."""
         return self._leads
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the metadata log failed, and this node takes no part in the quorum any more."""
+        return self._failed is not None
 
     def on_commit(self, listener: Listener) -> None:
         """Have `listener` called with every batch of records once it is committed and in the image.
@@ -583,16 +589,9 @@ class RaftDriver:
 
     def _fail_waiting(self, error: ApiError, *others: list[tuple[int, asyncio.Future[None]]]) -> None:
         for _, answer in self._queue:
-            _fail_quietly(answer, error)
+            fail_quietly(answer, error)
         self._queue.clear()
         for waiters in (self._commit_waiters, *others):
             for _, future in waiters:
-                _fail_quietly(future, error)
+                fail_quietly(future, error)
             waiters.clear()
-
-
-def _fail_quietly(future: asyncio.Future[Any], error: ApiError) -> None:
-    """Whoever waited may have gone away, which is no reason for the loop to complain."""
-    if not future.done():
-        future.set_exception(error)
-        future.exception()

@@ -62,13 +62,15 @@ class FetcherSettings:
 class Followed:
     """One partition in one leader epoch."""
 
-    __slots__ = ("asked_offset", "failures", "partition", "resume_ms")
+    __slots__ = ("asked_offset", "failures", "lag", "partition", "resume_ms")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         # What the request under way asks for; -1 when it does not name the partition.
         self.asked_offset = -1
         self.failures = 0
+        # Committed records that were missing here when the leader last answered.
+        self.lag = 0
         # Left out until then; 0 while it takes part.
         self.resume_ms = 0
 
@@ -131,6 +133,11 @@ class ReplicaFetcher:
     def keys(self) -> list[Key]:
         """The partitions followed."""
         return list(self._following)
+
+    @property
+    def lag_max(self) -> int:
+        """Committed records that the partition furthest behind lacks, as far as the leader told."""
+        return max((followed.lag for followed in self._following.values()), default=0)
 
     @property
     def is_idle(self) -> bool:
@@ -321,6 +328,7 @@ class ReplicaFetcher:
                     self._throttle.spent(len(row.records))
             start_offset = partition.log.start_offset
             take_watermarks(partition, row.high_watermark, row.log_start_offset)
+            followed.lag = max(0, row.high_watermark - partition.log.end_offset)
         except ApiError as error:
             self._fail(followed, error.message)
             return

@@ -58,6 +58,11 @@ class ReplicaFetchers:
         self._fetchers.clear()
         self._assigned.clear()
 
+    @property
+    def lag_max(self) -> int:
+        """Committed records that the partition furthest behind lacks."""
+        return max((fetcher.lag_max for fetcher in self._fetchers.values()), default=0)
+
     def _assign(self, partition: Partition) -> None:
         self._release(partition)
         if self._is_stopped or partition.is_leader or partition.leader_id < 0 or partition.log.is_failed:

@@ -22,6 +22,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
 from penstock.runtime.controller_client import TopicCreator
 from penstock.runtime.coordinator import Coordinator, Seat, as_coordinator_error
+from penstock.runtime.coordinator_counters import TransactionCounters
 from penstock.runtime.env import Env
 from penstock.runtime.internal_topic import InternalTopic
 from penstock.runtime.partitions import Partitions
@@ -79,8 +80,9 @@ class Transactions:
             max_timeout_ms=settings.transaction_max_timeout_ms,
             transactional_id_expiration_ms=settings.transactional_id_expiration_ms,
         )
+        self.counters = TransactionCounters()
         self.coordinator: Coordinator[TransactionShard] = Coordinator(
-            env, "transaction", TRANSACTION_TOPIC, self._make_shard
+            env, "transaction", TRANSACTION_TOPIC, self._make_shard, self.counters.count
         )
         for partition in partitions:
             self.coordinator.take(partition)

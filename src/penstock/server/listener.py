@@ -50,6 +50,7 @@ class Listener:
         self._watch: asyncio.Task[None] | None = None
         soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._descriptors_max = soft_limit - max(DESCRIPTORS_RESERVED_MIN, soft_limit // 8)
+        self.accepted = 0
         self.refused = 0
 
     @property
@@ -164,6 +165,7 @@ class Listener:
             accepted.close()
             return
         self._admitted += 1
+        self.accepted += 1
         self._per_ip[peer[0]] += 1
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -447,6 +447,20 @@ PENSTOCK_ROWS = (
         minimum=1,
     ),
     Property(
+        "penstock.metrics.listener",
+        STRING,
+        None,
+        "Where Prometheus and health checks are answered, host:port or :port; usually 9644, 0 is a free one.",
+    ),
+    # What counting costs is measured with it.
+    Property(
+        "penstock.metrics.counting",
+        BOOLEAN,
+        True,
+        "Whether requests, batches and reads are counted.",
+        internal=True,
+    ),
+    Property(
         "penstock.loop",
         STRING,
         "auto",

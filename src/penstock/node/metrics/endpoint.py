@@ -1,0 +1,43 @@
+"""The port of a node for machines: `/metrics` for Prometheus, `/health/live` and `/health/ready`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+from penstock.core.metrics.sheet import OPENMETRICS_TYPE, TEXT_TYPE, Sheet
+from penstock.node.metrics.collecting import DETAILS, Collector
+from penstock.node.metrics.health import Checks, alive, health_handler
+from penstock.server.http import HttpAnswer, HttpHandler, HttpRequest
+
+
+def make_handlers(collectors: Sequence[Collector], ready: Checks) -> dict[str, HttpHandler]:
+    """What is served at which path; `collectors` may get more members later."""
+
+    def metrics(request: HttpRequest) -> Generator[None, None, HttpAnswer]:
+        asked = {word for text in request.query.get("detail", ()) for word in text.split(",") if word}
+        details = DETAILS if "all" in asked else frozenset(asked)
+        unknown = details - DETAILS
+        if unknown:
+            known = ", ".join(sorted(DETAILS))
+            return HttpAnswer(
+                f"there are no details called {', '.join(sorted(unknown))}; ask for {known}\n".encode(), 400
+            )
+        sheet = Sheet(details)
+        for collect in tuple(collectors):
+            yield from collect(sheet)
+        openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
+        parts = []
+        for part in sheet.render(openmetrics=openmetrics):
+            parts.append(part)
+            yield
+        return HttpAnswer(b"".join(parts), 200, OPENMETRICS_TYPE if openmetrics else TEXT_TYPE)
+
+    live, serving = health_handler(alive), health_handler(ready)
+    return {
+        "/metrics": metrics,
+        "/health/live": live,
+        "/health/ready": serving,
+        "/healthz": live,
+        "/livez": live,
+        "/readyz": serving,
+    }

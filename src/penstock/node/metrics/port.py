@@ -1,0 +1,54 @@
+"""A node's metrics and health at an address, from before it serves until after it has stopped."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.node.failures import CannotStart
+from penstock.node.metrics.collecting import Collector
+from penstock.node.metrics.endpoint import make_handlers
+from penstock.node.metrics.health import Checks
+from penstock.node.metrics.process import ProcessCollector
+from penstock.runtime.env import Env
+from penstock.server.http import HttpListener
+
+
+class MetricsPort:
+    """Serves what collectors tell. There are more of them the further a node has started."""
+
+    def __init__(self, env: Env, host: str, port: int, ready: Checks) -> None:
+        self._env = env
+        self._process = ProcessCollector(env)
+        self._collectors: list[Collector] = [self._process]
+        self._listener = HttpListener(host, port, make_handlers(self._collectors, ready))
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """Host and port, as a client on this machine would write them."""
+        host = self._listener.host or "127.0.0.1"
+        return f"[{host}]:{self._listener.port}" if ":" in host else f"{host}:{self._listener.port}"
+
+    async def start(self) -> None:
+        """Take the port; raises CannotStart."""
+        listener = self._listener
+        try:
+            await listener.start()
+        except OSError as error:
+            raise CannotStart(
+                f"cannot listen on {listener.host or '*'}:{listener.port} for metrics: {error.strerror}. Choose "
+                "another port in penstock.metrics.listener, or stop what uses this one"
+            ) from error
+        self._watching = self._env.spawn(self._process.watch(), "loop lag")
+
+    def tell(self, *collectors: Collector, node: tuple[object, ...] = ()) -> None:
+        """Serve what these tell from now on; `node` is who this node is."""
+        self._collectors.extend(collectors)
+        if node:
+            self._process.node = node
+
+    async def stop(self) -> None:
+        """Serve nobody any more."""
+        if self._watching is not None:
+            self._watching.cancel()
+        await self._listener.stop()

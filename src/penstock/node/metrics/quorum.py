@@ -1,0 +1,213 @@
+"""The metadata quorum, the active controller, and the elections it holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter
+from typing import Any, TypeVar
+
+from penstock.core.metadata.image import RECOVERING, Image
+from penstock.core.metadata.result import Result
+from penstock.core.metrics.histogram import Histogram
+from penstock.core.metrics.sheet import Metric, Sheet
+from penstock.node.metrics.collecting import Summaries, each
+from penstock.runtime.raft_driver import RaftDriver
+from penstock.wire.messages.metadata_records import PartitionChangeRecord
+
+ACTIVE_CONTROLLER = Metric(
+    "kafka_controller_kafkacontroller_activecontrollercount", "gauge", "1 on the active controller."
+)
+OFFLINE_PARTITIONS = Metric(
+    "kafka_controller_kafkacontroller_offlinepartitionscount",
+    "gauge",
+    "Partitions without a leader; as all that follows, on the active controller only.",
+)
+NOT_PREFERRED = Metric(
+    "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
+    "gauge",
+    "Partitions that another than their preferred replica leads.",
+)
+TOPIC_COUNT = Metric("kafka_controller_kafkacontroller_globaltopiccount", "gauge", "Topics of the cluster.")
+PARTITION_COUNT = Metric("kafka_controller_kafkacontroller_globalpartitioncount", "gauge", "Partitions of the cluster.")
+ACTIVE_BROKERS = Metric("kafka_controller_kafkacontroller_activebrokercount", "gauge", "Brokers that serve.")
+FENCED_BROKERS = Metric(
+    "kafka_controller_kafkacontroller_fencedbrokercount",
+    "gauge",
+    "Registered brokers that are fenced: down, or starting.",
+)
+ELECTION_TIME = Metric(
+    "kafka_controller_controllerstats_leaderelectionrateandtimems",
+    "summary",
+    "Milliseconds of the same; the quantiles are of the last five minutes.",
+)
+ELECTIONS = Metric("penstock_leader_elections_total", "counter", "Partitions that got another leader.")
+UNCLEAN_ELECTIONS = Metric(
+    "kafka_controller_controllerstats_uncleanleaderelections_total",
+    "counter",
+    "Leaders that were elected without having been in sync: records may be lost.",
+)
+ELECTION_SECONDS = Metric(
+    "penstock_leader_election_duration_seconds",
+    "histogram",
+    "Seconds from asking the controller for a decision that elects leaders to its being committed.",
+)
+DECISION_SECONDS = Metric(
+    "penstock_controller_decision_duration_seconds",
+    "histogram",
+    "Seconds from asking the controller for any decision to its being committed.",
+)
+QUORUM_STATE = Metric(
+    "kafka_server_raftmetrics_current_state", "gauge", "What this node is in the quorum.", ("current_state",)
+)
+QUORUM_LEADER = Metric("kafka_server_raftmetrics_current_leader", "gauge", "Who leads the quorum; -1 if nobody does.")
+QUORUM_EPOCH = Metric("kafka_server_raftmetrics_current_epoch", "gauge", "The quorum's epoch.")
+QUORUM_HIGH_WATERMARK = Metric(
+    "kafka_server_raftmetrics_high_watermark", "gauge", "The metadata log is committed up to here."
+)
+QUORUM_END = Metric("kafka_server_raftmetrics_log_end_offset", "gauge", "The metadata log ends here.")
+QUORUM_VOTERS = Metric("kafka_server_raftmetrics_number_of_voters", "gauge", "Voters of the quorum.")
+QUORUM_LAG = Metric(
+    "penstock_quorum_replica_lag_records",
+    "gauge",
+    "Records of the metadata log that a replica lacks, as the leader sees it.",
+    ("replica", "is_voter"),
+)
+QUORUM_ELECTION_SECONDS = Metric(
+    "penstock_quorum_election_duration_seconds", "histogram", "Seconds for which this node knew of no leader."
+)
+METADATA_APPLIED = Metric(
+    "kafka_server_brokermetadatametrics_last_applied_record_offset", "gauge", "This node knows everything before it."
+)
+METADATA_LAG = Metric(
+    "penstock_metadata_lag_records", "gauge", "Committed records of the metadata log that this node has yet to apply."
+)
+METADATA_ERRORS = Metric(
+    "kafka_controller_kafkacontroller_metadataerrorcount", "gauge", "1 if this node's metadata log failed."
+)
+
+METRICS = (
+    ACTIVE_CONTROLLER, OFFLINE_PARTITIONS, NOT_PREFERRED, TOPIC_COUNT, PARTITION_COUNT, ACTIVE_BROKERS,
+    FENCED_BROKERS, ELECTIONS, ELECTION_TIME, UNCLEAN_ELECTIONS, ELECTION_SECONDS, DECISION_SECONDS, QUORUM_STATE,
+    QUORUM_LEADER, QUORUM_EPOCH, QUORUM_HIGH_WATERMARK, QUORUM_END, QUORUM_VOTERS, QUORUM_LAG, QUORUM_ELECTION_SECONDS,
+    METADATA_APPLIED, METADATA_LAG, METADATA_ERRORS,
+)  # fmt: skip
+
+Response = TypeVar("Response")
+
+
+class CountingQuorum:
+    """The quorum as the controller asks it for decisions, with what they decide counted and timed."""
+
+    def __init__(self, raft: RaftDriver) -> None:
+        self._raft = raft
+        self.elections = 0
+        self.unclean_elections = 0
+        self.election_times = Histogram()
+        self.decision_times = Histogram()
+
+    @property
+    def image(self) -> Image:
+        """Everything that is committed."""
+        return self._raft.image
+
+    def decide(self, decision: Callable[[Image], Result[Response]]) -> asyncio.Future[Response]:
+        """Commit what `decision` makes of the image, then answer."""
+        started = perf_counter()
+        decided: list[Any] = []
+
+        def counted(image: Image) -> Result[Response]:
+            result = decision(image)
+            decided.extend(result.records)
+            return result
+
+        answer = self._raft.decide(counted)
+        answer.add_done_callback(lambda done: self._done(done, decided, started))
+        return answer
+
+    def _done(self, done: asyncio.Future[Any], records: Iterable[Any], started: float) -> None:
+        if done.cancelled() or done.exception() is not None or not records:
+            return
+        elapsed_s = perf_counter() - started
+        self.decision_times.observe(elapsed_s)
+        changes = [record for record in records if isinstance(record, PartitionChangeRecord) and record.leader >= 0]
+        if changes:
+            self.election_times.observe(elapsed_s)
+            self.elections += len(changes)
+            self.unclean_elections += sum(record.leader_recovery_state == RECOVERING for record in changes)
+
+
+class QuorumCollector:
+    """Tells of the quorum as this node sees it."""
+
+    def __init__(self, raft: RaftDriver, decisions: CountingQuorum, *, is_controller: bool) -> None:
+        self._raft = raft
+        self._decisions = decisions
+        self._is_controller = is_controller
+        self._leaderless_since: float | None = perf_counter()
+        self._elections = Histogram()
+        self._summaries = Summaries()
+        raft.on_leader(self._leader_changed)
+
+    def _leader_changed(self, leader_id: int) -> None:
+        if leader_id < 0:
+            if self._leaderless_since is None:
+                self._leaderless_since = perf_counter()
+        elif self._leaderless_since is not None:
+            self._elections.observe(perf_counter() - self._leaderless_since)
+            self._leaderless_since = None
+
+    def __call__(self, sheet: Sheet) -> Iterator[None]:
+        raft = self._raft
+        quorum = raft.quorum
+        if self._is_controller:
+            yield from self._controller(sheet)
+        sheet.add(QUORUM_STATE, 1, quorum.role.value if quorum.is_voter else "observer")
+        sheet.add(QUORUM_LEADER, quorum.leader_id)
+        sheet.add(QUORUM_EPOCH, quorum.epoch)
+        sheet.add(QUORUM_HIGH_WATERMARK, quorum.high_watermark)
+        sheet.add(QUORUM_END, raft.log.end_offset)
+        sheet.add(QUORUM_VOTERS, len(quorum.voters.ids))
+        sheet.add(METADATA_APPLIED, raft.applied_offset)
+        sheet.add(METADATA_LAG, max(0, raft.committed_end - raft.applied_offset))
+        sheet.histogram(QUORUM_ELECTION_SECONDS, self._elections)
+        progress = quorum.progress
+        if progress is not None:
+            end = raft.log.end_offset
+            for replica in progress.replicas.values():
+                if replica.replica_id != raft.node_id:
+                    sheet.add(QUORUM_LAG, end - max(0, replica.end_offset), replica.replica_id, "true")
+            for replica in list(progress.observers.values()):
+                sheet.add(QUORUM_LAG, end - max(0, replica.end_offset), replica.replica_id, "false")
+        yield
+
+    def _controller(self, sheet: Sheet) -> Iterator[None]:
+        raft, image = self._raft, self._raft.image
+        is_active = raft.is_leader
+        sheet.add(ACTIVE_CONTROLLER, int(is_active))
+        sheet.add(METADATA_ERRORS, int(raft.is_failed))
+        sheet.add(ELECTIONS, self._decisions.elections)
+        sheet.add(UNCLEAN_ELECTIONS, self._decisions.unclean_elections)
+        sheet.histogram(ELECTION_SECONDS, self._decisions.election_times)
+        self._summaries.add(sheet, ELECTION_TIME, self._decisions.election_times)
+        sheet.histogram(DECISION_SECONDS, self._decisions.decision_times)
+        partitions = 0
+        if is_active:
+            for topic in each(lambda: list(image.topics.values())):
+                if topic is None:
+                    yield
+                else:
+                    partitions += len(topic.partitions)
+        brokers = list(image.brokers.values())
+        fenced = sum(broker.fenced for broker in brokers)
+        counted = (
+            (OFFLINE_PARTITIONS, len(image.leaderless)),
+            (NOT_PREFERRED, image.not_preferred_count),
+            (TOPIC_COUNT, len(image.topics)),
+            (PARTITION_COUNT, partitions),
+            (ACTIVE_BROKERS, len(brokers) - fenced),
+            (FENCED_BROKERS, fenced),
+        )
+        for metric, value in counted:
+            # The others know as much, and a sum over all controllers must not count it three times.
+            sheet.add(metric, value if is_active else 0)

@@ -1,0 +1,152 @@
+"""Requests by API: how many, how long they took and where, what went wrong, who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from penstock.core.metrics.counters import ApiCounters, RequestCounters
+from penstock.core.metrics.sheet import Metric, Sheet
+from penstock.model.errors import ErrorCode
+from penstock.node.metrics.collecting import Summaries
+from penstock.server.listener import Listener
+
+# The APIs of the data path; where their time goes is told in histograms.
+DATA_PATH = ("Produce", "FetchConsumer", "FetchFollower")
+
+REQUESTS = Metric(
+    "kafka_network_requestmetrics_requests_total", "counter", "Requests that were answered.", ("request",)
+)
+ERRORS = Metric(
+    "kafka_network_requestmetrics_errors_total",
+    "counter",
+    "Errors in answers; an answer can hold several, one for each of its partitions.",
+    ("request", "error"),
+)
+TOTAL_TIME = Metric(
+    "kafka_network_requestmetrics_totaltimems",
+    "summary",
+    "Milliseconds from a whole request to its answer; the quantiles are of the last five minutes.",
+    ("request",),
+)
+LOCAL_TIME = Metric(
+    "kafka_network_requestmetrics_localtimems",
+    "summary",
+    "Milliseconds of that which were spent working on it.",
+    ("request",),
+)
+REMOTE_TIME = Metric(
+    "kafka_network_requestmetrics_remotetimems",
+    "summary",
+    "Milliseconds of that which it was parked: for followers, for records, for the disk.",
+    ("request",),
+)
+DURATION = Metric(
+    "penstock_request_duration_seconds", "histogram", "Seconds from a whole request to its answer.", ("request",)
+)
+LOCAL_DURATION = Metric(
+    "penstock_request_local_duration_seconds",
+    "histogram",
+    "Seconds of that which were spent working on it; of the data path's APIs.",
+    ("request",),
+)
+REMOTE_DURATION = Metric(
+    "penstock_request_remote_duration_seconds",
+    "histogram",
+    "Seconds of that which it was parked; of the data path's APIs.",
+    ("request",),
+)
+PARKED = Metric("penstock_requests_parked", "gauge", "Requests that wait for something now.", ("request",))
+PURGATORY = Metric(
+    "kafka_server_delayedoperationpurgatory_purgatorysize",
+    "gauge",
+    "Produces that wait for replicas or the disk, and fetches that wait for records.",
+    ("delayedoperation",),
+)
+FAILED_PRODUCES = Metric(
+    "kafka_server_brokertopicmetrics_failedproducerequests_total", "counter", "Partitions of produces that failed."
+)
+FAILED_FETCHES = Metric(
+    "kafka_server_brokertopicmetrics_failedfetchrequests_total", "counter", "Partitions of fetches that failed."
+)
+PRODUCES = Metric("kafka_server_brokertopicmetrics_totalproducerequests_total", "counter", "Produce requests.")
+FETCHES = Metric("kafka_server_brokertopicmetrics_totalfetchrequests_total", "counter", "Fetch requests by consumers.")
+PROTOCOL_ERRORS = Metric(
+    "penstock_protocol_errors_total", "counter", "Requests that could not be understood; each cost its connection."
+)
+CONNECTIONS = Metric(
+    "kafka_server_socket_server_metrics_connection_count", "gauge", "Connections that are open.", ("listener",)
+)
+CONNECTIONS_ACCEPTED = Metric(
+    "kafka_server_socket_server_metrics_connection_creation_total",
+    "counter",
+    "Connections that were accepted.",
+    ("listener",),
+)
+CONNECTIONS_REFUSED = Metric(
+    "penstock_connections_refused_total",
+    "counter",
+    "Connections that were closed because their address had too many.",
+    ("listener",),
+)
+
+METRICS = (
+    REQUESTS, ERRORS, TOTAL_TIME, LOCAL_TIME, REMOTE_TIME, DURATION, LOCAL_DURATION, REMOTE_DURATION, PARKED,
+    PURGATORY, PRODUCES, FAILED_PRODUCES, FETCHES, FAILED_FETCHES, PROTOCOL_ERRORS, CONNECTIONS, CONNECTIONS_ACCEPTED,
+    CONNECTIONS_REFUSED,
+)  # fmt: skip
+
+
+class RequestCollector:
+    """Tells what a node's dispatchers counted."""
+
+    def __init__(self, counters: RequestCounters, listeners: Callable[[], Iterable[object]]) -> None:
+        self._counters = counters
+        self._listeners = listeners
+        self._summaries = Summaries()
+
+    def __call__(self, sheet: Sheet) -> Iterator[None]:
+        apis = sorted(self._counters.by_name.values(), key=lambda one: one.name)
+        for api in apis:
+            self._api(sheet, api)
+            yield
+        self._data_path(sheet)
+        sheet.add(PROTOCOL_ERRORS, self._counters.refused)
+        for listener in self._listeners():
+            if isinstance(listener, Listener):
+                sheet.add(CONNECTIONS, listener.connections, listener.name)
+                sheet.add(CONNECTIONS_ACCEPTED, listener.accepted, listener.name)
+                sheet.add(CONNECTIONS_REFUSED, listener.refused, listener.name)
+        yield
+
+    def _api(self, sheet: Sheet, api: ApiCounters) -> None:
+        name = api.name
+        overall = api.overall
+        sheet.add(REQUESTS, overall.count, name)
+        sheet.add(PARKED, api.parked, name)
+        for code, count in sorted(api.errors.items()):
+            sheet.add(ERRORS, count, name, _error_name(code))
+        sheet.histogram(DURATION, overall, name)
+        self._summaries.add(sheet, TOTAL_TIME, overall, name)
+        if name in DATA_PATH:
+            local = api.local
+            sheet.histogram(LOCAL_DURATION, local, name)
+            sheet.histogram(REMOTE_DURATION, api.waiting, name)
+            self._summaries.add(sheet, LOCAL_TIME, local, name)
+            self._summaries.add(sheet, REMOTE_TIME, api.waiting, name)
+
+    def _data_path(self, sheet: Sheet) -> None:
+        produce, fetch, follow = (self._counters.by_name.get(name) for name in DATA_PATH)
+        sheet.add(PRODUCES, _count(produce))
+        sheet.add(FETCHES, _count(fetch))
+        sheet.add(FAILED_PRODUCES, sum(produce.errors.values()) if produce is not None else 0)
+        sheet.add(FAILED_FETCHES, sum(fetch.errors.values()) if fetch is not None else 0)
+        sheet.add(PURGATORY, produce.parked if produce is not None else 0, "Produce")
+        sheet.add(PURGATORY, sum(one.parked for one in (fetch, follow) if one is not None), "Fetch")
+
+
+def _count(api: ApiCounters | None) -> int:
+    return 0 if api is None else api.overall.count
+
+
+def _error_name(code: int) -> str:
+    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)

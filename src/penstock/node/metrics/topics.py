@@ -1,0 +1,164 @@
+"""Traffic: messages and bytes in and out, batches, how well they were compressed, what replication moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.core.metrics.counters import ReplicaCounters
+from penstock.core.metrics.histogram import Histogram
+from penstock.core.metrics.sheet import Metric, Sheet
+from penstock.node.metrics.collecting import ROWS_PER_TURN, TOPICS, Summaries
+from penstock.runtime.partitions import Partitions
+
+# Batches of 2**6 bytes and of 2**24: smaller and larger ones are rare.
+SMALLEST, LARGEST = 6, 24
+BY_TOPIC = ("topic",)
+
+MESSAGES_IN = Metric(
+    "kafka_server_brokertopicmetrics_messagesin_total",
+    "counter",
+    "Records that were appended as leader.",
+    detail_labels=BY_TOPIC,
+)
+BYTES_IN = Metric(
+    "kafka_server_brokertopicmetrics_bytesin_total",
+    "counter",
+    "Bytes that were appended as leader, as they came.",
+    detail_labels=BY_TOPIC,
+)
+BYTES_OUT = Metric(
+    "kafka_server_brokertopicmetrics_bytesout_total",
+    "counter",
+    "Bytes that consumers fetched.",
+    detail_labels=BY_TOPIC,
+)
+MESSAGES_OUT = Metric(
+    "penstock_messages_out_total",
+    "counter",
+    "Records that consumers fetched; told from the bytes and from how large the records in those logs are.",
+    detail_labels=BY_TOPIC,
+)
+REPLICATION_IN = Metric(
+    "kafka_server_brokertopicmetrics_replicationbytesin_total",
+    "counter",
+    "Bytes that were appended as follower.",
+    detail_labels=BY_TOPIC,
+)
+REPLICATION_OUT = Metric(
+    "kafka_server_brokertopicmetrics_replicationbytesout_total",
+    "counter",
+    "Bytes that followers fetched.",
+    detail_labels=BY_TOPIC,
+)
+BATCHES_IN = Metric(
+    "penstock_batches_in_total", "counter", "Batches that were appended as leader.", detail_labels=BY_TOPIC
+)
+RAW_BYTES_IN = Metric(
+    "penstock_uncompressed_bytes_in_total",
+    "counter",
+    "Bytes of those batches' records once decompressed; over the bytes in, how well they were compressed.",
+    detail_labels=BY_TOPIC,
+)
+BATCH_SIZE = Metric("penstock_batch_size_bytes", "histogram", "Sizes of the batches that were appended as leader.")
+IN_SYNC_SHRINKS = Metric(
+    "kafka_server_replicamanager_isrshrinks_total",
+    "counter",
+    "How often a partition that is led here lost an in-sync replica.",
+    detail_labels=BY_TOPIC,
+)
+IN_SYNC_EXPANDS = Metric(
+    "kafka_server_replicamanager_isrexpands_total",
+    "counter",
+    "How often a partition that is led here got an in-sync replica.",
+    detail_labels=BY_TOPIC,
+)
+FLUSHES = Metric("penstock_log_flush_duration_seconds", "histogram", "Seconds that a log's sync to disk took.")
+FLUSH_TIME = Metric(
+    "kafka_log_logflushstats_logflushrateandtimems",
+    "summary",
+    "Milliseconds of the same; the quantiles are of the last five minutes.",
+)
+
+_FIELDS = (
+    (MESSAGES_IN, "messages_in"),
+    (BYTES_IN, "bytes_in"),
+    (BYTES_OUT, "bytes_out"),
+    (REPLICATION_IN, "replicated_bytes_in"),
+    (REPLICATION_OUT, "replicated_bytes_out"),
+    (BATCHES_IN, "batches_in"),
+    (RAW_BYTES_IN, "raw_bytes_in"),
+    (IN_SYNC_SHRINKS, "in_sync_shrinks"),
+    (IN_SYNC_EXPANDS, "in_sync_expansions"),
+)
+
+METRICS = (*(metric for metric, _ in _FIELDS), MESSAGES_OUT, BATCH_SIZE, FLUSHES, FLUSH_TIME)
+
+
+class TopicCollector:
+    """Tells what went through this broker's partitions."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+        self._counters: ReplicaCounters = partitions.counters
+        # By topic, the bytes out that were turned into messages so far, and those messages.
+        self._told: dict[str, tuple[int, float]] = {}
+        self._messages_out = 0.0
+        self._summaries = Summaries()
+
+    def __call__(self, sheet: Sheet) -> Iterator[None]:
+        counters = self._counters
+        for metric, field in _FIELDS:
+            sheet.add(metric, counters.total(field))
+            yield
+        yield from self._count_messages_out()
+        sheet.add(MESSAGES_OUT, int(self._messages_out))
+        sheet.histogram(BATCH_SIZE, _batch_sizes(counters))
+        sheet.histogram(FLUSHES, counters.flushes)
+        self._summaries.add(sheet, FLUSH_TIME, counters.flushes)
+        if TOPICS in sheet.details:
+            yield from self._each_topic(sheet)
+
+    def _each_topic(self, sheet: Sheet) -> Iterator[None]:
+        for number, (name, topic) in enumerate(sorted(self._counters.topics.items())):
+            for metric, field in _FIELDS:
+                sheet.add(metric, getattr(topic, field), name)
+            sheet.add(MESSAGES_OUT, int(self._told.get(name, (0, 0.0))[1]), name)
+            if number % ROWS_PER_TURN == ROWS_PER_TURN - 1:
+                yield
+
+    def _count_messages_out(self) -> Iterator[None]:
+        """Turn the bytes that went out since the last look into messages."""
+        for number, (name, topic) in enumerate(list(self._counters.topics.items())):
+            told_bytes, messages = self._told.get(name, (0, 0.0))
+            new_bytes = topic.bytes_out - told_bytes
+            if new_bytes < 0:
+                # The topic was deleted and made anew since.
+                new_bytes, messages = topic.bytes_out, 0.0
+            if new_bytes:
+                new_messages = new_bytes * self._messages_per_byte(name)
+                self._messages_out += new_messages
+                self._told[name] = topic.bytes_out, messages + new_messages
+            if number % ROWS_PER_TURN == ROWS_PER_TURN - 1:
+                yield
+
+    def _messages_per_byte(self, topic: str) -> float:
+        known = self._partitions.image.topics.get(topic)
+        messages = size_bytes = 0
+        for index in range(len(known.partitions) if known is not None else 0):
+            partition = self._partitions.get(topic, index)
+            if partition is not None:
+                messages += partition.log.end_offset - partition.log.start_offset
+                size_bytes += partition.log.size_bytes
+        return messages / size_bytes if size_bytes else 0.0
+
+
+def _batch_sizes(counters: ReplicaCounters) -> Histogram:
+    sizes = counters.batch_sizes
+    histogram = Histogram([1 << power for power in range(SMALLEST, LARGEST + 1)])
+    histogram.counts = [
+        sum(sizes[: SMALLEST + 1]),
+        *sizes[SMALLEST + 1 : LARGEST + 1],
+        sum(sizes[LARGEST + 1 :]),
+    ]
+    histogram.sum = counters.total("bytes_in")
+    return histogram

@@ -1,0 +1,159 @@
+"""A very small HTTP server for what machines ask of a node: metrics and health. It serves GET and HEAD, nothing else.
+
+A request has a bounded size and a bounded time to arrive, there is a bounded number of connections, and bodies are not
+read. An answer that takes work is made bit by bit: its generator is run for a few milliseconds at a time, so that a
+broker's clients hardly notice a scrape of ten thousand partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator, Mapping
+from http import HTTPStatus
+from time import perf_counter
+from typing import NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+REQUEST_BYTES_MAX = 8 * 1024
+REQUEST_S_MAX = 5.0
+IDLE_S_MAX = 120.0
+CONNECTIONS_MAX = 64
+# How long the loop waits for the others' turn while an answer is made.
+SLICE_S = 0.004
+
+logger = logging.getLogger("penstock.server")
+
+
+class HttpRequest(NamedTuple):
+    """What was asked for. Header names are in lower case."""
+
+    path: str
+    query: Mapping[str, list[str]]
+    headers: Mapping[str, str]
+
+
+class HttpAnswer(NamedTuple):
+    """What is answered."""
+
+    body: bytes
+    status: int = 200
+    content_type: str = "text/plain; charset=utf-8"
+
+
+# Makes an answer; what it yields meanwhile are places where others may have their turn.
+HttpHandler = Callable[[HttpRequest], Generator[None, None, HttpAnswer]]
+
+
+class HttpListener:
+    """Serves some paths at one address."""
+
+    def __init__(self, host: str, port: int, handlers: Mapping[str, HttpHandler]) -> None:
+        self.host = host
+        self.port = port
+        self._handlers = handlers
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Take the port (0 picks a free one, then found in `port`) and serve; raises OSError."""
+        self._server = await asyncio.start_server(
+            self._connected, self.host or None, self.port, limit=REQUEST_BYTES_MAX
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Close the port and every connection."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._connections) >= CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        self._connections.add(task)
+        try:
+            timeout_s = REQUEST_S_MAX
+            while await self._serve_one(reader, writer, timeout_s):
+                timeout_s = IDLE_S_MAX
+        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
+            logger.debug("a connection for metrics ended early")
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout_s: float) -> bool:
+        """Serve one request; returns whether another may follow."""
+        try:
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), timeout_s)
+        except asyncio.LimitOverrunError:
+            await _send(writer, HttpAnswer(b"the request is too long\n", 431), has_body=True, keep=False)
+            return False
+        method, request, keep = _parse(head)
+        if request is None:
+            await _send(writer, HttpAnswer(b"this is no HTTP request\n", 400), has_body=True, keep=False)
+            return False
+        if method not in ("GET", "HEAD"):
+            await _send(writer, HttpAnswer(b"only GET is served here\n", 405), has_body=True, keep=False)
+            return False
+        handler = self._handlers.get(request.path)
+        answer = HttpAnswer(self._directions(), 404) if handler is None else await _made(handler(request))
+        await _send(writer, answer, has_body=method == "GET", keep=keep)
+        return keep
+
+    def _directions(self) -> bytes:
+        return ("there is nothing here; look at " + ", ".join(sorted(self._handlers)) + "\n").encode()
+
+
+async def _made(work: Generator[None, None, HttpAnswer]) -> HttpAnswer:
+    """Run a handler, leaving the loop its turns."""
+    deadline = perf_counter() + SLICE_S
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            answer: HttpAnswer = done.value
+            return answer
+        if perf_counter() >= deadline:
+            await asyncio.sleep(0)
+            deadline = perf_counter() + SLICE_S
+
+
+def _parse(head: bytes) -> tuple[str, HttpRequest | None, bool]:
+    """A request's method, the rest of it unless it is none, and whether its connection stays open."""
+    lines = head.decode("latin-1").split("\r\n")
+    words = lines[0].split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        return "", None, False
+    headers = {}
+    for line in lines[1:-2]:
+        name, separator, value = line.partition(":")
+        if not separator:
+            return "", None, False
+        headers[name.strip().lower()] = value.strip()
+    try:
+        target = urlsplit(words[1])
+        query = parse_qs(target.query, max_num_fields=32)
+    except ValueError:
+        return "", None, False
+    # A body would be taken for the next request.
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    keep = words[2] == "HTTP/1.1" and headers.get("connection", "").lower() != "close" and not has_body
+    return words[0], HttpRequest(target.path, query, headers), keep
+
+
+async def _send(writer: asyncio.StreamWriter, answer: HttpAnswer, *, has_body: bool, keep: bool) -> None:
+    head = (
+        f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\n"
+        f"Content-Type: {answer.content_type}\r\nContent-Length: {len(answer.body)}\r\n"
+        f"Cache-Control: no-store\r\nConnection: {'keep-alive' if keep else 'close'}\r\n\r\n"
+    )
+    writer.write(head.encode("latin-1"))
+    if has_body:
+        writer.write(answer.body)
+    await asyncio.wait_for(writer.drain(), REQUEST_S_MAX)
