@@ -23,7 +23,6 @@ from penstock.cli.up_nodes import Nodes, node_failure
 from penstock.testing.layout import NodePlace, free_ports, node_properties, places, write_properties
 
 TOPIC = "hello"
-METRICS_READY = False
 LOOK_INTERVAL_S = 0.2
 FIND_TIMEOUT_S = 10.0
 WRITTEN_BY = (
@@ -148,7 +147,7 @@ def _write_properties(
     try:
         for place, metrics_port in zip(found, metrics_ports, strict=True):
             metrics = {"penstock.metrics.listener": f"{_bracketed(place.host)}:{metrics_port}"}
-            write_properties(place, {**node_properties(place, found), **(metrics if METRICS_READY else {})}, WRITTEN_BY)
+            write_properties(place, {**node_properties(place, found), **metrics}, WRITTEN_BY)
         if len(found) > 1:
             from penstock.testing.formatting import format_places
 
@@ -219,9 +218,8 @@ def _show_places(cluster: Nodes, gateway: Gateway | None, directory: Path, metri
             ("schema registry", gateway.registry),
         ]
     host = cluster.nodes[0].place.host
-    if METRICS_READY:
-        rows += [("metrics", ", ".join(f"http://{url_host(host)}:{port}/metrics" for port in metrics_ports))]
     rows += [
+        ("metrics", ", ".join(f"http://{url_host(host)}:{port}/metrics" for port in metrics_ports)),
         ("data", directory / "data"),
         ("settings", alone.place.properties if alone else directory / "server-*.properties"),
         ("log", alone.place.log if alone else directory / "server-*.log"),
