@@ -63,11 +63,6 @@ class Generator:
         self._cancelled.set()
         self._thread.join()
 
-    def wait(self) -> None:
-        """Wait until everything is acknowledged; raise what went wrong."""
-        self._thread.join()
-        self.check()
-
     def check(self) -> None:
         """Raise what went wrong, if anything did."""
         if self._error is not None:

@@ -49,10 +49,7 @@ def draw(picture: Picture, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    style: dict[Any, Any] = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": INK, "axes.labelcolor": FAINT,
-             "xtick.color": FAINT, "ytick.color": FAINT,
-             "figure.facecolor": PAPER, "axes.facecolor": PAPER}  # fmt: skip
-    with pyplot.rc_context(style):
+    with pyplot.rc_context(_style()):
         chart, (above, below) = pyplot.subplots(
             2, 1, figsize=(12, 7), sharex=True, height_ratios=(4.6, 1), gridspec_kw={"hspace": 0.12}
         )
@@ -66,6 +63,12 @@ def draw(picture: Picture, path: Path) -> None:
         chart.text(0.07, 0.905, picture.subtitle, fontsize=10.5, color=FAINT)
         chart.savefig(path, dpi=150)
         pyplot.close(chart)
+
+
+def _style() -> dict[Any, Any]:
+    faint = dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), FAINT)
+    paper = dict.fromkeys(("figure.facecolor", "axes.facecolor"), PAPER)
+    return {"font.family": "DejaVu Sans", "font.size": 10, "text.color": INK, **faint, **paper}
 
 
 def _revenue(axis: Any, minutes: list[datetime], picture: Picture) -> None:

@@ -69,8 +69,8 @@ class Screen:
         """The view has changed."""
         if self._live is None and self.view.clock is not None and self.seconds - self._last_line >= LINE_SECONDS:
             self._last_line = self.seconds
-            lag = max((query.lag for query in self.view.queries), default=0)
-            self.say(f"{self.view.clock:%H:%M} in the shop, {self.view.sent:,} records sent, lag {lag:,}", "…")
+            rows = min((query.rows for query in self.view.queries), default=0)
+            self.say(f"{self.view.clock:%H:%M} in the shop, {self.view.sent:,} records sent, {rows:,} processed", "…")
 
     def show_file(self, title: str, text: str) -> None:
         """A pipeline's file, coloured."""

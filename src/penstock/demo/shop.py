@@ -112,13 +112,14 @@ def newest_countries(records: list[tuple[str, bytes | None]]) -> dict[str, str]:
 def arrivals(random: Random, opening: datetime, customers: list[str], orders_per_minute: float) -> Iterator[Arrival]:
     """An evening's records in the order in which they arrive, all of them after `opening`."""
     waiting: list[Arrival] = []
+    closing = opening + timedelta(minutes=MINUTES)
     number = 0
     for minute in range(MINUTES):
         count = round(orders_per_minute * _demand(minute) * random.uniform(0.94, 1.06))
         for _ in range(count):
             at = opening + timedelta(minutes=minute, seconds=random.uniform(0, 60))
             order = _order(random, number, at, random.choice(customers), SALE_MINUTE <= minute < SALE_MINUTE + 12)
-            waiting.extend(_records(random, order))
+            waiting.extend(_records(random, order, closing))
             number += 1
         waiting.sort(key=lambda each: each.arrives)
         ends = opening + timedelta(minutes=minute + 1)
@@ -158,8 +159,10 @@ def _order(random: Random, number: int, at: datetime, customer: str, sale: bool)
     return Order(f"o{number:06}", customer, product, quantity, PRODUCTS[product] * quantity, at)
 
 
-def _records(random: Random, order: Order) -> Iterator[Arrival]:
+def _records(random: Random, order: Order, closing: datetime) -> Iterator[Arrival]:
     fate = random.choices([*SHARES, Fate.SALE], [*SHARES.values(), 1 - sum(SHARES.values())])[0]
+    if fate is Fate.TOO_LATE and order.at + timedelta(minutes=TOO_LATE_MINUTES[1]) > closing:
+        fate = Fate.SALE
     arrives = order.at + timedelta(seconds=random.uniform(0.1, 3))
     if fate is Fate.REPEAT:
         again = arrives + timedelta(minutes=random.uniform(0.1, REPEAT_MINUTES_MAX))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -26,10 +28,11 @@ if TYPE_CHECKING:
     from penstock.spark.pipelines.spec import Pipeline
 
 PIPELINE_FILE = Path(__file__).with_name("pipeline.yaml")
+STDERR = 2
 NODES = 3
 VICTIM = 2
 CUSTOMERS = 1000
-PARTITIONS = 6
+PARTITIONS = 3
 TOPICS = {"orders": PARTITIONS, "sales": 3, "revenue": 1, "dlq.orders": 1}
 KILLED_MINUTE, DOWN_SECONDS = 45, 4.0
 SPARK_SETTINGS = {"spark.log.level": "OFF", "spark.sql.session.timeZone": "UTC"}
@@ -70,6 +73,7 @@ class Demo:
         self._screen = screen
         self._random = Random(settings.seed)
         self._opening = shop.yesterday_evening(datetime.now(UTC))
+        self._closing = self._opening + timedelta(minutes=shop.MINUTES)
         self._ledger = Ledger()
         self._marks = [Mark(self._opening + timedelta(minutes=shop.SALE_MINUTE), f"{shop.SALE_PRODUCT} sale")]
 
@@ -78,7 +82,7 @@ class Demo:
         with ThreadPoolExecutor(1) as beside:
             # Java takes its time to start, and its session belongs to the thread that uses it.
             opening = beside.submit(self._open)
-            spark = _start_spark()
+            spark = _start_spark(self._settings.directory / "spark.log")
             customers, pipeline = opening.result()
         self._screen.say("Spark is ready")
         try:
@@ -130,8 +134,8 @@ class Demo:
 
         speed = shop.MINUTES * 60 / self._settings.evening_seconds
         evening = shop.arrivals(self._random, self._opening, customers, self._settings.orders_per_minute)
-        at = (self._cluster.bootstrap_servers, "orders")
-        generator = Generator(*at, evening, self._ledger, speed)
+        bell = shop.closing_bell(self._closing, customers[0])
+        generator = Generator(self._cluster.bootstrap_servers, "orders", chain(evening, [bell]), self._ledger, speed)
         stopped = threading.Event()
         mishap = threading.Thread(target=self._kill_a_node, args=(generator, stopped), name="mishap")
         generator.start()
@@ -145,17 +149,15 @@ class Demo:
 
             def wanted() -> bool:
                 generator.check()
-                return not (generator.done and status and _caught_up(status[0], generator.sent))
+                done = generator.done and status and _caught_up(status[0], generator.sent)
+                return not (done and _watermark(spark, f"{pipeline.name}/sinks/revenue") > self._closing)
 
             run(spark, pipeline, once=False, show=show, wanted=wanted)
-            self._screen.say(f"the shop closes: {generator.sent:,} records sent, the pipeline has caught up")
+            self._screen.say(f"the shop is closed: {generator.sent:,} records sent, and the pipeline is done with them")
         finally:
             stopped.set()
             generator.stop()
             mishap.join()
-        self._ring_the_bell(customers[0])
-        run(spark, pipeline, once=True, show=lambda _: None)
-        self._screen.say("stopped and run again: the pipeline went on where it was, and closed the last minutes")
 
     def _look(self, generator: Generator, latest: PipelineStatus) -> None:
         view = self._screen.view
@@ -181,12 +183,6 @@ class Demo:
         self._marks.append(Mark(generator.clock, f"node {VICTIM} is back"))
         self._screen.say(f"node {VICTIM} is back; the longest wait so far was {generator.longest_wait_seconds:.1f} s")
 
-    def _ring_the_bell(self, customer: str) -> None:
-        bell = shop.closing_bell(self._opening + timedelta(minutes=shop.MINUTES), customer)
-        generator = Generator(self._cluster.bootstrap_servers, "orders", [bell], self._ledger, 1.0)
-        generator.start()
-        generator.wait()
-
     def _account(self, spark: SparkSession) -> Outcome:
         """Archive, audit and draw."""
         from penstock.spark.jobs import archive, audit, read_archive
@@ -211,8 +207,7 @@ class Demo:
 
     def _draw(self, revenue: dict[Minute, Total], outcome: Outcome) -> Path:
         ledger = self._ledger
-        closing = self._opening + timedelta(minutes=shop.MINUTES)
-        evening = {line: total for line, total in revenue.items() if line.minute < closing}
+        evening = {line: total for line, total in revenue.items() if line.minute < self._closing}
         total = sum(line.revenue for line in evening.values())
         dead = ledger.dead_letters().values()
         lost = sum(check.missing for check in outcome.checks)
@@ -237,11 +232,27 @@ class Demo:
         return path
 
 
-def _start_spark() -> SparkSession:
+def _start_spark(log: Path) -> SparkSession:
+    """A session whose Java writes what it has to say into a file: the terminal is for the story."""
     from penstock.spark import session
 
-    return session("penstock-demo", settings=SPARK_SETTINGS)
+    with log.open("wb") as file:
+        terminal = os.dup(STDERR)
+        os.dup2(file.fileno(), STDERR)
+        try:
+            return session("penstock-demo", settings=SPARK_SETTINGS)
+        finally:
+            os.dup2(terminal, STDERR)
+            os.close(terminal)
 
 
 def _caught_up(status: PipelineStatus, sent: int) -> bool:
     return all(query.rows >= sent for query in status.queries)
+
+
+def _watermark(spark: SparkSession, name: str) -> datetime:
+    """Up to when a query has closed its minutes and written them."""
+    progress = next((query.lastProgress for query in spark.streams.active if query.name == name), None)
+    if progress is None:
+        return datetime.min.replace(tzinfo=UTC)
+    return datetime.fromisoformat(progress.eventTime["watermark"])

@@ -1,0 +1,156 @@
+"""The demo: a seed is an evening, the audit finds what is wrong, and a short evening comes out whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from penstock.demo import shop
+from penstock.demo.audit import Check, check_archive, check_dead_letters, check_revenue, check_sales
+from penstock.demo.ledger import Ledger, Minute, Place, Sale, Total
+from penstock.demo.shop import Arrival, Fate
+
+OPENING = datetime(2026, 11, 14, 17, tzinfo=UTC)
+
+
+def evening(seed: int = 1, orders_per_minute: float = 20) -> tuple[Ledger, list[Arrival]]:
+    random = Random(seed)
+    records = shop.customer_records(random, 200)
+    people = sorted({key for key, _ in records})
+    found = list(shop.arrivals(random, OPENING, people, orders_per_minute))
+    ledger = Ledger(shop.newest_countries(records))
+    for offset, arrival in enumerate(found):
+        ledger.note(arrival, Place(0, offset))
+    return ledger, found
+
+
+def faults(check: Check) -> tuple[int, int, int, int]:
+    return check.missing, check.doubled, check.different, check.strange
+
+
+def test_a_seed_is_an_evening() -> None:
+    _, first = evening(seed=3)
+    _, again = evening(seed=3)
+    _, other = evening(seed=4)
+    assert first == again
+    assert first != other
+
+
+def test_records_arrive_in_order_and_all_kinds_are_there() -> None:
+    _, found = evening()
+    assert all(early.arrives <= late.arrives for early, late in pairwise(found))
+    assert {arrival.fate for arrival in found} == set(Fate)
+
+
+def parsed(arrival: Arrival) -> Any:
+    try:
+        return json.loads(arrival.value)
+    except ValueError:
+        return None
+
+
+def test_what_the_pipeline_must_turn_away_is_wrong_and_the_rest_is_right() -> None:
+    """The same rules as the pipeline's file, in Python."""
+    _, found = evening()
+    for arrival in found:
+        fields = parsed(arrival)
+        good = (
+            isinstance(fields, dict)
+            and fields.get("id") is not None
+            and isinstance(fields["amount"], float)
+            and timedelta(minutes=-15) <= datetime.fromisoformat(fields["at"]) - arrival.arrives < timedelta(minutes=1)
+        )
+        assert good is not arrival.fate.is_dead_letter, arrival
+
+
+def test_a_moved_customer_counts_where_they_are_now_and_a_forgotten_one_is_a_guest() -> None:
+    records = [
+        ("a", b'{"country": "Spain"}'),
+        ("b", b'{"country": "Italy"}'),
+        ("a", b'{"country": "Poland"}'),
+        ("b", None),
+    ]
+    ledger = Ledger(shop.newest_countries(records))
+    orders = [shop.Order(f"o-{name}", name, "tea", 1, Decimal("4.90"), OPENING) for name in "ab"]
+    for offset, order in enumerate(orders):
+        ledger.note(Arrival(OPENING, b"{}", Fate.SALE, order), Place(0, offset))
+    assert ledger.sales() == {"o-a": Sale("Poland", Decimal("4.90")), "o-b": Sale(shop.GUEST, Decimal("4.90"))}
+
+
+def test_an_archive_with_a_record_lost_doubled_changed_or_added_is_found_out() -> None:
+    ledger, _ = evening()
+    rows = list(ledger.records().items())
+    assert check_archive(ledger, rows).sound
+    assert faults(check_archive(ledger, rows[1:])) == (1, 0, 0, 0)
+    assert faults(check_archive(ledger, [*rows, rows[5]])) == (0, 1, 0, 0)
+    assert faults(check_archive(ledger, [*rows[1:], (rows[0][0], b"other")])) == (0, 0, 1, 0)
+    assert faults(check_archive(ledger, [*rows, (Place(9, 9), b"x")])) == (0, 0, 0, 1)
+
+
+def test_a_sale_lost_doubled_or_in_the_wrong_country_is_found_out() -> None:
+    ledger, _ = evening()
+    rows = list(ledger.sales().items())
+    assert check_sales(ledger, rows).sound
+    assert faults(check_sales(ledger, rows[1:])) == (1, 0, 0, 0)
+    assert faults(check_sales(ledger, [*rows, rows[0]])) == (0, 1, 0, 0)
+    moved = (rows[0][0], Sale("Atlantis", rows[0][1].amount))
+    assert faults(check_sales(ledger, [moved, *rows[1:]])) == (0, 0, 1, 0)
+
+
+def test_dead_letters_are_the_bad_records_and_no_others() -> None:
+    ledger, found = evening()
+    places = list(ledger.dead_letters())
+    assert check_dead_letters(ledger, places).sound
+    assert faults(check_dead_letters(ledger, places[1:])) == (1, 0, 0, 0)
+    good = next(offset for offset, arrival in enumerate(found) if arrival.fate is Fate.SALE)
+    assert faults(check_dead_letters(ledger, [*places, Place(0, good)])) == (0, 0, 0, 1)
+
+
+def test_a_cent_too_little_is_found_out() -> None:
+    ledger, _ = evening()
+    rows = list(ledger.revenue().items())
+    assert check_revenue(ledger, rows, 0).sound
+    line, total = rows[0]
+    less = Total(total.orders, total.revenue - Decimal("0.01"))
+    assert faults(check_revenue(ledger, [(line, less), *rows[1:]], 0)) == (0, 0, 1, 0)
+    last = max(each.minute for each, _ in rows)
+    closed = [(each, sums) for each, sums in rows if each.minute < last]
+    assert check_revenue(ledger, closed, 1).sound
+    assert check_revenue(ledger, closed, 0).missing > 0
+    assert check_revenue(ledger, [*rows, (Minute(OPENING, "Atlantis"), less)], 0).strange == 1
+
+
+@pytest.mark.slow
+def test_a_short_evening(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[demo]'")
+    pytest.importorskip("matplotlib", reason="matplotlib: install it with .venv/bin/pip install -e '.[demo]'")
+    into = tmp_path / "demo"
+    words = ["--into", str(into), "--orders", "20", "--seconds", "10", "--seed", "5"]
+    environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")}
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "demo", *words], capture_output=True, text=True, timeout=300, env=environment
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing lost, nothing doubled" in done.stdout
+    assert "node 2 is killed" in done.stdout
+    assert (into / "revenue.png").read_bytes().startswith(b"\x89PNG")
+    assert list((into / "archive").rglob("*.parquet"))
+    assert done.stderr == ""
+
+
+def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear reader")
+    command = [sys.executable, "-m", "penstock", "demo", "--into", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert (tmp_path / "letter.txt").exists()
