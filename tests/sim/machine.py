@@ -49,6 +49,8 @@ class SimEnv:
         self.filesystem: Filesystem = filesystem
         self.network: Network = HostNetwork(machine.network, machine.host)
         self.boot_id = f"boot-{machine.power_cuts}"
+        # So few that every run closes idle logs.
+        self.open_logs_max = 2
         self._machine = machine
         self._loop = loop
         self._tasks: dict[asyncio.Task[None], None] = {}

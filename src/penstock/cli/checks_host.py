@@ -140,14 +140,15 @@ def file_system_of(directory: Path, mounts: Path = Path("/proc/mounts")) -> str 
 
 def check_open_files() -> Finding:
     """Each partition needs files, each client a socket."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= OPEN_FILES_MIN:
-        return Finding(OK, f"open files: up to {'any number' if soft == resource.RLIM_INFINITY else f'{soft:,}'}")
+    # A node raises its soft limit by itself.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= OPEN_FILES_MIN:
+        return Finding(OK, f"open files: up to {'any number' if hard == resource.RLIM_INFINITY else f'{hard:,}'}")
     return Finding(
         NOTE,
-        f"only {soft:,} files may be open",
-        "each partition needs about three files and each client a socket",
-        f"ulimit -n {OPEN_FILES_MIN * 10}; the hard limit is {'none' if hard == resource.RLIM_INFINITY else hard}",
+        f"only {hard:,} files may be open",
+        "each busy partition needs about three files and each client a socket",
+        f"raise the hard limit: ulimit -Hn {OPEN_FILES_MIN * 10}, or LimitNOFILE of a systemd unit",
     )
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from penstock.config.node import NodeSettings
 from penstock.node.failures import CannotStart
-from penstock.node.memory import keep_freed_memory
 from penstock.node.node import Node
+from penstock.node.process_limits import allow_open_files, keep_freed_memory
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.metadata_log import DamagedMetadata
 from penstock.storage.files import StorageError
@@ -24,6 +24,7 @@ logger = logging.getLogger("penstock.node")
 def serve(settings: NodeSettings, *, ready: Callable[[dict[str, Any]], None] | None = None) -> int:
     """Run a node until SIGTERM or SIGINT; returns the process's exit code."""
     keep_freed_memory()
+    allow_open_files()
     runner = asyncio.Runner(loop_factory=_loop_factory(settings.penstock_loop))
     with runner:
         return runner.run(_serve(settings, ready))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
 import time
 from collections.abc import Callable, Coroutine
@@ -38,6 +39,8 @@ class Env(Protocol):
     network: Network
     # Changes whenever the machine starts: what was written since is there, synced or not. Empty when nobody can tell.
     boot_id: str
+    # How many logs may be open at once before idle ones are closed.
+    open_logs_max: int
 
     def now_ms(self) -> int:
         """Wall-clock time in milliseconds since the epoch: for timestamps and ages of data. It may jump."""
@@ -74,6 +77,8 @@ class SystemEnv:
         self.filesystem: Filesystem = OsFilesystem()
         self.network: Network = TcpNetwork()
         self.boot_id = _boot_id()
+        # Half of the descriptors are for connections, and a busy log has several files.
+        self.open_logs_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
         self._workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="penstock-disk")
         self._tasks: set[asyncio.Task[None]] = set()
 

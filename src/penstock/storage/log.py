@@ -59,6 +59,7 @@ class Log:
         "_history",
         "_home",
         "_opened",
+        "_rested_offset",
         "_rolled",
         "_segments",
         "_swap",
@@ -96,6 +97,7 @@ class Log:
         self._generation = 0
         self._rolled = False
         self._opened: list[Segment] = []
+        self._rested_offset = -1
         self._waste = Waste(loaded.home)
         self._swap: SegmentSwap | None = None
 
@@ -313,6 +315,23 @@ class Log:
         self._opened.append(segment)
         if len(self._opened) > OPEN_SEGMENTS_MAX:
             self._opened.pop(0).release()
+
+    def rest(self) -> None:
+        """Hold no descriptors while nothing is appended: to be called now and then where logs are many.
+
+        What was appended since the last call keeps the newest segment open. Reserved space needs it open, too.
+        """
+        for segment in self._opened:
+            segment.release()
+        self._opened.clear()
+        active = self._active
+        if self.end_offset != self._rested_offset or self.settings.preallocate:
+            self._rested_offset = self.end_offset
+            return
+        if active.is_open and self.end_offset > self.flushed_offset:
+            self._home.await_sync(active.name, active.file)
+        active.close_file()
+        self._home.let_go(active.name)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record that is not older than `timestamp`, or None."""

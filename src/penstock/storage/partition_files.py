@@ -16,7 +16,8 @@ class PartitionFiles:
     def __init__(self, filesystem: Filesystem, path: Path) -> None:
         self.filesystem = filesystem
         self.path = path
-        self._unsynced: dict[str, File] | None = None
+        # By name; None for one that was closed meanwhile and is opened again for its sync.
+        self._unsynced: dict[str, File | None] | None = None
         self._changed = False
 
     def names(self) -> dict[str, int]:
@@ -52,6 +53,8 @@ class PartitionFiles:
 
     def unlink(self, name: str) -> None:
         self.filesystem.unlink(self.path / name)
+        if self._unsynced is not None:
+            self._unsynced.pop(name, None)
         self._changed = True
 
     def await_sync(self, name: str, file: File) -> None:
@@ -60,13 +63,18 @@ class PartitionFiles:
             self._unsynced = {}
         self._unsynced[name] = file
 
+    def let_go(self, name: str) -> None:
+        """Hold no descriptor for a file that waits for its sync."""
+        if self._unsynced is not None and name in self._unsynced:
+            self._unsynced[name] = None
+
     @property
     def has_unsynced(self) -> bool:
         return self._changed or self._unsynced is not None
 
     def take_unsynced(self) -> tuple[list[File], bool]:
         """What a sync must cover: files, and whether the directory itself changed. The caller now owes the sync."""
-        files = list(self._unsynced.values()) if self._unsynced else []
+        files = [file or self.open(name) for name, file in self._unsynced.items()] if self._unsynced else []
         changed = self._changed
         self._unsynced = None
         self._changed = False

@@ -180,6 +180,10 @@ class Segment:
         self._hints = None
         self._recent_offsets = self._recent_positions = None
 
+    def close_file(self) -> None:
+        """Let go of the file alone; it is opened again when it is needed."""
+        self._file = None
+
     def release_indexes(self) -> None:
         if self._indexes_saved:
             self._offset_index = self._time_index = None
@@ -224,9 +228,12 @@ class Segment:
         if self._offset_index is None:
             self.load_indexes()
         file = self._file
+        position = self.size
         if file is None:
             file = self.file
-        position = self.size
+            if file.size != position:
+                # It was closed after a write that failed and could not be cut off.
+                file.truncate(position)
         file.append(data)
         if position == 0:
             self.first_timestamp = headers[0][8]

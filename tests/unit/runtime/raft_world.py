@@ -194,6 +194,7 @@ class FakeEnv:
         self.filesystem = SimFilesystem(disk, self.now_ms)
         self.network = FakeNetwork(world, node_id)
         self.boot_id = ""
+        self.open_logs_max = 1000
 
     def now_ms(self) -> int:
         return 1_700_000_000_000 + self.monotonic_ms()

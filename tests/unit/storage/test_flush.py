@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -156,3 +157,65 @@ def test_a_clean_close_leaves_everything_synced(logs: LogMaker, disk: FaultyFile
     assert set(logs.files()) <= {name.removesuffix(".tmp") for name in disk.synced}
     assert log.flushed_offset == 1
     assert len(read_all(logs.open(clean=True, recovery_point=1))) == 1
+
+
+def open_files(directory: Path) -> list[str]:
+    """The files below a directory that this process has open."""
+    descriptors = Path("/proc/self/fd")
+    if not descriptors.exists():
+        pytest.skip("this system does not list open files")
+    found = []
+    for descriptor in descriptors.iterdir():
+        with contextlib.suppress(OSError):
+            found.append(descriptor.readlink())
+    return [path.name for path in found if directory in path.parents]
+
+
+def test_a_log_at_rest_holds_no_file_and_owes_its_sync(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    log = logs.open()
+    append(log, b"a")
+    log.flush()
+    append(log, b"b")
+    log.rest()
+    assert open_files(logs.directory) != []
+    log.rest()
+    assert open_files(logs.directory) == []
+    disk.synced.clear()
+    log.flush()
+    assert log._active.name in disk.synced
+    assert log.flushed_offset == 2
+    assert [record.value for record in read_all(log)] == [b"a", b"b"]
+    append(log, b"c")
+    assert [record.value for record in read_all(log)] == [b"a", b"b", b"c"]
+
+
+def test_a_log_that_was_never_written_holds_no_file_either(logs: LogMaker) -> None:
+    log = logs.open()
+    log.rest()
+    log.rest()
+    assert open_files(logs.directory) == []
+    append(log, b"a")
+    log.flush()
+    assert [record.value for record in read_all(log)] == [b"a"]
+
+
+def test_readers_of_finished_segments_leave_nothing_open_behind_them(logs: LogMaker) -> None:
+    log = logs.open()
+    for _ in range(20):
+        append(log, b"x" * 200)
+    log.flush()
+    assert len(read_all(log)) == 20
+    log.rest()
+    log.rest()
+    assert open_files(logs.directory) == []
+
+
+def test_a_torn_write_is_cut_off_when_a_log_wakes(logs: LogMaker) -> None:
+    log = logs.open()
+    append(log, b"a")
+    log.rest()
+    log.rest()
+    path = logs.directory / log._active.name
+    path.write_bytes(path.read_bytes() + b"torn")
+    append(log, b"b")
+    assert [record.value for record in read_all(log)] == [b"a", b"b"]

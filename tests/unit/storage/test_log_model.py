@@ -57,6 +57,10 @@ class LogAgainstList(RuleBasedStateMachine):
         self.log.flush()
         self.durable = self.end
 
+    @rule()
+    def rest(self) -> None:
+        self.log.rest()
+
     @rule(clean=st.booleans())
     def reopen(self, clean: bool) -> None:
         if clean:

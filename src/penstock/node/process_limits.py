@@ -1,8 +1,9 @@
-"""How this process's allocator treats memory that was freed."""
+"""What a node asks of the system for its process: memory that stays, and files enough."""
 
 from __future__ import annotations
 
 import ctypes
+import resource
 import sys
 
 # The numbers of glibc's mallopt.
@@ -12,6 +13,25 @@ _M_MMAP_THRESHOLD = -3
 KEPT_BYTES = 64 * 2**20
 # The most that glibc takes.
 MAPPED_FROM_BYTES = 32 * 2**20
+
+OPEN_FILES_WANTED = 2**20
+
+
+def allow_open_files(wanted: int = OPEN_FILES_WANTED) -> int:
+    """Have as many files and connections open as the hard limit allows; returns how many that are.
+
+    The soft limit of many systems is 1,024, for the sake of programs that use select.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if limit <= soft:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    except (OSError, ValueError):
+        # macOS has another limit behind the one it shows.
+        return soft
+    return limit
 
 
 def keep_freed_memory() -> bool:
