@@ -10,13 +10,13 @@ from penstock.config.node import NodeSettings
 from penstock.core.contract import ProducerIdentity
 from penstock.core.group.contract import Effects, GroupSettings, Token
 from penstock.core.group.shard import GroupShard
-from penstock.core.metadata.image import Image, PartitionState, ResourceType
+from penstock.core.metadata.image import Image, ResourceType
 from penstock.core.metadata.topics import NewTopic
 from penstock.core.replica.producer_state import EndMarker
-from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.controller_client import TopicCreator
-from penstock.runtime.coordinator import Coordinator, Seat, as_coordinator_error
+from penstock.runtime.coordinated_topic import CoordinatedTopic
+from penstock.runtime.coordinator import Coordinator
 from penstock.runtime.coordinator_counters import GroupCounters
 from penstock.runtime.env import Env
 from penstock.runtime.internal_topic import InternalTopic
@@ -62,15 +62,13 @@ class ImageTopics:
         return frozenset(broker.registration.rack for broker in holders if broker.registration.rack)
 
 
-class Groups:
+class Groups(CoordinatedTopic[GroupShard]):
     """What handlers ask about groups."""
 
     def __init__(
         self, env: Env, image: Image, controller: TopicCreator, partitions: Partitions, settings: NodeSettings
     ) -> None:
-        self._env = env
         self._image = image
-        self._settings = settings
         wanted = NewTopic(
             OFFSETS_TOPIC,
             settings.offsets_topic_num_partitions,
@@ -81,7 +79,6 @@ class Groups:
                 "segment.bytes": str(settings.offsets_topic_segment_bytes),
             },
         )
-        self._topic = InternalTopic(image, controller, wanted, "offsets.topic.replication.factor")
         # When a topic is removed its name has left the image already.
         self._names = {topic.topic_id: topic.name for topic in image.topics.values()}
         topics = ImageTopics(image)
@@ -91,48 +88,17 @@ class Groups:
             return image.overrides(ResourceType.GROUP, group)
 
         self.counters = GroupCounters()
-        self.coordinator: Coordinator[GroupShard] = Coordinator(
+        coordinator: Coordinator[GroupShard] = Coordinator(
             env,
             "group",
             OFFSETS_TOPIC,
             lambda: GroupShard(group_settings, topics, env.random, configs),
             self.counters.count,
         )
-        for partition in partitions:
-            self.coordinator.take(partition)
-        partitions.on_leader(self.coordinator.take)
-        partitions.on_resigned(self.coordinator.leave)
-        env.spawn(self._expire_offsets(), "offset expiry")
-
-    # Where a group lives.
-
-    async def leader_of(self, group: str) -> PartitionState:
-        """The partition of the offsets topic a group belongs to; creates the topic when it is first needed."""
-        return await self._topic.leader_of(group)
-
-    def _seat(self, group: str) -> Seat[GroupShard]:
-        return self.coordinator.seat(self._topic.index_of(group))
-
-    # Asking.
-
-    def ask(self, group: str, question: Question) -> asyncio.Future[Any]:
-        """Put a request to a group's shard; done when it is answered and what it changed is committed."""
-        seat = self._seat(group)
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        seat.perform(question(seat.shard, answer, self._env.now_ms()))
-        return answer
-
-    async def read(self, group: str, query: Callable[[GroupShard], T]) -> T:
-        """Look something up; nothing is shown that could still be lost."""
-        seat = self._seat(group)
-        result = query(seat.shard)
-        settled = seat.settled()
-        if settled is not None:
-            try:
-                await settled
-            except ApiError as error:
-                raise as_coordinator_error(error) from error
-        return result
+        topic = InternalTopic(image, controller, wanted, "offsets.topic.replication.factor")
+        super().__init__(env, topic, coordinator, partitions, "groups")
+        expiry = self._repeat(settings.offsets_retention_check_interval_ms, GroupShard.expire_offsets)
+        env.spawn(expiry, "offset expiry")
 
     def end_transaction(self, index: int, producer: ProducerIdentity, marker: EndMarker) -> asyncio.Future[None]:
         """End a transaction in one partition of the offsets topic; done when that is committed."""
@@ -140,15 +106,7 @@ class Groups:
 
     def read_all(self, query: Callable[[GroupShard], Sequence[T]]) -> list[T]:
         """The same question to every shard here; raises while one is being loaded."""
-        if self.coordinator.is_loading:
-            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded")
-        return [row for seat in self.coordinator.seats() for row in query(seat.shard)]
-
-    def close(self) -> None:
-        """Coordinate no longer: everybody who waits is told to look elsewhere."""
-        self.coordinator.close()
-
-    # Following the cluster.
+        return [row for shard in self.shards() for row in query(shard)]
 
     def follow(self, records: Sequence[Any]) -> None:
         """Tell the shards which topics came, grew or went."""
@@ -170,13 +128,6 @@ class Groups:
             now_ms = self._env.now_ms()
             for seat in self.coordinator.seats():
                 seat.perform(seat.shard.topics_changed(changed, deleted, now_ms))
-
-    async def _expire_offsets(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.offsets_retention_check_interval_ms / 1000)
-            for seat in self.coordinator.seats():
-                seat.perform(seat.shard.expire_offsets(self._env.now_ms()))
-                await asyncio.sleep(0)
 
 
 def _group_settings(settings: NodeSettings) -> GroupSettings:

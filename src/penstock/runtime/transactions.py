@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from penstock.config.node import NodeSettings
-from penstock.core.contract import Caller, Effects, ProducerIdentity, Token
-from penstock.core.metadata.image import Image, PartitionState
+from penstock.core.contract import Caller, ProducerIdentity, Token
+from penstock.core.metadata.image import Image
 from penstock.core.metadata.topics import NewTopic
 from penstock.core.transaction.contract import Markers, TransactionSettings
 from penstock.core.transaction.shard import BUMP_SINCE, TransactionShard
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
 from penstock.runtime.controller_client import TopicCreator
-from penstock.runtime.coordinator import Coordinator, Seat, as_coordinator_error
+from penstock.runtime.coordinated_topic import CoordinatedTopic
+from penstock.runtime.coordinator import Coordinator, Seat
 from penstock.runtime.coordinator_counters import TransactionCounters
 from penstock.runtime.env import Env
 from penstock.runtime.internal_topic import InternalTopic
@@ -39,10 +40,9 @@ SETTLE_PAUSE_S = 0.2
 LOOK_AGAIN_MS = 20
 
 T = TypeVar("T")
-Question = Callable[[TransactionShard, Token, int], Effects]
 
 
-class Transactions:
+class Transactions(CoordinatedTopic[TransactionShard]):
     """What handlers ask about transactions. `take_producer_id` gives ids that nobody has had."""
 
     def __init__(
@@ -55,7 +55,6 @@ class Transactions:
         markers: TransactionMarkers,
         settings: NodeSettings,
     ) -> None:
-        self._env = env
         self._image = image
         self._partitions = partitions
         self._take_producer_id = take_producer_id
@@ -73,7 +72,6 @@ class Transactions:
                 "unclean.leader.election.enable": "false",
             },
         )
-        self._topic = InternalTopic(image, topics, wanted, "transaction.state.log.replication.factor")
         # Done when a transaction has got another marker, for those who wait for its end.
         self._ending: dict[str, asyncio.Future[None]] = {}
         self._shard_settings = TransactionSettings(
@@ -81,32 +79,11 @@ class Transactions:
             transactional_id_expiration_ms=settings.transactional_id_expiration_ms,
         )
         self.counters = TransactionCounters()
-        self.coordinator: Coordinator[TransactionShard] = Coordinator(
-            env, "transaction", TRANSACTION_TOPIC, self._make_shard, self.counters.count
-        )
-        for partition in partitions:
-            self.coordinator.take(partition)
-        partitions.on_leader(self.coordinator.take)
-        partitions.on_resigned(self.coordinator.leave)
-        env.spawn(self._expire_ids(), "transactional id expiry")
-
-    # Where a transactional id lives.
-
-    async def leader_of(self, transactional_id: str) -> PartitionState:
-        """The partition a transactional id belongs to; creates the topic when it is first needed."""
-        return await self._topic.leader_of(transactional_id)
-
-    def _seat(self, transactional_id: str) -> Seat[TransactionShard]:
-        return self.coordinator.seat(self._topic.index_of(transactional_id))
-
-    # Asking.
-
-    def ask(self, transactional_id: str, question: Question) -> asyncio.Future[Any]:
-        """Put a request to an id's shard; done when it is answered and what it changed is committed."""
-        seat = self._seat(transactional_id)
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        seat.perform(question(seat.shard, answer, self._env.now_ms()))
-        return answer
+        coordinator = Coordinator(env, "transaction", TRANSACTION_TOPIC, self._make_shard, self.counters.count)
+        topic = InternalTopic(image, topics, wanted, "transaction.state.log.replication.factor")
+        super().__init__(env, topic, coordinator, partitions, "transactions")
+        interval_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        env.spawn(self._repeat(interval_ms, TransactionShard.expire), "transactional id expiry")
 
     async def init_producer_id(self, request: InitProducerIdRequest, caller: Caller) -> InitProducerIdResponse:
         """Start a producer with a transactional id; raises the ApiError of a coordinator that is not here."""
@@ -162,28 +139,10 @@ class Transactions:
         # It may not be needed any more when it comes; ids are plenty.
         return await self._take_producer_id()
 
-    async def read(self, transactional_id: str, query: Callable[[TransactionShard], T]) -> T:
-        """Look something up; nothing is shown that could still be lost."""
-        seat = self._seat(transactional_id)
-        result = query(seat.shard)
-        settled = seat.settled()
-        if settled is not None:
-            try:
-                await settled
-            except ApiError as error:
-                raise as_coordinator_error(error) from error
-        return result
-
     def read_all(self, query: Callable[[TransactionShard, int], Sequence[T]]) -> list[T]:
         """The same question to every shard here; raises while one is being loaded."""
-        if self.coordinator.is_loading:
-            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "transactions are being loaded")
         now_ms = self._env.now_ms()
-        return [row for seat in self.coordinator.seats() for row in query(seat.shard, now_ms)]
-
-    def close(self) -> None:
-        """Coordinate no longer; whoever takes over finishes what was decided."""
-        self.coordinator.close()
+        return [row for shard in self.shards() for row in query(shard, now_ms)]
 
     # Seeing decided transactions through.
 
@@ -246,10 +205,3 @@ class Transactions:
         except ApiError:
             return None
         return seat if seat.shard is shard else None
-
-    async def _expire_ids(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.transaction_remove_expired_transaction_cleanup_interval_ms / 1000)
-            for seat in self.coordinator.seats():
-                seat.perform(seat.shard.expire(self._env.now_ms()))
-                await asyncio.sleep(0)
