@@ -12,8 +12,9 @@ import click
 
 from penstock.cli.client import knock
 from penstock.cli.failures import CommandFailure
+from penstock.cli.logs import log_options, log_to_stderr
 from penstock.cli.options import Connection, connection_options
-from penstock.cli.server import _log_to_stderr, _stop_with_parent
+from penstock.cli.server import _stop_with_parent
 from penstock.cli.style import StyledCommand
 
 
@@ -24,9 +25,7 @@ from penstock.cli.style import StyledCommand
 @click.option(
     "--registry-port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="The schema registry."
 )
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
-)
+@log_options
 @click.option("--ready-fd", type=click.IntRange(0), hidden=True)
 @click.option("--lifeline-fd", type=click.IntRange(0), hidden=True)
 def command(
@@ -35,6 +34,7 @@ def command(
     port: int,
     registry_port: int,
     log_level: str,
+    log_format: str,
     ready_fd: int | None,
     lifeline_fd: int | None,
 ) -> None:
@@ -54,7 +54,7 @@ def command(
             "pip install 'penstock[gateway]'",
         ) from None
     knock(connection.bootstrap)
-    _log_to_stderr(log_level)
+    log_to_stderr(log_level, log_format, lambda: {"service": "gateway"})
     if lifeline_fd is not None:
         threading.Thread(target=_stop_with_parent, args=(lifeline_fd,), name="lifeline", daemon=True).start()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import sys
@@ -15,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.failures import CommandFailure
+from penstock.cli.logs import log_options, log_to_stderr
 from penstock.cli.options import parse_assignments
 from penstock.cli.style import StyledCommand
 
 if TYPE_CHECKING:
     from penstock.config.node import NodeSettings
 
-LOG_FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s"
 LIFELINE_GRACE_S = 10.0
 
 
@@ -30,13 +29,16 @@ LIFELINE_GRACE_S = 10.0
 @click.option(
     "--override", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting that wins over the file's."
 )
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
-)
+@log_options
 @click.option("--ready-fd", type=click.IntRange(0), hidden=True)
 @click.option("--lifeline-fd", type=click.IntRange(0), hidden=True)
 def command(
-    config: str, overrides: tuple[str, ...], log_level: str, ready_fd: int | None, lifeline_fd: int | None
+    config: str,
+    overrides: tuple[str, ...],
+    log_level: str,
+    log_format: str,
+    ready_fd: int | None,
+    lifeline_fd: int | None,
 ) -> None:
     """Run one node from a properties file, until SIGTERM or SIGINT.
 
@@ -44,9 +46,15 @@ def command(
     """
     settings = load_settings(config, parse_assignments(overrides, "--override"))
 
-    from penstock.node import serve
+    from penstock.node import Node, serve
 
-    _log_to_stderr(log_level)
+    nodes: list[Node] = []
+
+    def writer() -> dict[str, Any]:
+        cluster_id = nodes[0].cluster_id if nodes else ""
+        return {"node_id": settings.node_id, **({"cluster_id": cluster_id} if cluster_id else {})}
+
+    log_to_stderr(log_level, log_format, writer)
     if lifeline_fd is not None:
         threading.Thread(target=_stop_with_parent, args=(lifeline_fd,), name="lifeline", daemon=True).start()
 
@@ -55,7 +63,7 @@ def command(
             with os.fdopen(ready_fd, "w") as pipe:
                 pipe.write(json.dumps(facts) + "\n")
 
-    sys.exit(serve(settings, ready=ready))
+    sys.exit(serve(settings, ready=ready, made=nodes.append))
 
 
 def load_settings(config: str, overrides: dict[str, str]) -> NodeSettings:
@@ -95,14 +103,6 @@ def _load_with(config: str, overrides: dict[str, str]) -> tuple[NodeSettings, li
     if examination.settings is None:
         raise ConfigError([located(finding) for finding in examination.errors])
     return examination.settings, [located(finding).text for finding in examination.warnings]
-
-
-def _log_to_stderr(level: str) -> None:
-    formatter = logging.Formatter(LOG_FORMAT, "%Y-%m-%dT%H:%M:%S")
-    formatter.converter = time.gmtime
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
 def _stop_with_parent(lifeline: int) -> None:

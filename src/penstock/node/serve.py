@@ -21,22 +21,36 @@ from penstock.storage.metadata_files import MetadataFileError
 logger = logging.getLogger("penstock.node")
 
 
-def serve(settings: NodeSettings, *, ready: Callable[[dict[str, Any]], None] | None = None) -> int:
-    """Run a node until SIGTERM or SIGINT; returns the process's exit code."""
+def serve(
+    settings: NodeSettings,
+    *,
+    ready: Callable[[dict[str, Any]], None] | None = None,
+    made: Callable[[Node], None] | None = None,
+) -> int:
+    """Run a node until SIGTERM or SIGINT; returns the process's exit code.
+
+    `made` gets the node before it starts, `ready` the facts about it once it serves.
+    """
     keep_freed_memory()
     allow_open_files()
     runner = asyncio.Runner(loop_factory=_loop_factory(settings.penstock_loop))
     with runner:
-        return runner.run(_serve(settings, ready))
+        return runner.run(_serve(settings, ready, made))
 
 
-async def _serve(settings: NodeSettings, ready: Callable[[dict[str, Any]], None] | None) -> int:
+async def _serve(
+    settings: NodeSettings,
+    ready: Callable[[dict[str, Any]], None] | None,
+    made: Callable[[Node], None] | None,
+) -> int:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     env = SystemEnv()
     node = Node(settings, env)
+    if made is not None:
+        made(node)
     starting = loop.create_task(node.start())
     stopping = loop.create_task(stopped.wait())
     # A node that waits for its cluster can still be told to stop.

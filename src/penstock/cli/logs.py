@@ -1,0 +1,78 @@
+"""How a node's and a gateway's own log is written: as text for people, or as JSON, an object a line, for machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+LEVELS = ("debug", "info", "warning", "error")
+TEXT, JSON = "text", "json"
+TEXT_FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s"
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+# Who writes: facts that stand in every line, as far as they are known by then.
+Writer = Callable[[], Mapping[str, Any]]
+
+
+def log_options(command: Command) -> Command:
+    """`--log-level` and `--log-format`."""
+    level = click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+    form = click.option(
+        "--log-format",
+        type=click.Choice((TEXT, JSON)),
+        default=TEXT,
+        show_default=True,
+        help="Lines for people, or one JSON object a line.",
+    )
+    return level(form(command))
+
+
+def log_to_stderr(level: str, form: str = TEXT, writer: Writer = dict) -> None:
+    """Write what is logged from now on to stderr."""
+    formatter: logging.Formatter = JsonFormatter(writer) if form == JSON else TextFormatter()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+class TextFormatter(logging.Formatter):
+    """A line for people, in UTC."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT_FORMAT, TIME_FORMAT)
+        self.converter = time.gmtime
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: time, level, logger, message, who writes, and the exception if there is one."""
+
+    def __init__(self, writer: Writer = dict) -> None:
+        super().__init__()
+        self.converter = time.gmtime
+        self._writer = writer
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        row: dict[str, Any] = {
+            "time": f"{self.formatTime(record, TIME_FORMAT)}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **self._writer(),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            row["exception"] = {
+                "type": record.exc_info[0].__name__,
+                "message": str(record.exc_info[1]),
+                "traceback": self.formatException(record.exc_info),
+            }
+        if record.stack_info:
+            row["stack"] = record.stack_info
+        return json.dumps(row, ensure_ascii=False, default=str)
