@@ -113,7 +113,7 @@ class Dispatcher:
         if isinstance(response, asyncio.Future) or iscoroutine(response):
             return self._park(response, route, correlation_id, counters, started)
         if route.errors is not None:
-            route.errors((response,), counters.failed)
+            route.errors(response, counters.failed)
         body: list[Buffer] = []
         route.encode(response, body)
         reply = encode_response(correlation_id, route.header_version, body)
@@ -170,7 +170,7 @@ class Dispatcher:
                 if response is None:
                     response = await _settled(forwarding.unavailable[api_key](request, context))
         if route.errors is not None:
-            route.errors((response,), route.counters.failed)
+            route.errors(response, route.counters.failed)
         body: list[Buffer] = []
         route.encode(response, body)
         route.counters.answered(self._clock() - started)
@@ -218,7 +218,7 @@ class Dispatcher:
             body: list[Buffer] = []
             response = done.result()
             if route.errors is not None:
-                route.errors((response,), counters.failed)
+                route.errors(response, counters.failed)
             try:
                 route.encode(response, body)
             except ValueError as problem:

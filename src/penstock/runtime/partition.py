@@ -34,6 +34,7 @@ from penstock.storage.producer_replay import build_end_marker
 from penstock.wire.kernel import validate_records
 from penstock.wire.record_types import BatchTooLarge, InvalidRecords
 from penstock.wire.records import (
+    HEADER_SIZE,
     LENGTH_OVERHEAD,
     BatchHeader,
     check_crc,
@@ -47,6 +48,7 @@ from penstock.wire.records import (
 )
 
 NO_TIMESTAMP = -1
+CODEC_MASK = 0x07
 # More bytes than anybody waits for: whoever does is to look again.
 EVERYTHING = 2**62
 # How far back a producer that repeats itself after our restart is looked for.
@@ -340,7 +342,9 @@ class Partition:
             deltas = facts.max_timestamp_delta, facts.min_timestamp_delta
             header = check_create_time(self.settings, data, header, *deltas, now_ms)
         appended = self._write(data, header, append_time, now_ms)
-        self.counters.appended(header.records_count, len(data), len(body))
+        self.counters.appended(header.records_count, len(data))
+        if header.attributes & CODEC_MASK:
+            self.counters.saved_bytes_in += HEADER_SIZE + len(body) - len(data)
         return appended
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: EndMarker, now_ms: int) -> Appended:

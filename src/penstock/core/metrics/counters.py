@@ -19,16 +19,15 @@ class TopicCounters:
 
     __slots__ = (
         "_batch_sizes",
-        "batches_in",
         "bytes_in",
         "bytes_out",
         "flushes",
         "in_sync_expansions",
         "in_sync_shrinks",
         "messages_in",
-        "raw_bytes_in",
         "replicated_bytes_in",
         "replicated_bytes_out",
+        "saved_bytes_in",
     )
 
     def __init__(self, batch_sizes: list[int] | None = None, flushes: Histogram | None = None) -> None:
@@ -36,22 +35,19 @@ class TopicCounters:
         self._batch_sizes = [0] * BATCH_SIZE_BUCKETS if batch_sizes is None else batch_sizes
         self.flushes = flushes or Histogram()
         self.messages_in = 0
-        self.batches_in = 0
         self.bytes_in = 0
-        # What the batches hold once they are decompressed.
-        self.raw_bytes_in = 0
+        # What compressed batches would have been larger without it.
+        self.saved_bytes_in = 0
         self.bytes_out = 0
         self.replicated_bytes_in = 0
         self.replicated_bytes_out = 0
         self.in_sync_shrinks = 0
         self.in_sync_expansions = 0
 
-    def appended(self, records: int, size_bytes: int, raw_bytes: int) -> None:
+    def appended(self, records: int, size_bytes: int) -> None:
         """A leader took a batch."""
         self.messages_in += records
-        self.batches_in += 1
         self.bytes_in += size_bytes
-        self.raw_bytes_in += raw_bytes
         self._batch_sizes[(size_bytes - 1).bit_length()] += 1
 
     def read(self, size_bytes: int) -> None:
@@ -79,7 +75,7 @@ class TopicCountersOff(TopicCounters):
 
     __slots__ = ()
 
-    def appended(self, records: int, size_bytes: int, raw_bytes: int) -> None:
+    def appended(self, records: int, size_bytes: int) -> None:
         """Nothing is counted."""
 
     def read(self, size_bytes: int) -> None:

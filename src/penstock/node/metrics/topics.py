@@ -50,13 +50,10 @@ REPLICATION_OUT = Metric(
     "Bytes that followers fetched.",
     detail_labels=BY_TOPIC,
 )
-BATCHES_IN = Metric(
-    "penstock_batches_in_total", "counter", "Batches that were appended as leader.", detail_labels=BY_TOPIC
-)
-RAW_BYTES_IN = Metric(
-    "penstock_uncompressed_bytes_in_total",
+SAVED_BYTES_IN = Metric(
+    "penstock_compression_saved_bytes_total",
     "counter",
-    "Bytes of those batches' records once decompressed; over the bytes in, how well they were compressed.",
+    "Bytes that compression saved: the ratio is (bytes in + saved) / bytes in.",
     detail_labels=BY_TOPIC,
 )
 BATCH_SIZE = Metric("penstock_batch_size_bytes", "histogram", "Sizes of the batches that were appended as leader.")
@@ -85,8 +82,7 @@ _FIELDS = (
     (BYTES_OUT, "bytes_out"),
     (REPLICATION_IN, "replicated_bytes_in"),
     (REPLICATION_OUT, "replicated_bytes_out"),
-    (BATCHES_IN, "batches_in"),
-    (RAW_BYTES_IN, "raw_bytes_in"),
+    (SAVED_BYTES_IN, "saved_bytes_in"),
     (IN_SYNC_SHRINKS, "in_sync_shrinks"),
     (IN_SYNC_EXPANDS, "in_sync_expansions"),
 )
