@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Iterator
 
@@ -13,7 +12,6 @@ from confluent_kafka.cimpl import NewTopic
 
 from support.chaos_cluster import NODES, ChaosCluster
 from support.chaos_load import CLIENT, Load
-from support.tools import want
 from support.wire_client import batch_of, records_in
 
 PARTITIONS = 3
@@ -23,9 +21,6 @@ NEW_CONTROLLER_S_MAX = 3.0
 ADMIN_TIMEOUT_S = 3.0
 MANY, VERY_MANY = 300, 10_000
 PARTITIONS_A_TOPIC = 100
-# An idle partition has two files open, and a node needs some for itself.
-FILES_A_PARTITION = 2
-OWN_FILES = 1_000
 ATTEMPTS_MAX = 5
 
 Figure = Callable[[str], None]
@@ -92,18 +87,14 @@ def admin_error(address: str) -> str:
 
 
 @pytest.fixture
-def crowded(is_long: bool) -> Iterator[tuple[ChaosCluster, int, int]]:
-    """A cluster of its own with many partitions of three replicas each, or two where files are scarce."""
+def crowded(is_long: bool) -> Iterator[tuple[ChaosCluster, int]]:
+    """A cluster of its own with many partitions of three replicas each."""
     count = VERY_MANY if is_long else MANY
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    copies = 3 if count * FILES_A_PARTITION + OWN_FILES <= files else 2
-    if count * FILES_A_PARTITION * copies // len(NODES) + OWN_FILES > files:
-        pytest.skip(want(f"open files for {count} partitions", "raise the limit (ulimit -n)"))
     with ChaosCluster() as cluster:
         admin = AdminClient({**CLIENT, "bootstrap.servers": cluster.servers})
         for name in crowd(count):
-            create(admin, NewTopic(name, PARTITIONS_A_TOPIC, copies))
-        yield cluster, count, copies
+            create(admin, NewTopic(name, PARTITIONS_A_TOPIC, 3))
+        yield cluster, count
 
 
 def create(admin: AdminClient, topic: NewTopic) -> None:
@@ -127,9 +118,9 @@ def crowd(count: int) -> tuple[str, ...]:
 
 @pytest.mark.timeout(900)
 def test_fault_17_a_killed_controller_of_many_partitions_has_a_successor_soon(
-    crowded: tuple[ChaosCluster, int, int], figure: Figure
+    crowded: tuple[ChaosCluster, int], figure: Figure
 ) -> None:
-    chaos, count, copies = crowded
+    chaos, count = crowded
     topics = crowd(count)
     loaded = chaos.cluster.create_topic(partitions=PARTITIONS)
     opened = chaos.wait_healthy((topics[-1], loaded), 300)
@@ -151,7 +142,7 @@ def test_fault_17_a_killed_controller_of_many_partitions_has_a_successor_soon(
         all_led = time.monotonic() - killed_at
         assert load.finish() == []
     figure(
-        f"17 kill -9 active controller, {count} partitions of {copies} replicas: a new one after {took:.2f} s (at most "
+        f"17 kill -9 active controller, {count} partitions of 3 replicas: a new one after {took:.2f} s (at most "
         f"{NEW_CONTROLLER_S_MAX:g}), writes go on after {resumed:.2f} s, all partitions led after {all_led:.2f} s "
         f"(all were in sync {opened:.1f} s after the last was created)"
     )
