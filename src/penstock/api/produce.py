@@ -1,5 +1,7 @@
 """Versions 3-13. KIP-98 idempotence and transactions, KIP-467 error messages, KIP-516, KIP-890, KIP-951 leader hints.
 
+Topics may ask for registered schema ids (confluent.value.schema.validation).
+
 `acks=1` is answered when the batch is in the log, `acks=all` when every in-sync replica has it; where this broker is
 the only one of them, when it is on disk. `acks=0` gets no answer: an error there closes the connection, as in Kafka.
 """
@@ -7,19 +9,22 @@ the only one of them, when it is on disk. `acks=0` gets no answer: an error ther
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.leader_hints import HINTED, LeaderHints
 from penstock.api.transactional_produce import Admission, Place, TransactionalProduce, Verify
 from penstock.core.replica.producer_state import Verification
+from penstock.core.schema_ids import RefusedRecord
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
 from penstock.runtime.env import Env
 from penstock.runtime.partition import Appended, Partition
 from penstock.runtime.partitions import Partitions
+from penstock.runtime.schema_guard import NOTHING_REFUSED, Refusals, SchemaGuard
 from penstock.wire.compression import Compression
 from penstock.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -51,32 +56,43 @@ def make_produce(
     sync_on_ack: bool,
     verify: Verify | None = None,
     must_verify: Callable[[], bool] = lambda: True,
+    guard: SchemaGuard | None = None,
 ) -> Handler:
     """The handler; `sync_on_ack` is penstock.sync.on.ack, `must_verify` transaction.partition.verification.enable.
 
-    Without `verify` nothing is written in transactions.
+    Without `verify` nothing is written in transactions; without `guard` no schema ids are looked at.
     """
     transactional = None if verify is None else TransactionalProduce(env, partitions, verify, must_verify)
 
     def produce(
         request: ProduceRequest, context: RequestContext
     ) -> ProduceResponse | asyncio.Future[ProduceResponse] | Coroutine[Any, Any, ProduceResponse | None] | None:
-        if transactional is None or not request.transactional_id:
-            return produce_now(request, context)
-        reply = transactional.admit(
-            request, context.api_version, lambda admission: produce_now(request, context, admission)
-        )
+        if guard is None or not guard.watched:
+            return produce_checked(request, context, NOTHING_REFUSED)  # type: ignore[no-any-return]
+        batches = guarded(partitions, guard, request, by_id=context.api_version >= TOPIC_IDS_SINCE)
+        reply = guard.admit(context.client, batches, lambda refusals: produce_checked(request, context, refusals))
         return unfold(reply) if asyncio.iscoroutine(reply) else reply  # type: ignore[return-value]
+
+    def produce_checked(request: ProduceRequest, context: RequestContext, refusals: Refusals) -> Any:
+        if transactional is None or not request.transactional_id:
+            return produce_now(request, context, None, refusals)
+        reply = transactional.admit(
+            request, context.api_version, lambda admission: produce_now(request, context, admission, refusals)
+        )
+        return unfold(reply) if asyncio.iscoroutine(reply) else reply
 
     async def unfold(waiting: Awaitable[Any]) -> ProduceResponse | None:
         """The answer of a write that had to wait for its turn, and then perhaps for other replicas."""
-        reply: ProduceResponse | asyncio.Future[ProduceResponse] | None = await waiting
-        return await reply if isinstance(reply, asyncio.Future) else reply
+        reply: Any = await waiting
+        while isinstance(reply, asyncio.Future) or asyncio.iscoroutine(reply):
+            reply = await reply
+        return reply  # type: ignore[no-any-return]
 
     def produce_now(
         request: ProduceRequest,
         context: RequestContext,
-        admission: Admission | None = None,
+        admission: Admission | None,
+        refusals: Refusals,
     ) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
         acks = request.acks
         answers: Answers = []
@@ -92,6 +108,8 @@ def make_produce(
                     if acks not in (ALL, LEADER, NONE):
                         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
                     partition = partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id)
+                    if refusals and (topic.name, topic.topic_id, data.index) in refusals:
+                        raise refusals[topic.name, topic.topic_id, data.index]
                     verification = admitted(admission, (topic.name, topic.topic_id, data.index))
                     appended = append(partition, data, acks, context.api_version, now_ms, verification)
                 except ApiError as error:
@@ -163,6 +181,20 @@ def make_produce(
     return produce
 
 
+def guarded(
+    partitions: Partitions, guard: SchemaGuard, request: ProduceRequest, *, by_id: bool
+) -> Iterator[tuple[Place, str, memoryview]]:
+    """The batches for topics whose schema ids are checked; those without a partition here are refused later anyway."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            try:
+                name = partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id).name.topic
+            except ApiError:
+                continue
+            if name in guard.watched and data.records:
+                yield (topic.name, topic.topic_id, data.index), name, memoryview(data.records)
+
+
 def _with_hints(response: ProduceResponse, hints: LeaderHints, context: RequestContext) -> ProduceResponse:
     by_id = context.api_version >= TOPIC_IDS_SINCE
     topics = []
@@ -177,7 +209,8 @@ def _with_hints(response: ProduceResponse, hints: LeaderHints, context: RequestC
 
 
 def _refused(index: int, error: ApiError) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index, error.code, -1, -1, -1, (), error.message)
+    records = (BatchIndexAndErrorMessage(error.index, error.why),) if isinstance(error, RefusedRecord) else ()
+    return PartitionProduceResponse(index, error.code, -1, -1, -1, records, error.message)
 
 
 def _close_if_refused(answers: Answers) -> None:

@@ -26,6 +26,7 @@ from penstock.runtime.partition import Partition
 from penstock.runtime.partitions import Partitions
 from penstock.runtime.producer_ids import ProducerIds
 from penstock.runtime.raft_driver import RaftDriver
+from penstock.runtime.schema_guard import SchemaGuard
 from penstock.runtime.transaction_verifier import is_verification_enabled
 from penstock.runtime.transactions import Transactions
 
@@ -60,6 +61,7 @@ class Services:
     replication_throttle: Throttle
     transactions: Transactions
     verify: Callable[..., Any]
+    schema_guard: SchemaGuard
     write_marker: Callable[..., Any]
 
 
@@ -83,6 +85,7 @@ TABLE: Mapping[int, Entry[Services]] = {
             s.settings.node.penstock_sync_on_ack,
             s.verify,
             lambda: is_verification_enabled(s.settings),
+            s.schema_guard,
         ),
     ),
     1: Entry(

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -81,8 +81,9 @@ def command(
     )
     signal.signal(signal.SIGTERM, _interrupt)
     with data_directory(data, ephemeral, nodes) as directory:
-        cluster = Nodes.at(_write_properties(directory, host, ports, http.metrics))
         gateway = None if no_gateway else Gateway(host, http.rest, http.registry, directory / "gateway.log")
+        registry = {} if gateway is None else {"confluent.schema.registry.url": gateway.registry}
+        cluster = Nodes.at(_write_properties(directory, host, ports, http.metrics, registry))
         try:
             _start(cluster)
             _prove(cluster)
@@ -140,14 +141,14 @@ def _require_port(host: str, port: int, first: int, nodes: int) -> None:
 
 
 def _write_properties(
-    directory: Path, host: str, ports: Sequence[int], metrics_ports: Sequence[int]
+    directory: Path, host: str, ports: Sequence[int], metrics_ports: Sequence[int], more: Mapping[str, str]
 ) -> list[NodePlace]:
     controller_ports = free_ports(len(ports)) if len(ports) > 1 else [0]
     found = places(directory, host, ports, controller_ports)
     try:
         for place, metrics_port in zip(found, metrics_ports, strict=True):
             metrics = {"penstock.metrics.listener": f"{_bracketed(place.host)}:{metrics_port}"}
-            write_properties(place, {**node_properties(place, found), **metrics}, WRITTEN_BY)
+            write_properties(place, {**node_properties(place, found), **metrics, **more}, WRITTEN_BY)
         if len(found) > 1:
             from penstock.testing.formatting import format_places
 

@@ -50,6 +50,7 @@ class NodeSettings:
     broker_heartbeat_interval_ms: int
     broker_rack: str | None
     broker_session_timeout_ms: int
+    confluent_schema_registry_url: tuple[str, ...]
     connections_max_idle_ms: int
     controlled_shutdown_enable: bool
     controller_quorum_append_linger_ms: int

@@ -13,7 +13,13 @@ from penstock.config.properties import (
     config_error,
     nearest,
 )
-from penstock.config.tables.topic import REMOVED_TOPIC_PROPERTIES, TOPIC_PROPERTIES, TOPIC_SYNONYMS, Synonym
+from penstock.config.tables.topic import (
+    REMOVED_TOPIC_PROPERTIES,
+    SUBJECT_NAME_STRATEGIES,
+    TOPIC_PROPERTIES,
+    TOPIC_SYNONYMS,
+    Synonym,
+)
 
 CLEANUP_DELETE = "delete"
 CLEANUP_COMPACT = "compact"
@@ -36,6 +42,10 @@ class TopicSettings:
     compression_lz4_level: int = 9
     compression_type: str = "producer"
     compression_zstd_level: int = 3
+    confluent_key_schema_validation: bool = False
+    confluent_key_subject_name_strategy: str = SUBJECT_NAME_STRATEGIES[0]
+    confluent_value_schema_validation: bool = False
+    confluent_value_subject_name_strategy: str = SUBJECT_NAME_STRATEGIES[0]
     delete_retention_ms: int = 86_400_000
     file_delete_delay_ms: int = 60_000
     flush_messages: int = 2**63 - 1

@@ -42,6 +42,7 @@ from penstock.runtime.partitions import Partitions
 from penstock.runtime.peer import Peer
 from penstock.runtime.producer_ids import ProducerIds
 from penstock.runtime.raft_driver import RaftDriver
+from penstock.runtime.registry_client import RegistryClient
 from penstock.runtime.replica_fetchers import (
     FOLLOWER_RATE,
     LEADER_RATE,
@@ -49,6 +50,7 @@ from penstock.runtime.replica_fetchers import (
     fetcher_settings,
     throttled_rate,
 )
+from penstock.runtime.schema_guard import SchemaGuard
 from penstock.runtime.transaction_markers import TransactionMarkers
 from penstock.runtime.transaction_verifier import TransactionVerifier
 from penstock.runtime.transactions import TRANSACTION_TOPIC, Transactions
@@ -121,6 +123,9 @@ class BrokerRole:
             lag_ms_max=settings.replica_lag_time_max_ms,
             counters=ReplicaCounters(is_on=settings.penstock_metrics_counting),
         )
+        registry_urls = settings.confluent_schema_registry_url
+        self._schema_guard = SchemaGuard(RegistryClient(env, registry_urls) if registry_urls else None)
+        self.partitions.on_change(self._schema_guard.note)
         raft.on_commit(self.partitions.follow)
         await self.partitions.open_gradually()
         self._coordinate()
@@ -211,6 +216,7 @@ class BrokerRole:
             replication_throttle=Throttle(throttled_rate(raft.image, settings.node_id, LEADER_RATE)),
             transactions=self._transactions,
             verify=self._verifier.verify,
+            schema_guard=self._schema_guard,
             write_marker=self._marker_writer.write,
         )
         refusing = make_handlers(replace(services, controller=unreachable))

@@ -46,7 +46,7 @@ def test_source_codes() -> None:
 
 def test_a_topic() -> None:
     entries = by_name(describe_topic({"retention.bytes": "12345", "segment.ms": " 100000"}, NODE))
-    assert len(entries) == 33
+    assert len(entries) == 37
     assert entries["retention.bytes"] == ConfigEntry(
         "retention.bytes",
         "12345",

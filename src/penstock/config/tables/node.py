@@ -440,6 +440,12 @@ PENSTOCK_ROWS = (
         minimum=1024,
     ),
     Property(
+        "confluent.schema.registry.url",
+        LIST,
+        (),
+        "Where the schema registry is, for topics with confluent.value.schema.validation; several are tried in turn.",
+    ),
+    Property(
         "penstock.request.read.timeout.ms",
         INT,
         30_000,

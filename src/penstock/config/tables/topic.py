@@ -21,6 +21,31 @@ MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 _PREALLOCATE = "Segment files grow as records arrive; Linux file systems allocate in large extents by themselves."
 
+_NAMING = "io.confluent.kafka.serializers.subject."
+SUBJECT_NAME_STRATEGIES = tuple(
+    f"{_NAMING}{name}" for name in ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
+)
+_SCHEMA_CHECKS = tuple(
+    row
+    for part in ("key", "value")
+    for row in (
+        Property(
+            f"confluent.{part}.schema.validation",
+            BOOLEAN,
+            False,
+            f"Refuse records whose {part} does not begin with the id of a schema that its subject has; "
+            "needs confluent.schema.registry.url.",
+        ),
+        Property(
+            f"confluent.{part}.subject.name.strategy",
+            STRING,
+            SUBJECT_NAME_STRATEGIES[0],
+            f"How the subject of a {part}'s schema is named: after the topic, the record, or both.",
+            choices=SUBJECT_NAME_STRATEGIES,
+        ),
+    )
+)
+
 TOPIC_PROPERTIES = index(
     (
         Property(
@@ -57,6 +82,7 @@ TOPIC_PROPERTIES = index(
             minimum=-131072,
             maximum=22,
         ),
+        *_SCHEMA_CHECKS,
         Property(
             "delete.retention.ms",
             LONG,

@@ -1,0 +1,126 @@
+"""Schema ids in records: which of them a batch uses, and the subjects under which a registry must have them.
+
+A serializer of Confluent's puts a zero byte and the schema's id, four bytes, before what it serializes. Records without
+a key or without a value have nothing to check there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.wire.records import read_records
+
+MAGIC = 0
+PREFIX_BYTES = 5
+TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME = "TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy"
+PROTOBUF_PACKAGE = re.compile(r"^\s*package\s+([\w.]+)\s*;", re.MULTILINE)
+PROTOBUF_MESSAGE = re.compile(r"^\s*message\s+(\w+)\s*\{", re.MULTILINE)
+
+
+class Rules(NamedTuple):
+    """What a topic asks for: how the subjects of its keys' and values' schemas are named; None asks for nothing."""
+
+    key: str | None
+    value: str | None
+
+
+class Use(NamedTuple):
+    """A schema id at a place in records."""
+
+    is_key: bool
+    schema_id: int
+
+    def __str__(self) -> str:
+        return f"{'key' if self.is_key else 'value'} has schema id {self.schema_id}"
+
+
+class Registered(NamedTuple):
+    """What a registry knows of an id: the subjects that have it, and the names of the records it describes."""
+
+    subjects: frozenset[str]
+    record_names: frozenset[str]
+
+
+NOT_REGISTERED = Registered(frozenset(), frozenset())
+
+
+class RefusedRecord(ApiError):
+    """A record that its topic does not take; `index` is its place in the batch."""
+
+    def __init__(self, index: int, why: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, f"record {index} of the batch: {why}")
+        self.index = index
+        self.why = why
+
+
+def rules_of(settings: Any) -> Rules | None:
+    """The rules in a topic's settings; None for a topic without any."""
+    if not (settings.confluent_key_schema_validation or settings.confluent_value_schema_validation):
+        return None
+    return Rules(
+        settings.confluent_key_subject_name_strategy if settings.confluent_key_schema_validation else None,
+        settings.confluent_value_subject_name_strategy if settings.confluent_value_schema_validation else None,
+    )
+
+
+def uses_of(batch: memoryview | bytes, rules: Rules, size_max: int) -> dict[Use, int]:
+    """The ids that a batch uses, each with the first record that has it; RefusedRecord where one has none."""
+    uses: dict[Use, int] = {}
+    for index, record in enumerate(read_records(batch, size_max)):
+        if rules.key is not None and record.key is not None:
+            uses.setdefault(Use(True, _id_of(record.key, index, "key")), index)
+        if rules.value is not None and record.value is not None:
+            uses.setdefault(Use(False, _id_of(record.value, index, "value")), index)
+    return uses
+
+
+def _id_of(data: bytes, index: int, part: str) -> int:
+    if len(data) < PREFIX_BYTES or data[0] != MAGIC:
+        raise RefusedRecord(index, f"its {part} does not begin with a schema id (a zero byte and four bytes)")
+    return int.from_bytes(data[1:PREFIX_BYTES], "big")
+
+
+def check(topic: str, rules: Rules, uses: Mapping[Use, int], known: Mapping[int, Registered]) -> None:
+    """RefusedRecord for the first record whose id is not registered under the subject it must have."""
+    for use, index in sorted(uses.items(), key=lambda each: each[1]):
+        strategy = rules.key if use.is_key else rules.value
+        registered = known[use.schema_id]
+        wanted = subjects(topic, use.is_key, strategy or "", registered)
+        if wanted & registered.subjects:
+            continue
+        if not registered.subjects:
+            raise RefusedRecord(index, f"its {use}, which the registry does not know")
+        raise RefusedRecord(index, f"its {use}, which is not registered under {' or '.join(sorted(wanted)) or 'it'}")
+
+
+def subjects(topic: str, is_key: bool, strategy: str, registered: Registered) -> set[str]:
+    """The subjects of which one must have the schema."""
+    if strategy.endswith(f".{TOPIC_RECORD_NAME}"):
+        return {f"{topic}-{name}" for name in registered.record_names}
+    if strategy.endswith(f".{RECORD_NAME}"):
+        return set(registered.record_names)
+    return {f"{topic}-{'key' if is_key else 'value'}"}
+
+
+def record_names(schema_type: str, text: str) -> frozenset[str]:
+    """The full names of what a schema describes; for Protobuf those of all its messages."""
+    if schema_type == "PROTOBUF":
+        package = PROTOBUF_PACKAGE.search(text)
+        prefix = f"{package[1]}." if package is not None else ""
+        return frozenset(f"{prefix}{name}" for name in PROTOBUF_MESSAGE.findall(text))
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError):
+        return frozenset()
+    if not isinstance(schema, dict):
+        return frozenset()
+    if schema_type == "JSON":
+        return frozenset([schema["title"]]) if isinstance(schema.get("title"), str) else frozenset()
+    name, namespace = schema.get("name"), schema.get("namespace")
+    if not isinstance(name, str):
+        return frozenset()
+    return frozenset([f"{namespace}.{name}" if isinstance(namespace, str) and "." not in name else name])

@@ -1,0 +1,118 @@
+"""Asks a schema registry about ids: plain HTTP, one question a connection, answers remembered for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from penstock.core.schema_ids import NOT_REGISTERED, Registered, record_names
+from penstock.runtime.env import Env
+
+TIMEOUT_S = 5.0
+BODY_BYTES_MAX = 8 * 1024 * 1024
+REMEMBERED_MAX = 10_000
+# A schema that is there seldom goes away; what is not there may be there the next moment and is not remembered.
+KNOWN_MS = 300_000
+NOT_FOUND = 404
+
+
+class RegistryUnreachable(Exception):
+    """None of the registry's addresses gave an answer."""
+
+
+class RegistryClient:
+    """What a registry says of schema ids. Questions for one id that come together are one question."""
+
+    def __init__(self, env: Env, urls: Sequence[str]) -> None:
+        self._env = env
+        self._urls = [url.rstrip("/") for url in urls]
+        self._known: OrderedDict[int, tuple[int, Registered]] = OrderedDict()
+        self._asking: dict[int, asyncio.Future[Registered]] = {}
+
+    def remembered(self, schema_id: int) -> Registered | None:
+        """What is known of an id without asking."""
+        known = self._known.get(schema_id)
+        return known[1] if known is not None and known[0] > self._env.monotonic_ms() else None
+
+    async def ask(self, schema_id: int) -> Registered:
+        """What the registry knows of an id, or knew a while ago; raises RegistryUnreachable."""
+        known = self.remembered(schema_id)
+        if known is not None:
+            return known
+        asking = self._asking.get(schema_id)
+        if asking is None:
+            asking = self._asking[schema_id] = asyncio.ensure_future(self.ask_anew(schema_id))
+            asking.add_done_callback(lambda done: self._answered(schema_id, done))
+        return await asyncio.shield(asking)
+
+    async def ask_anew(self, schema_id: int) -> Registered:
+        """What the registry knows of an id now; raises RegistryUnreachable."""
+        found = NOT_REGISTERED
+        subjects = await self._get(f"/schemas/ids/{schema_id}/subjects")
+        schema = await self._get(f"/schemas/ids/{schema_id}") if subjects else None
+        if isinstance(subjects, list) and isinstance(schema, dict):
+            names = record_names(str(schema.get("schemaType", "AVRO")), str(schema.get("schema", "")))
+            found = Registered(frozenset(str(subject) for subject in subjects), names)
+            while len(self._known) >= REMEMBERED_MAX:
+                self._known.popitem(last=False)
+            self._known[schema_id] = (self._env.monotonic_ms() + KNOWN_MS, found)
+        return found
+
+    def _answered(self, schema_id: int, done: asyncio.Future[Registered]) -> None:
+        del self._asking[schema_id]
+        # Whoever asked may be gone; the next one hears of a failure again.
+        if not done.cancelled():
+            done.exception()
+
+    async def _get(self, path: str) -> Any:
+        """The JSON at a path, None where there is nothing; the addresses are tried in turn."""
+        reasons = []
+        for url in self._urls:
+            try:
+                async with asyncio.timeout(TIMEOUT_S):
+                    status, body = await _fetch(url, path)
+                if status == NOT_FOUND:
+                    return None
+                if status == 200:
+                    return json.loads(body)
+                reasons.append(f"{url} answered with status {status}")
+            except TimeoutError:
+                reasons.append(f"{url} did not answer within {TIMEOUT_S:g} s")
+            except (OSError, ValueError, EOFError) as error:
+                reasons.append(f"{url}: {error}")
+        raise RegistryUnreachable("; ".join(reasons))
+
+
+async def _fetch(url: str, path: str) -> tuple[int, bytes]:
+    """The status and the body of an answer."""
+    parts = urlsplit(url)
+    secure = ssl.create_default_context() if parts.scheme == "https" else None
+    port = parts.port or (443 if secure else 80)
+    reader, writer = await asyncio.open_connection(parts.hostname or "", port, ssl=secure, limit=BODY_BYTES_MAX)
+    try:
+        # HTTP/1.0, so that the answer ends where the connection ends and comes in one piece.
+        writer.write(f"GET {parts.path}{path} HTTP/1.0\r\nHost: {parts.netloc}\r\nAccept: */*\r\n\r\n".encode())
+        line, *headers = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        words = line.split(" ", 2)
+        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+            raise ValueError("it does not speak HTTP")
+        if any(header.lower().startswith("transfer-encoding:") for header in headers):
+            raise ValueError("it answers in chunks, which nobody asked for")
+        body = await reader.read(BODY_BYTES_MAX + 1)
+        while more := await reader.read(BODY_BYTES_MAX + 1 - len(body)):
+            body += more
+        if len(body) > BODY_BYTES_MAX:
+            raise ValueError(f"its answer is longer than {BODY_BYTES_MAX} bytes")
+        return int(words[1]), body
+    except asyncio.LimitOverrunError:
+        raise ValueError("its answer's head is too long") from None
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
