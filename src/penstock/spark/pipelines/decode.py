@@ -87,7 +87,7 @@ def decode(raw: DataFrame, source: Source, codec: Codec | None, file: str) -> Da
     carried = [F.col(name).alias(f"_raw_{name}") for name in ("key", "value")]
     if "headers" in raw.columns:
         carried.append(F.col("headers").alias("_raw_headers"))
-    return _required(parsed.select(*kept, *carried, reason.alias(REASON)), source, file)
+    return required(parsed.select(*kept, *carried, reason.alias(REASON)), source, file)
 
 
 def good(frame: DataFrame) -> DataFrame:
@@ -156,7 +156,8 @@ def _decoder(codec: Codec) -> Callable[[bytes], str]:
     return protobuf_decoder(codec.descriptors, codec.message)
 
 
-def _required(frame: DataFrame, source: Source, file: str) -> DataFrame:
+def required(frame: DataFrame, source: Source, file: str) -> DataFrame:
+    """Give the rows that don't hold what the file requires the reason, unless they have one."""
     for condition in source.require:
         try:
             failed = F.when(~F.coalesce(F.expr(f"({condition})"), F.lit(False)), F.lit(f"{condition} does not hold"))

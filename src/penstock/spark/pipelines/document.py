@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +12,8 @@ import yaml
 
 Path = tuple[str | int, ...]
 DOCUMENT_BYTES_MAX = 1024 * 1024
+# ${NAME} or ${NAME:-otherwise}: out of the environment, which is where passwords belong.
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 class PipelineError(Exception):
@@ -64,6 +68,11 @@ class Section:
             raise self.error(f"{name} must be text", f"write {name}: some text", name)
         return str(value)
 
+    def expanded(self, name: str) -> str | None:
+        """A field that is text, with what it names of the environment."""
+        value = self.text(name)
+        return None if value is None else self._expand(value, name)
+
     def required(self, name: str, example: str) -> str:
         """A field that must be there."""
         value = self.text(name)
@@ -103,7 +112,8 @@ class Section:
             return {}
         if not isinstance(value, dict) or any(isinstance(each, dict | list) for each in value.values()):
             raise self.error(f"{name} must be a mapping of names to values", f"write {name}: {{key: value}}", name)
-        return {key: str(each).lower() if isinstance(each, bool) else str(each) for key, each in value.items()}
+        texts = {key: str(each).lower() if isinstance(each, bool) else str(each) for key, each in value.items()}
+        return {key: self._expand(text, name) for key, text in texts.items()}
 
     def section(self, name: str) -> Section | None:
         """A field that is a mapping of its own."""
@@ -123,6 +133,16 @@ class Section:
             if inner is None:
                 raise outer.error(f"{key} is empty", "write its fields, indented, below", key)
             yield key, inner
+
+    def _expand(self, text: str, name: str) -> str:
+        def value_of(found: re.Match[str]) -> str:
+            value = os.environ.get(found[1], found[2])
+            if value is None:
+                fix = f"export {found[1]}=…, or write ${{{found[1]}:-a default}}"
+                raise self.error(f"{name} needs {found[1]}, which the environment does not have", fix, name)
+            return value
+
+        return _VARIABLE.sub(value_of, text)
 
     @property
     def title(self) -> str:

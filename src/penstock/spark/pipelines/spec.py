@@ -15,7 +15,8 @@ MODES = ("append", "update", "complete")
 DELIVERIES = ("at-least-once", "exactly-once")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_DURATION = re.compile(r"\d+(\.\d+)?\s+(millisecond|second|minute|hour|day|week)s?")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s+(millisecond|second|minute|hour|day|week)s?")
+_SECONDS = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,10 @@ class SchemaSource:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Topics to read, and what their values are."""
+    """Topics to read, and what their values are; or a format of Spark's own: files, a table.
+
+    `incremental` is the column that tells new rows of a table, `settle` how long a row may take to be committed.
+    """
 
     name: str
     line: int
@@ -45,6 +49,9 @@ class Source:
     require: tuple[str, ...]
     dead_letters: str | None
     options: Mapping[str, str]
+    format: str | None = None
+    incremental: str | None = None
+    settle: str = "0 seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Where a step's or source's rows go."""
+    """Where a step's or source's rows go. `upsert` names the columns by which a row takes another's place."""
 
     name: str
     line: int
@@ -75,6 +82,8 @@ class Sink:
     mode: str
     partition_by: tuple[str, ...]
     options: Mapping[str, str]
+    upsert: tuple[str, ...] = ()
+    newest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,22 @@ class Pipeline:
     sources: tuple[Source, ...]
     steps: tuple[Step, ...]
     sinks: tuple[Sink, ...] = field(default=())
+
+    @property
+    def checkpoint_place(self) -> str:
+        """The directory of the checkpoints, without a slash at its end."""
+        return self.path(self.checkpoint.rstrip("/"))
+
+    def path(self, path: str) -> str:
+        """A path of the file: as it is if it is absolute or names a file system, else next to the file."""
+        return path if "://" in path or Path(path).is_absolute() else str(self.directory / path)
+
+
+def seconds_of(duration: str) -> float:
+    """A duration of the file, such as `10 seconds`, in seconds."""
+    found = _DURATION.fullmatch(duration)
+    assert found is not None, duration
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def load_pipeline(path: Path, bootstrap: str | None = None) -> Pipeline:
@@ -154,8 +179,10 @@ def _source(name: str, section: Section) -> Source:
     _new_name(section, name, [])
     topics, pattern = section.names("topic") or section.names("topics"), section.text("pattern")
     section.value("topics")
-    if bool(topics) == bool(pattern):
-        raise section.error(f"source {name} needs topics or a pattern, one of them", "write topic: my-topic")
+    kind = section.text("format")
+    if sum(map(bool, (topics, pattern, kind))) != 1:
+        what = f"source {name} needs topics or a pattern, one of them, or a format"
+        raise section.error(what, "write topic: my-topic")
     decode = section.choice("decode", DECODERS, "raw")
     is_table = section.flag("table")
     watermark = _watermark(section)
@@ -170,16 +197,49 @@ def _source(name: str, section: Section) -> Source:
         topics=topics,
         pattern=pattern,
         decode=decode,
-        schema=_schema(section, decode),
+        schema=_schema(section, decode) if kind in (None, "text") else _format_schema(section, decode),
         start=section.text("start", "earliest") or "earliest",
         is_table=is_table,
         watermark=watermark,
         require=section.names("require"),
         dead_letters=None if dead_letters == "false" else dead_letters,
-        options=section.options("options"),
+        options=_options_with_path(section) if kind else section.options("options"),
+        format=kind,
+        incremental=section.text("incremental") if kind == "jdbc" else None,
+        settle=_duration(section, "settle") if kind == "jdbc" else "0 seconds",
     )
+    if kind == "jdbc":
+        _check_jdbc(section, source)
     section.finish()
     return source
+
+
+def _format_schema(section: Section, decode: str) -> SchemaSource:
+    if decode != "raw":
+        what = f"decode: {decode} is for topics and for format: text"
+        raise section.error(what, "write format: text, or remove decode", "decode")
+    return SchemaSource(text=section.text("schema"))
+
+
+def _options_with_path(section: Section) -> dict[str, str]:
+    path = section.expanded("path")
+    return {**({"path": path} if path else {}), **section.options("options")}
+
+
+def _duration(section: Section, name: str) -> str:
+    duration = section.text(name, "0 seconds") or "0 seconds"
+    if not _DURATION.fullmatch(duration):
+        raise section.error(f"{name} is {duration!r}", "write a duration such as 10 seconds", name)
+    return duration
+
+
+def _check_jdbc(section: Section, source: Source) -> None:
+    for name in ("url", "dbtable"):
+        if name not in source.options:
+            raise section.error(f"source {source.name} has no {name} among its options", f"add {name}: …", "options")
+    if (source.incremental is None) != source.is_table:
+        what = f"source {source.name} needs the column that tells new rows, or is read once as a table"
+        raise section.error(what, "write incremental: id, or table: true")
 
 
 def _schema(section: Section, decode: str) -> SchemaSource:
@@ -250,6 +310,8 @@ def _sink(name: str, section: Section, known: list[str]) -> Sink:
     topic, kind = section.text("topic"), section.text("format")
     if (topic is None) == (kind is None):
         raise section.error(f"sink {name} needs a topic or a format, one of them", "write topic: my-topic")
+    # A database keeps the number of the micro-batch with its rows, so nothing speaks for less.
+    delivery = DELIVERIES[1] if kind == "jdbc" else DELIVERIES[0]
     sink = Sink(
         name=name,
         line=section.line,
@@ -257,11 +319,18 @@ def _sink(name: str, section: Section, known: list[str]) -> Sink:
         topic=topic,
         encode=section.choice("encode", ENCODERS, "json"),
         key=section.text("key"),
-        delivery=section.choice("delivery", DELIVERIES, DELIVERIES[0]),
+        delivery=section.choice("delivery", DELIVERIES, delivery),
         format=kind,
         mode=section.choice("mode", MODES, "append"),
         partition_by=section.names("partition_by"),
-        options={**({"path": path} if (path := section.text("path")) else {}), **section.options("options")},
+        options=_options_with_path(section),
+        upsert=section.names("upsert"),
+        newest=section.text("newest"),
     )
+    if sink.upsert and (kind != "jdbc" or sink.delivery != DELIVERIES[1]):
+        what = f"sink {name} has upsert, which is for format: jdbc with delivery: {DELIVERIES[1]}"
+        raise section.error(what, "remove it", "upsert")
+    if sink.newest and not sink.upsert:
+        raise section.error(f"sink {name} has newest without upsert", "add upsert: [id]", "newest")
     section.finish()
     return sink

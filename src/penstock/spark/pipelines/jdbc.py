@@ -1,0 +1,84 @@
+"""Statements of our own over Spark's JDBC: on the driver, with the same options and drivers as the rows go by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class DatabaseError(Exception):
+    """The database cannot be reached, or refused a statement; the message is the driver's."""
+
+
+class Database:
+    """What one set of JDBC options leads to. Needs a session with a Java of its own, not a Spark Connect server."""
+
+    def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
+        java: Any = getattr(spark, "_jvm", None)
+        if java is None:
+            raise DatabaseError("jdbc needs Spark's own session: run it without --remote")
+        self._dialect = java.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"])
+        parsed = java.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions
+        # Spark wants to know a table, which is of no importance to a connection.
+        self._options = parsed(java.PythonUtils.toScalaMap({"dbtable": "nothing", **options}))
+
+    def quote(self, name: str) -> str:
+        """A column's name as the database writes it."""
+        return str(self._dialect.quoteIdentifier(name))
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """One transaction: committed when the block ends, undone when it raises."""
+        with _translated():
+            own = self._dialect.createConnectionFactory(self._options).apply(-1)
+        try:
+            with _translated():
+                own.setAutoCommit(False)
+                yield Connection(own)
+                own.commit()
+        finally:
+            # What was not committed is undone by this.
+            own.close()
+
+    def exists(self, table: str) -> bool:
+        """Whether a table is there."""
+        try:
+            with self.connection() as connection:
+                connection.execute(f"SELECT 1 FROM {table} WHERE 1 = 0")
+        except DatabaseError:
+            # A failed statement spoils a transaction; whether the database is there at all is asked by another one.
+            with self.connection() as connection:
+                connection.execute("SELECT 1")
+            return False
+        return True
+
+
+class Connection:
+    """Statements within one transaction."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def execute(self, statement: str, *values: object) -> int:
+        """Run a statement with `?` for its values; returns how many rows it changed, 0 for a query."""
+        prepared = self._own.prepareStatement(statement)
+        try:
+            for number, value in enumerate(values, 1):
+                prepared.setObject(number, value)
+            return 0 if prepared.execute() else int(prepared.getUpdateCount())
+        finally:
+            prepared.close()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise DatabaseError(str(error.java_exception.getMessage() or error.java_exception)) from error

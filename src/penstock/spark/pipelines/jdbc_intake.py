@@ -1,0 +1,199 @@
+"""Rows of a table as a stream: those that have come since the last look, by a column that only grows.
+
+Spark reads tables, not streams of them. So each look puts the new rows, as Parquet, into a directory of its own, and
+the pipeline streams these directories. A directory appears by being renamed, with its rows and the bounds they were
+read by in it: a look that is cut short leaves nothing, and no row is taken twice. Rows that a transaction commits after
+the look that passed their number are missed, which is why a look waits `settle_seconds` between seeing a bound and
+reading up to it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, TimestampType
+
+from penstock.spark.pipelines.document import PipelineError
+from penstock.spark.pipelines.jdbc import Database, DatabaseError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+BOUND_FILE = "_bound.json"
+# Spark does not look into directories whose names start like this.
+INCOMING = "_incoming"
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """One table, and where its rows are put. `file`, `line` and `name` are where the pipeline speaks of it."""
+
+    spark: SparkSession
+    options: dict[str, str]
+    column: str
+    place: str
+    settle_seconds: float = 0.0
+    file: str = ""
+    line: int = 1
+    name: str = "table"
+
+    def table(self) -> DataFrame:
+        """The table as it is now."""
+        return self.spark.read.format("jdbc").options(**self.options).load()
+
+    def stream(self) -> DataFrame:
+        """The rows that looks have taken, as a stream."""
+        reader = self.spark.readStream.schema(self.table().schema).option("recursiveFileLookup", "true")
+        return reader.parquet(self.place)
+
+    def look(self) -> bool:
+        """Take what is new; False if nothing was. PipelineError says what the database would not do."""
+        try:
+            return self._look()
+        except (PySparkException, Py4JJavaError, DatabaseError) as error:
+            what = f"source {self.name} cannot be read: {_said(error)}"
+            fix = "check url, dbtable, user and password, and that the driver's jar is there"
+            raise PipelineError(self.file, self.line, what, fix) from error
+
+    def _look(self) -> bool:
+        number, after = self._last()
+        upto = self._bound()
+        if upto is None or upto == after:
+            return False
+        time.sleep(self.settle_seconds)
+        table = self.table()
+        kind = table.schema[self.column].dataType
+        rows = table.filter(F.col(self.column) <= _literal(upto, kind))
+        if after is not None:
+            rows = rows.filter(F.col(self.column) > _literal(after, kind))
+        files = _Files(self.spark)
+        incoming = f"{self.place}/{INCOMING}"
+        rows.write.mode("overwrite").parquet(incoming)
+        files.write(f"{incoming}/{BOUND_FILE}", json.dumps({"after": after, "upto": upto}))
+        files.rename(incoming, f"{self.place}/look-{number + 1:08}")
+        return True
+
+    def prepare(self) -> None:
+        """Make the directory."""
+        _Files(self.spark).make(self.place)
+
+    def _last(self) -> tuple[int, Any]:
+        """The number of the last look and the bound it went up to."""
+        files = _Files(self.spark)
+        looks = sorted(name for name in files.names(self.place) if name.startswith("look-"))
+        if not looks:
+            return 0, None
+        bound = json.loads(files.read(f"{self.place}/{looks[-1]}/{BOUND_FILE}"))
+        return int(looks[-1].removeprefix("look-")), bound["upto"]
+
+    def _bound(self) -> Any:
+        quoted = Database(self.spark, self.options).quote(self.column)
+        query = f"(SELECT MAX({quoted}) AS bound FROM {self.options['dbtable']}) AS penstock_bound"
+        frame = self.spark.read.format("jdbc").options(**{**self.options, "dbtable": query}).load()
+        kind = frame.schema["bound"].dataType
+        text = F.unix_micros("bound") if isinstance(kind, TimestampType) else F.col("bound")
+        return frame.select(text.cast("string")).collect()[0][0]
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.getMessage() or error.java_exception).splitlines()[0]
+    return str(error).splitlines()[0]
+
+
+def _literal(bound: str, kind: DataType) -> Column:
+    if isinstance(kind, TimestampType):
+        return F.timestamp_micros(F.lit(int(bound)))
+    return F.lit(bound).cast(kind)
+
+
+class _Files:
+    """The file system that Spark keeps its checkpoints on."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._java: Any = spark._jvm
+        self._conf: Any = spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+
+    def make(self, path: str) -> None:
+        self._of(path).mkdirs(self._path(path))
+
+    def names(self, path: str) -> list[str]:
+        return [each.getPath().getName() for each in self._of(path).listStatus(self._path(path))]
+
+    def read(self, path: str) -> str:
+        stream = self._of(path).open(self._path(path))
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def write(self, path: str, text: str) -> None:
+        stream = self._of(path).create(self._path(path))
+        stream.write(bytearray(text.encode()))
+        stream.close()
+
+    def rename(self, source: str, target: str) -> None:
+        if not self._of(source).rename(self._path(source), self._path(target)):
+            raise OSError(f"{source} cannot be renamed to {target}")
+
+    def _path(self, path: str) -> Any:
+        return self._java.org.apache.hadoop.fs.Path(path)
+
+    def _of(self, path: str) -> Any:
+        return self._path(path).getFileSystem(self._conf)
+
+
+class Looking:
+    """Looks at tables again and again, in a thread. `check` raises what went wrong there."""
+
+    def __init__(self, intakes: list[Intake], every_seconds: float) -> None:
+        self._intakes = intakes
+        self._every_seconds = every_seconds
+        self._ended = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="intake", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def check(self) -> None:
+        """Raise what a look failed with."""
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.wait(self._every_seconds):
+                for intake in self._intakes:
+                    intake.look()
+        except Exception as error:  # noqa: BLE001 - `check` raises it where somebody hears it
+            self._error = error
+
+
+@contextmanager
+def looking(intakes: list[Intake], once: bool, every_seconds: float) -> Iterator[Callable[[], None]]:
+    """Look once, and unless that is enough go on looking for as long as the block lasts; gives `check`."""
+    for intake in intakes:
+        intake.prepare()
+        intake.look()
+    watch = Looking(intakes, every_seconds)
+    if intakes and not once:
+        watch.start()
+    try:
+        yield watch.check
+    finally:
+        watch.stop()
