@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import uvicorn
@@ -22,6 +23,7 @@ from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.subscriptions import Subscriptions
 from penstock.gateway.kafka.tails import Tails
+from penstock.gateway.metrics import HOT_PATH, GatewayMetrics, Gauges
 from penstock.gateway.registry.api.application import registry_application
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.application import RestServices, rest_application
@@ -85,11 +87,20 @@ async def run(settings: GatewaySettings, ready: Ready) -> int:
         await registry.start()
         stack.push_async_callback(registry.stop)
         services = await _services(settings, registry, cluster_id, stack)
+        metrics = GatewayMetrics(cluster_id, services.admin, services.groups)
+        metrics.start()
+        stack.push_async_callback(metrics.stop)
         rest = rest_application(services, settings.limits)
+        schemas = registry_application(registry, cluster_id, settings.limits)
+        metrics.gauges = Gauges(
+            {"rest": lambda: rest.under_way.count, "registry": lambda: schemas.under_way.count},
+            {"consumer instances": lambda: len(services.instances), "tails": lambda: len(services.tails)},
+        )
         hot = HotPublish(services.publisher, rest.under_way)
+        connections = hot_protocol(hot.routes, partial(metrics.port("rest").answered, HOT_PATH))
         ports = {
-            "rest": _Port(rest, settings.rest_port, hot_protocol(hot.routes)),
-            "registry": _Port(registry_application(registry, cluster_id, settings.limits), settings.registry_port),
+            "rest": _Port(metrics.measured(rest, "rest"), settings.rest_port, connections),
+            "registry": _Port(metrics.measured(schemas, "registry"), settings.registry_port),
         }
         await _listen(settings, ports, ready, stopping, services.tails.end)
     return 0

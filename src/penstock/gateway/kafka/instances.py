@@ -48,6 +48,9 @@ class Instances:
         self._instances: dict[tuple[str, str], Instance] = {}
         self._keeper: asyncio.Task[None] | None = None
 
+    def __len__(self) -> int:
+        return len(self._instances)
+
     def start(self) -> None:
         """Start to look after idle instances."""
         self._keeper = asyncio.create_task(self._keep(), name="instances")

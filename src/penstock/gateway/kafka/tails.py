@@ -28,6 +28,9 @@ class Tails:
         self._stopping = False
         self._closing: set[asyncio.Task[None]] = set()
 
+    def __len__(self) -> int:
+        return self._open
+
     def follow(self, topic: str, partitions: list[int], offset: int) -> AsyncIterator[list[ReadRecord]]:
         """Batches of records; an empty one now and then, so that the listener can be found gone. 429 at once."""
         if self._open >= self._settings.tails_max:

@@ -15,6 +15,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, Protocol
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -22,6 +23,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEAD_BYTES_MAX = 4096
 BODY_BYTES_MAX = 64 * 1024
 END = b"\r\n\r\n"
+# Where a status line says it.
+STATUS_AT = slice(9, 12)
 REQUEST_LINE = re.compile(rb"POST (/[!-~]*) HTTP/1\.1")
 HEADER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([ -~\x80-\xff]*)")
 # Headers that change how a message is read, or what becomes of its connection.
@@ -48,6 +51,8 @@ class Reply(Protocol):
 HotHandler = Callable[[bytes, Reply], bool]
 # The handler of a head; None where there is none.
 HotRoutes = Callable[[Head], HotHandler | None]
+# Told of every answer: its status, and the seconds that it took.
+HotObserver = Callable[[int, float], None]
 
 
 def read_head(block: bytes) -> Head | None:
@@ -77,6 +82,7 @@ class HotProtocol(HttpToolsProtocol):
     """A connection whose plain requests of known routes take the short way."""
 
     routes: HotRoutes
+    observe: HotObserver
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -90,6 +96,7 @@ class HotProtocol(HttpToolsProtocol):
         self._handler: HotHandler | None = None
         self._body_length = 0
         self._answered_at = 0.0
+        self._taken_at = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
@@ -122,6 +129,7 @@ class HotProtocol(HttpToolsProtocol):
             return True
         self._unset_keepalive_if_required()
         self._answering = True
+        self._taken_at = perf_counter()
         if missing < 0 or not self._handler(data[end + len(END) :], self):
             self._answering = False
             return False
@@ -131,6 +139,7 @@ class HotProtocol(HttpToolsProtocol):
         """Send an answer, and go on with what has come meanwhile."""
         self._answering = False
         self.server_state.total_requests += 1
+        self.observe(int(head[STATUS_AT]), perf_counter() - self._taken_at)
         if self.transport.is_closing():
             return
         self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
@@ -181,12 +190,13 @@ class HotProtocol(HttpToolsProtocol):
             super().shutdown()
 
 
-def hot_protocol(hot_routes: HotRoutes) -> type[HotProtocol]:
-    """Connections with these routes."""
+def hot_protocol(hot_routes: HotRoutes, observer: HotObserver = lambda *_: None) -> type[HotProtocol]:
+    """Connections with these routes; `observer` is told of their answers."""
 
     class BoundProtocol(HotProtocol):
         """A connection of one gateway."""
 
         routes = staticmethod(hot_routes)
+        observe = staticmethod(observer)
 
     return BoundProtocol

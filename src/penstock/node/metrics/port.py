@@ -8,8 +8,8 @@ from penstock.node.failures import CannotStart
 from penstock.node.metrics.collecting import Collector
 from penstock.node.metrics.endpoint import make_handlers
 from penstock.node.metrics.health import Checks
-from penstock.node.metrics.process import ProcessCollector
 from penstock.runtime.env import Env
+from penstock.runtime.process_metrics import ProcessCollector
 from penstock.server.http import HttpListener
 
 

@@ -1,0 +1,251 @@
+"""What a gateway tells machines: `/metrics` for Prometheus, `/health/live` and `/health/ready`, on each of its ports.
+
+Requests are counted by port, by the first word of their path and by status, which is few series however many topics
+there are. The lag of all groups of the cluster is told on demand (`/metrics?detail=groups`): it is asked of the brokers
+then, which is why it is not there otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from time import perf_counter
+from typing import NamedTuple
+from urllib.parse import parse_qs
+
+from confluent_kafka import KafkaException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from penstock.core.metrics.histogram import Histogram
+from penstock.core.metrics.sheet import OPENMETRICS_TYPE, TEXT_TYPE, Metric, Sheet
+from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.kafka.groups import Groups
+from penstock.gateway.web.problem import Problem
+from penstock.runtime import process_metrics
+from penstock.runtime.process_metrics import ProcessCollector
+
+READY_TIMEOUT_S = 5.0
+GROUPS_TIMEOUT_S = 10.0
+GROUPS_AT_ONCE = 16
+GROUPS_MAX = 2_000
+GROUPS = "groups"
+# What publishing single records is counted as.
+HOT_PATH = "publish"
+# First words of paths that are told apart; all others are one.
+WORDS = frozenset(
+    ("topics", "api", "v3", "consumers", "console", "brokers", "docs", "subjects", "schemas", "compatibility", "config")
+)
+
+REQUESTS = Metric(
+    "penstock_gateway_http_requests_total", "counter", "Requests that were answered.", ("port", "path", "status")
+)
+DURATION = Metric(
+    "penstock_gateway_http_request_duration_seconds",
+    "histogram",
+    "Seconds from a request to the beginning of its answer; long polls are among them.",
+    ("port", "path"),
+)
+UNDER_WAY = Metric("penstock_gateway_http_requests_under_way", "gauge", "Requests that are being served.", ("port",))
+IN_USE = Metric(
+    "penstock_gateway_in_use",
+    "gauge",
+    "What is kept open for callers: consumer instances and live tails.",
+    ("what",),
+)
+INFO = Metric("penstock_gateway_info", "gauge", "Which cluster this gateway serves.", ("cluster_id",))
+BY_PARTITION = ("consumergroup", "topic", "partition")
+OFFSET = Metric(
+    "kafka_consumergroup_current_offset", "gauge", "The offset that a group has committed.", BY_PARTITION, GROUPS
+)
+LAG = Metric("kafka_consumergroup_lag", "gauge", "Records that a group has yet to read.", BY_PARTITION, GROUPS)
+LAG_SUM = Metric(
+    "kafka_consumergroup_lag_sum", "gauge", "The same, of a whole topic.", ("consumergroup", "topic"), GROUPS
+)
+
+METRICS = (INFO, REQUESTS, DURATION, UNDER_WAY, IN_USE, OFFSET, LAG, LAG_SUM, *process_metrics.METRICS)
+
+Answer = tuple[int, str, bytes]
+
+
+class Gauges(NamedTuple):
+    """Numbers that are looked up when somebody asks: requests under way by port, and things in use."""
+
+    under_way: Mapping[str, Callable[[], int]]
+    in_use: Mapping[str, Callable[[], int]]
+
+
+class HttpCounters:
+    """The requests of one port."""
+
+    def __init__(self) -> None:
+        self.statuses: Counter[tuple[str, int]] = Counter()
+        self.durations: dict[str, Histogram] = {}
+
+    def answered(self, word: str, status: int, elapsed_s: float) -> None:
+        """A request was answered."""
+        self.statuses[word, status] += 1
+        histogram = self.durations.get(word)
+        if histogram is None:
+            histogram = self.durations[word] = Histogram()
+        histogram.observe(elapsed_s)
+
+
+class GatewayMetrics:
+    """All counters of a gateway, and what machines ask of it."""
+
+    def __init__(self, cluster_id: str, admin: Admin, groups: Groups) -> None:
+        self._cluster_id = cluster_id
+        self._admin = admin
+        self._groups = groups
+        self._ports: dict[str, HttpCounters] = {}
+        self._process = ProcessCollector()
+        self._watching: asyncio.Task[None] | None = None
+        self.gauges = Gauges({}, {})
+
+    def start(self) -> None:
+        """Begin to look at the event loop."""
+        self._watching = asyncio.create_task(self._process.watch(), name="gateway-loop-lag")
+
+    async def stop(self) -> None:
+        """Look no longer."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def port(self, name: str) -> HttpCounters:
+        """The counters of one port."""
+        return self._ports.setdefault(name, HttpCounters())
+
+    def measured(self, application: ASGIApp, port: str) -> ASGIApp:
+        """The application with its requests counted, and with the paths for machines."""
+        return _Measured(application, self.port(port), self._paths())
+
+    def _paths(self) -> dict[str, Callable[[Scope], Awaitable[Answer]]]:
+        return {
+            "/metrics": self._metrics,
+            "/health/live": self._live,
+            "/healthz": self._live,
+            "/health/ready": self._ready,
+            "/readyz": self._ready,
+        }
+
+    async def _live(self, _: Scope) -> Answer:
+        return _health({"event loop": ""})
+
+    async def _ready(self, _: Scope) -> Answer:
+        try:
+            await asyncio.wait_for(self._admin.names(), READY_TIMEOUT_S)
+        except (Problem, KafkaException, TimeoutError) as error:
+            return _health({"brokers": f"no broker can be reached: {str(error) or 'they did not answer in time'}"})
+        return _health({"brokers": ""})
+
+    async def _metrics(self, scope: Scope) -> Answer:
+        asked = set(",".join(parse_qs(scope["query_string"].decode("latin-1")).get("detail", [])).split(",")) - {""}
+        if asked - {GROUPS, "all"}:
+            return 400, "text/plain", f"the only details here are {GROUPS}\n".encode()
+        sheet = Sheet(frozenset(asked))
+        sheet.add(INFO, 1, self._cluster_id)
+        for name, counters in self._ports.items():
+            for (word, status), count in sorted(counters.statuses.items()):
+                sheet.add(REQUESTS, count, name, word, status)
+            for word, histogram in sorted(counters.durations.items()):
+                sheet.histogram(DURATION, histogram, name, word)
+        for name, value in self.gauges.under_way.items():
+            sheet.add(UNDER_WAY, value(), name)
+        for name, value in self.gauges.in_use.items():
+            sheet.add(IN_USE, value(), name)
+        if asked:
+            await self._lags(sheet)
+        for _ in self._process(sheet):
+            pass
+        accept = dict(scope["headers"]).get(b"accept", b"")
+        openmetrics = b"application/openmetrics-text" in accept
+        return 200, OPENMETRICS_TYPE if openmetrics else TEXT_TYPE, b"".join(sheet.render(openmetrics=openmetrics))
+
+    async def _lags(self, sheet: Sheet) -> None:
+        """The lag of every group, as far as the brokers tell it in time."""
+        room = asyncio.Semaphore(GROUPS_AT_ONCE)
+
+        async def one(name: str) -> None:
+            async with room:
+                try:
+                    rows = await self._groups.lags(name)
+                except (Problem, KafkaException):
+                    return
+            sums: Counter[str] = Counter()
+            for row in rows:
+                sheet.add(OFFSET, row.offset, name, row.topic, row.partition)
+                sheet.add(LAG, row.lag, name, row.topic, row.partition)
+                sums[row.topic] += row.lag
+            for topic, lag in sums.items():
+                sheet.add(LAG_SUM, lag, name, topic)
+
+        try:
+            async with asyncio.timeout(GROUPS_TIMEOUT_S):
+                client = self._admin.client
+                listed = await asyncio.wrap_future(client.list_consumer_groups(request_timeout=GROUPS_TIMEOUT_S))
+                names = sorted(group.group_id for group in listed.valid)[:GROUPS_MAX]
+                await asyncio.gather(*map(one, names))
+        except (TimeoutError, KafkaException):
+            # What came in time is told; a scrape that fails would hide everything else, too.
+            return
+
+
+class _Measured:
+    """An ASGI application around another one."""
+
+    def __init__(
+        self, application: ASGIApp, counters: HttpCounters, paths: Mapping[str, Callable[[Scope], Awaitable[Answer]]]
+    ) -> None:
+        self._application = application
+        self._counters = counters
+        self._paths = paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        path: str = scope["path"]
+        machine = self._paths.get(path) if scope["method"] in ("GET", "HEAD") else None
+        if machine is not None:
+            await _send(send, await machine(scope), has_body=scope["method"] == "GET")
+            return
+        started = perf_counter()
+        word = first_word(path)
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._counters.answered(word, message["status"], perf_counter() - started)
+            await send(message)
+
+        await self._application(scope, receive, counted)
+
+
+def first_word(path: str) -> str:
+    """What a path is counted as."""
+    word = path[1:].partition("/")[0]
+    return word if word in WORDS else "other"
+
+
+def _health(checks: Mapping[str, str]) -> Answer:
+    """The answer about some checks, each with the reason why it fails, or none."""
+    ok = not any(checks.values())
+    body = {
+        "status": "ok" if ok else "unavailable",
+        "checks": {
+            name: {"ok": not reason, **({"reason": reason} if reason else {})} for name, reason in checks.items()
+        },
+    }
+    return 200 if ok else 503, "application/json", json.dumps(body).encode() + b"\n"
+
+
+async def _send(send: Send, answer: Answer, *, has_body: bool) -> None:
+    status, content_type, body = answer
+    headers = [
+        (b"content-type", content_type.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body if has_body else b""})
