@@ -275,3 +275,14 @@ def test_a_record_that_a_broker_refuses_is_told(gateway: GatewayProcess, rest: h
             status, _, answer = answer_of(wire)
             assert status == expected, answer
     assert "INVALID_RECORD" in answer["message"]
+
+
+@pytest.mark.parametrize("part", ["rest", "registry"])
+def test_what_is_no_http_is_answered_in_json(part: str, gateway: GatewayProcess) -> None:
+    host, _, port = getattr(gateway, part).removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as wire:
+        wire.sendall(b"GET / HTTP/1.1\r\nHost: here\r\nbad header\r\n\r\n")
+        status, headers, answer = answer_of(wire)
+        assert (status, headers["content-type"], headers["connection"]) == (400, "application/json", "close")
+        assert answer["fix"]
+        assert wire.recv(100) == b""

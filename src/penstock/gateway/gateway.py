@@ -9,7 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import uvicorn
 from confluent_kafka.admin import AdminClient
@@ -30,7 +30,7 @@ from penstock.gateway.rest.application import RestServices, rest_application
 from penstock.gateway.rest.console_wire import BrokerWire
 from penstock.gateway.rest.hot_publish import HotPublish
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.hot_path import hot_protocol
+from penstock.gateway.web.hot_path import JsonProtocol, hot_protocol
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +42,11 @@ Ready = Callable[[dict[str, Any]], None]
 
 
 class _Port(NamedTuple):
-    """What listens on a port: the application, and the connections' class where it is not uvicorn's own."""
+    """What listens on a port: the application, and the class of its connections."""
 
     application: ASGIApp
     port: int
-    connections: type[asyncio.Protocol] | Literal["httptools"] = "httptools"
+    connections: type[asyncio.Protocol] = JsonProtocol
 
 
 class _Server(uvicorn.Server):

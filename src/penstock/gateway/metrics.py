@@ -1,8 +1,8 @@
 """What a gateway tells machines: `/metrics` for Prometheus, `/health/live` and `/health/ready`, on each of its ports.
 
 Requests are counted by port, by the first word of their path and by status, which is few series however many topics
-there are. The lag of all groups of the cluster is told on demand (`/metrics?detail=groups`): it is asked of the brokers
-then, which is why it is not there otherwise.
+there are. The lag of all groups of the cluster is told on demand, with everything else (`/metrics?detail=groups`) or
+alone (`/metrics/detail`): it is asked of the brokers then, which is why it is not there otherwise.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ GROUPS_TIMEOUT_S = 10.0
 GROUPS_AT_ONCE = 16
 GROUPS_MAX = 2_000
 GROUPS = "groups"
+DETAIL_PATH = "/metrics/detail"
 # What publishing single records is counted as.
 HOT_PATH = "publish"
 # First words of paths that are told apart; all others are one.
@@ -124,6 +125,7 @@ class GatewayMetrics:
     def _paths(self) -> dict[str, Callable[[Scope], Awaitable[Answer]]]:
         return {
             "/metrics": self._metrics,
+            DETAIL_PATH: self._metrics,
             "/health/live": self._live,
             "/healthz": self._live,
             "/health/ready": self._ready,
@@ -144,7 +146,8 @@ class GatewayMetrics:
         asked = set(",".join(parse_qs(scope["query_string"].decode("latin-1")).get("detail", [])).split(",")) - {""}
         if asked - {GROUPS, "all"}:
             return 400, "text/plain", f"the only details here are {GROUPS}\n".encode()
-        sheet = Sheet(frozenset(asked))
+        only_details = scope["path"] == DETAIL_PATH
+        sheet = Sheet(frozenset((GROUPS,)), has_rest=not only_details)
         sheet.add(INFO, 1, self._cluster_id)
         for name, counters in self._ports.items():
             for (word, status), count in sorted(counters.statuses.items()):
@@ -155,7 +158,7 @@ class GatewayMetrics:
             sheet.add(UNDER_WAY, value(), name)
         for name, value in self.gauges.in_use.items():
             sheet.add(IN_USE, value(), name)
-        if asked:
+        if asked or only_details:
             await self._lags(sheet)
         for _ in self._process(sheet):
             pass

@@ -12,6 +12,7 @@ Clients send the same head again and again, so the last one of a connection is r
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from penstock.gateway.web.problem import Problem
 
 HEAD_BYTES_MAX = 4096
 BODY_BYTES_MAX = 64 * 1024
@@ -78,7 +81,18 @@ def read_head(block: bytes) -> Head | None:
     return Head(request[1], headers, int(length))
 
 
-class HotProtocol(HttpToolsProtocol):
+class JsonProtocol(HttpToolsProtocol):
+    """A connection that answers in JSON even what is no HTTP."""
+
+    def send_400_response(self, msg: str) -> None:
+        """Say that a request cannot be read, and end the connection: nobody knows where the next one begins."""
+        body = json.dumps(Problem(400, 40000, msg, "send a request as HTTP/1.1 has it").as_json()).encode()
+        head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
+        self.transport.close()
+
+
+class HotProtocol(JsonProtocol):
     """A connection whose plain requests of known routes take the short way."""
 
     routes: HotRoutes
