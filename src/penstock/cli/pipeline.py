@@ -57,11 +57,14 @@ def init(file: Path, name: str, topic: str) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--once", is_flag=True, help="Process all there is, then end.")
 @click.option("-b", "--bootstrap", metavar="HOST:PORT,…", help="Where the cluster is; wins over the file.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve figures for Prometheus here (0: any port).")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address of that port.")
 @spark_options
-def run(file: Path, once: bool, bootstrap: str | None, master: str | None, remote: str | None, conf: Any) -> None:
+def run(file: Path, once: bool, bootstrap: str | None, conf: Any, **where: Any) -> None:
     """Run a pipeline until it is stopped, or with --once until everything is processed."""
     pipeline = _load(file, bootstrap)
     from penstock.spark.pipelines.document import PipelineError
+    from penstock.spark.pipelines.metrics import PortTaken
     from penstock.spark.pipelines.running import run as run_pipeline
     from penstock.spark.pipelines.running import running
 
@@ -72,12 +75,16 @@ def run(file: Path, once: bool, bootstrap: str | None, master: str | None, remot
     wanted = [True]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: wanted.clear())
-    spark = _session(pipeline.name, master, remote, {**pipeline.spark, **parse_assignments(conf, "--conf")})
+    settings = {**pipeline.spark, **parse_assignments(conf, "--conf")}
+    spark = _session(pipeline.name, where["master"], where["remote"], settings)
     show = _Progress()
+    metrics = {name: where[name] for name in ("metrics_host", "metrics_port")}
     try:
-        run_pipeline(spark, pipeline, once=once, show=show, wanted=lambda: bool(wanted))
+        run_pipeline(spark, pipeline, once=once, show=show, wanted=lambda: bool(wanted), **metrics)
     except PipelineError as error:
         raise _failure(error) from None
+    except PortTaken as error:
+        raise CommandFailure("metrics cannot be served", str(error), "choose another --metrics-port") from None
     finally:
         show.end()
         spark.stop()
@@ -265,7 +272,8 @@ class _Progress:
             self._lines(self._latest)
 
     def _lines(self, status: PipelineStatus) -> None:
-        click.echo(click.style(f"{status.name}  {_ago(status.started)}", bold=True))
+        metrics = f"  {status.metrics}" if status.metrics else ""
+        click.echo(click.style(f"{status.name}  {_ago(status.started)}", bold=True) + metrics)
         for each in status.queries:
             click.echo(
                 f"  {each.name:<40} {each.rows:>12,} rows {each.rows_per_second:>10,.0f}/s "

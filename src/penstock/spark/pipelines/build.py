@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +14,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from penstock.spark import dead_letters
+from penstock.spark.fetching import OffsetRange
 from penstock.spark.pipelines.decode import REASON, codec_for, decode, good, latest_by_key
 from penstock.spark.pipelines.document import PipelineError
+from penstock.spark.pipelines.foreign import read_foreign
+from penstock.spark.pipelines.jdbc_sink import JdbcWriter
 from penstock.spark.pipelines.spec import Pipeline, Sink, Source, Step
+from penstock.spark.planning import Stored
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 # Sinks that Spark writes to as a stream; everything else gets each micro-batch as a plain write.
@@ -24,12 +31,25 @@ STREAMING_FORMATS = {"parquet", "orc", "json", "csv", "text", "console", "memory
 
 
 class Builder:
-    """Builds a pipeline once. With `sample`, sources are batches of at most so many records and nothing streams."""
+    """Builds a pipeline once. With `sample`, sources are batches of at most so many records and nothing streams.
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, sample: int | None = None) -> None:
+    `raw` has the records of sources that are not to be read; `aside` are records that streams leave out.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        sample: int | None = None,
+        *,
+        raw: Mapping[str, DataFrame] | None = None,
+        aside: Sequence[OffsetRange] = (),
+    ) -> None:
         self._spark = spark
         self._pipeline = pipeline
         self._sample = sample
+        self._raw = dict(raw or {})
+        self._aside = aside
         self._decoded: dict[str, DataFrame] = {}
         self.frames: dict[str, DataFrame] = {}
         for source in pipeline.sources:
@@ -43,19 +63,10 @@ class Builder:
         if source.dead_letters is None or source.is_table or (source.decode == "raw" and not source.require):
             return None
         bad = self._decoded[source.name].filter(F.col(REASON).isNotNull())
-        notes = {
-            dead_letters.REASON: F.col(REASON),
-            dead_letters.TOPIC: F.col("_topic"),
-            dead_letters.PARTITION: F.col("_partition").cast("string"),
-            dead_letters.OFFSET: F.col("_offset").cast("string"),
-        }
-        added = F.array(
-            *(F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in notes.items())
-        )
-        own = F.coalesce(F.col("_raw_headers"), F.array().cast("array<struct<key:string,value:binary>>"))
-        return bad.select(
-            F.col("_raw_key").alias("key"), F.col("_raw_value").alias("value"), F.concat(own, added).alias("headers")
-        )
+        own = {"key": "_raw_key", "value": "_raw_value", "headers": "_raw_headers"}
+        origin = {"topic": "_topic", "partition": "_partition", "offset": "_offset"}
+        columns = [F.col(name).alias(wanted) for wanted, name in (own | origin).items()]
+        return letters(bad.select(*columns, REASON), REASON)
 
     def output(self, sink: Sink) -> DataFrame:
         """What a sink writes, in the form it is written in."""
@@ -73,35 +84,60 @@ class Builder:
         frame = self.output(sink)
         options = dict(sink.options)
         if sink.topic is not None:
-            form = {**self._kafka_options(), "topic": sink.topic, "delivery": sink.delivery, **options}
+            form = {**self.kafka_options(self._pipeline), "topic": sink.topic, "delivery": sink.delivery, **options}
             return frame.writeStream.format("penstock").options(**form).outputMode(sink.mode)
         if "path" in options:
-            options["path"] = self._path(options["path"])
+            options["path"] = self._pipeline.path(options["path"])
         assert sink.format is not None
         if sink.format.lower() not in STREAMING_FORMATS:
-            return frame.writeStream.outputMode(sink.mode).foreachBatch(_plain_write(sink, options))
+            return frame.writeStream.outputMode(sink.mode).foreachBatch(_batch_writer(sink, options))
         writer = frame.writeStream.format(sink.format).options(**options).outputMode(sink.mode)
         return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
 
     def dead_letter_writer(self, source: Source, frame: DataFrame) -> DataStreamWriter:
         """A stream's writer for a source's dead letters."""
         assert source.dead_letters is not None
-        options = {**self._kafka_options(), "topic": source.dead_letters}
+        options = {**self.kafka_options(self._pipeline), "topic": source.dead_letters}
         return frame.writeStream.format("penstock").options(**options)
 
-    def _kafka_options(self) -> dict[str, str]:
-        properties = {f"kafka.{name}": value for name, value in self._pipeline.properties.items()}
-        return {"kafka.bootstrap.servers": self._pipeline.bootstrap, **properties}
+    @staticmethod
+    def kafka_options(pipeline: Pipeline) -> dict[str, str]:
+        """How the format reaches the pipeline's cluster."""
+        properties = {f"kafka.{name}": value for name, value in pipeline.properties.items()}
+        return {"kafka.bootstrap.servers": pipeline.bootstrap, **properties}
 
-    def _source(self, source: Source) -> DataFrame:
+    def reads(self, source: Source, topic: str) -> bool:
+        """Whether a source has a topic."""
+        return bool(re.fullmatch(source.pattern, topic)) if source.pattern else topic in source.topics
+
+    def range_of(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """A source's records of these ranges, as a batch; a start below 0 stands for the beginning."""
+        starts: Stored = {}
+        ends: Stored = {}
+        for each in ranges:
+            starts.setdefault(each.topic, {})[str(each.partition)] = each.start if each.start >= 0 else -2
+            ends.setdefault(each.topic, {})[str(each.partition)] = each.end
+        assigned = {topic: [int(partition) for partition in found] for topic, found in starts.items()}
+        options = {**self.kafka_options(self._pipeline), **source.options, "includeHeaders": "true"}
+        bounds = {"assign": assigned, "startingOffsets": starts, "endingOffsets": ends}
+        options.update({name: json.dumps(value) for name, value in bounds.items()})
+        return self._spark.read.format("penstock").options(**options).load()
+
+    def raw(self, source: Source) -> DataFrame:
+        """A source's records as they are before they are decoded."""
         topics = {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
-        options = {**self._kafka_options(), **topics, "includeHeaders": "true", **source.options}
+        options = {**self.kafka_options(self._pipeline), **topics, "includeHeaders": "true", **source.options}
         if source.is_table or self._sample is not None:
             raw = self._spark.read.format("penstock").options(**options).load()
-            raw = latest_by_key(raw) if source.is_table else raw.limit(self._sample or 0)
-        else:
-            options["startingOffsets"] = source.start
-            raw = self._spark.readStream.format("penstock").options(**options).load()
+            return latest_by_key(raw) if source.is_table else raw.limit(self._sample or 0)
+        options["startingOffsets"] = source.start
+        stream = self._spark.readStream.format("penstock").options(**options).load()
+        return stream.filter(~within(self._aside)) if self._aside else stream
+
+    def _source(self, source: Source) -> DataFrame:
+        if source.format is not None:
+            return read_foreign(self._spark, self._pipeline, source, self._sample)
+        raw = self._raw[source.name] if source.name in self._raw else self.raw(source)
         codec = None
         if source.decode != "raw":
             codec = codec_for(source, self._pipeline.file, self._pipeline.directory)
@@ -124,7 +160,7 @@ class Builder:
     def _function(self, step: Step) -> Callable[..., DataFrame]:
         """A function out of a Python file next to the pipeline's."""
         name, _, function = (step.python or "").partition(":")
-        path = Path(self._path(name))
+        path = Path(self._pipeline.path(name))
         spec = importlib.util.spec_from_file_location(path.stem, path)
         if spec is None or spec.loader is None or not path.is_file():
             what = f"step {step.name}: there is no file {path}"
@@ -154,13 +190,36 @@ class Builder:
         frame.createOrReplaceTempView(name)
         self.frames[name] = frame
 
-    def _path(self, path: str) -> str:
-        return path if "://" in path or Path(path).is_absolute() else str(self._pipeline.directory / path)
-
     def _wrong(self, line: int, subject: str, error: PySparkException) -> PipelineError:
         # Spark's own message is long: its first paragraph says what is wrong, and often what was meant.
         said = str(error).split("\n\n")[0].split(";\n")[0].strip()
         return PipelineError(self._pipeline.file, line, f"{subject}: {said}", "correct it; dry-run shows what it gives")
+
+
+def within(ranges: Sequence[OffsetRange]) -> Column:
+    """Whether a record lies in one of these ranges."""
+    parts = [
+        (F.col("topic") == each.topic)
+        & (F.col("partition") == each.partition)
+        & F.col("offset").between(each.start, each.end - 1)
+        for each in ranges
+    ]
+    return reduce(lambda left, right: left | right, parts, F.lit(False))
+
+
+def letters(frame: DataFrame, reason: str) -> DataFrame:
+    """Records with a column that says what is wrong with them, as records for a topic of dead letters."""
+    notes = {
+        dead_letters.REASON: F.col(reason),
+        dead_letters.TOPIC: F.col("topic"),
+        dead_letters.PARTITION: F.col("partition").cast("string"),
+        dead_letters.OFFSET: F.col("offset").cast("string"),
+    }
+    added = F.array(
+        *(F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in notes.items())
+    )
+    own = F.coalesce(F.col("headers"), F.array().cast("array<struct<key:string,value:binary>>"))
+    return frame.select("key", "value", F.concat(own, added).alias("headers"))
 
 
 def _registered(name: str, module: Any) -> Any:
@@ -170,7 +229,10 @@ def _registered(name: str, module: Any) -> Any:
     return module
 
 
-def _plain_write(sink: Sink, options: dict[str, str]) -> Callable[[DataFrame, int], None]:
+def _batch_writer(sink: Sink, options: dict[str, str]) -> Callable[[DataFrame, int], None]:
+    if sink.format == "jdbc" and sink.delivery == "exactly-once":
+        return JdbcWriter(options, sink.upsert, sink.newest)
+
     def write(frame: DataFrame, batch_id: int) -> None:  # noqa: ARG001
         assert sink.format is not None
         writer = frame.write.format(sink.format).options(**options).mode("append")

@@ -1,64 +1,33 @@
-"""A pipeline at work: its queries, what they are doing now, and the note that lets others find and stop it."""
+"""A pipeline at work: its queries are started, watched, and go on without the records that a step fails on."""
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
+from penstock.spark.fetching import OffsetRange
 from penstock.spark.pipelines.build import Builder
 from penstock.spark.pipelines.document import PipelineError
-from penstock.spark.pipelines.spec import Pipeline
+from penstock.spark.pipelines.foreign import intakes
+from penstock.spark.pipelines.isolating import Isolator, NotFound, failed_ranges, reason_of
+from penstock.spark.pipelines.jdbc_intake import looking
+from penstock.spark.pipelines.metrics import served
+from penstock.spark.pipelines.notes import note, noted, process_started, running, state_directory, stop
+from penstock.spark.pipelines.progress import Counting, PipelineStatus, QueryStatus
+from penstock.spark.pipelines.spec import Pipeline, Sink, Source, seconds_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+__all__ = ["PipelineStatus", "QueryStatus", "run", "running", "state_directory", "stop"]
+
 POLL_SECONDS = 0.5
-STOP_TIMEOUT_SECONDS = 60.0
-# Zombie and dead: the process has ended, only its parent does not know yet.
-ENDED_STATES = "ZX"
-
-
-@dataclass(slots=True)
-class QueryStatus:
-    """What one query did last."""
-
-    name: str
-    batch: int = -1
-    rows: int = 0
-    rows_per_second: float = 0.0
-    batch_ms: int = 0
-    lag: int = 0
-    active: bool = True
-
-
-@dataclass(slots=True)
-class PipelineStatus:
-    """What is noted about a pipeline that runs."""
-
-    name: str
-    file: str
-    pid: int
-    started: float
-    process_started: int
-    updated: float = 0.0
-    metrics: str = ""
-    queries: list[QueryStatus] = field(default_factory=list)
-
-
-def state_directory() -> Path:
-    """Where notes about running pipelines are kept."""
-    base = os.environ.get("PENSTOCK_STATE") or os.environ.get("XDG_STATE_HOME")
-    home = Path(base) if base else Path.home() / ".local" / "state"
-    return home / "penstock" / "pipelines"
+METRICS_HOST = "127.0.0.1"
 
 
 def run(
@@ -68,164 +37,134 @@ def run(
     once: bool,
     show: Callable[[PipelineStatus], None],
     wanted: Callable[[], bool] = lambda: True,
+    metrics_port: int | None = None,
+    metrics_host: str = METRICS_HOST,
 ) -> None:
     """Run until everything there is was processed (`once`), a query fails, or `wanted` says no more.
 
-    `show` is called about twice a second. A failure comes out as PipelineError at the line of its sink or source.
+    `show` is called about twice a second. A record that a step fails on goes to its source's dead letters; any other
+    failure comes out as PipelineError at the line of its sink or source. With `metrics_port` (0 chooses one) the
+    figures are served for Prometheus; PortTaken if that port cannot be had.
     """
-    status = PipelineStatus(pipeline.name, pipeline.file, os.getpid(), time.time(), _process_started(os.getpid()) or 0)
+    status = PipelineStatus(pipeline.name, pipeline.file, os.getpid(), time.time(), process_started(os.getpid()) or 0)
     status.metrics = f"{spark.sparkContext.uiWebUrl}/metrics/prometheus/" if _has_interface(spark) else ""
-    queries = list(_start(spark, pipeline, once))
-    rows: dict[str, int] = {}
-    batches: dict[str, int] = {}
-    with _noted(status):
+    works: list[_Work] = []
+    with ExitStack() as stack:
+        if metrics_port is not None:
+            status.metrics = stack.enter_context(served(lambda: status, metrics_host, metrics_port))
+        check_intakes = stack.enter_context(looking(intakes(spark, pipeline), once, seconds_of(pipeline.trigger)))
+        stack.callback(_stop_all, works)
+        works.extend(_works(spark, pipeline, once))
+        for work in works:
+            work.start()
+        stack.enter_context(noted(status))
+        while wanted():
+            status.queries = [work.status() for work in works]
+            status.updated = time.time()
+            note(status)
+            show(status)
+            check_intakes()
+            for work in works:
+                work.check()
+            if not any(work.is_active for work in works):
+                break
+            time.sleep(POLL_SECONDS)
+
+
+class _Work:
+    """One query of a pipeline: a sink's, or that of a source's dead letters."""
+
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, once: bool, part: Sink | Source, writer: DataStreamWriter
+    ) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._once = once
+        self._part = part
+        self._writer = writer
+        self.name = f"{'sinks' if isinstance(part, Sink) else 'dead_letters'}/{part.name}"
+        self._query: StreamingQuery | None = None
+        self._counting = Counting(f"{pipeline.name}/{self.name}")
+        self._aside: list[OffsetRange] = []
+        self._set_aside = 0
+        self._error = ""
+
+    @property
+    def is_active(self) -> bool:
+        return self._query is not None and self._query.isActive
+
+    def start(self) -> None:
+        writer = self._writer.option("checkpointLocation", f"{self._pipeline.checkpoint_place}/{self.name}")
+        writer = writer.queryName(f"{self._pipeline.name}/{self.name}")
+        if self._once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=self._pipeline.trigger)
         try:
-            while wanted():
-                status.queries = [_status(query, rows, batches) for query, _ in queries]
-                status.updated = time.time()
-                _note(status)
-                show(status)
-                for query, line in queries:
-                    _check(pipeline, query, line)
-                if not any(query.isActive for query, _ in queries):
-                    break
-                time.sleep(POLL_SECONDS)
+            self._query = writer.start()
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def stop(self) -> None:
+        if self._query is not None and self._query.isActive:
+            self._query.stop()
+
+    def status(self) -> QueryStatus:
+        assert self._query is not None
+        status = self._counting.take(self._query)
+        status.set_aside, status.error = self._set_aside, self._error
+        return status
+
+    def check(self) -> None:
+        """Look whether the query failed: go on without the records that it failed on, or raise PipelineError."""
+        assert self._query is not None
+        problem = self._query.exception() if not self._query.isActive else None
+        if problem is None:
+            return
+        self._error = reason_of(problem)
+        if not isinstance(self._part, Sink):
+            raise self._failed(problem)
+        try:
+            self._go_on_without(self._part, failed_ranges(self._query))
+        except NotFound as why:
+            raise self._failed(problem, f"no record can be set aside for it: {why}") from problem
+        self.start()
+
+    def _go_on_without(self, sink: Sink, failed: list[OffsetRange]) -> None:
+        isolator = Isolator(self._spark, self._pipeline, sink, failed)
+        try:
+            found = isolator.find()
+            for source in self._pipeline.sources:
+                if source.name in found:
+                    isolator.bury(source, found[source.name], f"what {sink.name} takes")
         finally:
-            for query, _ in queries:
-                if query.isActive:
-                    query.stop()
+            isolator.close()
+        # What was set aside before lies in micro-batches that are done, or is found again.
+        self._aside = [each.place for bad in found.values() for each in bad]
+        self._set_aside += len(self._aside)
+        self._writer = Builder(self._spark, self._pipeline, aside=self._aside).writer(sink)
+
+    def _failed(self, error: Exception, advice: str = "") -> PipelineError:
+        what = f"{self._pipeline.name}/{self.name} failed: {reason_of(error)}"
+        fix = "mend the cause, then run it again: it goes on"
+        return PipelineError(self._pipeline.file, self._part.line, what, f"{fix} ({advice})" if advice else fix)
 
 
-def _start(spark: SparkSession, pipeline: Pipeline, once: bool) -> Iterator[tuple[StreamingQuery, int]]:
+def _works(spark: SparkSession, pipeline: Pipeline, once: bool) -> Iterator[_Work]:
     builder = Builder(spark, pipeline)
-    writers: list[tuple[str, int, DataStreamWriter]] = [
-        (f"sinks/{sink.name}", sink.line, builder.writer(sink)) for sink in pipeline.sinks
-    ]
+    for sink in pipeline.sinks:
+        yield _Work(spark, pipeline, once, sink, builder.writer(sink))
     for source in pipeline.sources:
         letters = builder.dead_letters(source)
         if letters is not None:
-            writers.append((f"dead_letters/{source.name}", source.line, builder.dead_letter_writer(source, letters)))
-    for name, line, writer in writers:
-        place = pipeline.checkpoint.rstrip("/")
-        if "://" not in place:
-            place = str(pipeline.directory / place)
-        writer = writer.option("checkpointLocation", f"{place}/{name}").queryName(f"{pipeline.name}/{name}")
-        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=pipeline.trigger)
-        try:
-            yield writer.start(), line
-        except Exception as error:
-            raise _failed(pipeline, line, name, error) from error
+            yield _Work(spark, pipeline, once, source, builder.dead_letter_writer(source, letters))
 
 
-def _check(pipeline: Pipeline, query: StreamingQuery, line: int) -> None:
-    problem = query.exception() if not query.isActive else None
-    if problem is not None:
-        raise _failed(pipeline, line, str(query.name), problem)
-
-
-def _failed(pipeline: Pipeline, line: int, name: str, error: Exception) -> PipelineError:
-    lines = [each.strip() for each in str(error).splitlines() if each.strip()]
-    # A failure in Python ends with the exception itself; what stands before is Spark's way to it.
-    said = next((each for each in lines if "Error: " in each or "DataLost: " in each or "Failed: " in each), "")
-    reason = said or (lines or ["no reason given"])[0]
-    return PipelineError(
-        pipeline.file, line, f"{name} failed: {reason}", "mend the cause, then run it again: it goes on"
-    )
-
-
-def _status(query: StreamingQuery, rows: dict[str, int], batches: dict[str, int]) -> QueryStatus:
-    name = str(query.name)
-    status = QueryStatus(name, active=query.isActive)
-    for progress in query.recentProgress:
-        found: dict[str, Any] = json.loads(progress.json) if hasattr(progress, "json") else dict(progress)
-        batch = int(found["batchId"])
-        if batch > batches.get(name, -1) and int(found["numInputRows"]):
-            batches[name] = batch
-            rows[name] = rows.get(name, 0) + int(found["numInputRows"])
-        status.batch = batch
-        status.rows_per_second = float(found.get("processedRowsPerSecond") or 0.0)
-        status.batch_ms = int(found["durationMs"].get("triggerExecution", 0))
-        status.lag = sum(map(_lag, found["sources"]))
-    status.rows = rows.get(name, 0)
-    return status
-
-
-def _lag(source: dict[str, Any]) -> int:
-    """Records that the source has and the query has not taken yet; 0 for sources that don't say."""
-    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
-    return sum(max(0, offset - end.get(partition, 0)) for partition, offset in latest.items())
-
-
-def _offsets(found: Any) -> dict[tuple[str, str], int]:
-    parsed = json.loads(found) if isinstance(found, str) else found
-    if not isinstance(parsed, dict):
-        return {}
-    return {
-        (topic, partition): int(offset)
-        for topic, partitions in parsed.items()
-        if isinstance(partitions, dict)
-        for partition, offset in partitions.items()
-    }
+def _stop_all(works: list[_Work]) -> None:
+    for work in works:
+        work.stop()
 
 
 def _has_interface(spark: SparkSession) -> bool:
     context = getattr(spark, "sparkContext", None)
     return context is not None and context.uiWebUrl is not None
-
-
-@contextmanager
-def _noted(status: PipelineStatus) -> Iterator[None]:
-    _note(status)
-    try:
-        yield
-    finally:
-        _path(status.name).unlink(missing_ok=True)
-
-
-def _note(status: PipelineStatus) -> None:
-    path = _path(status.name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps(asdict(status)), "utf-8")
-    partial.replace(path)
-
-
-def _path(name: str) -> Path:
-    return state_directory() / f"{name}.json"
-
-
-def running() -> list[PipelineStatus]:
-    """The pipelines of this user that run on this machine."""
-    found = []
-    for path in sorted(state_directory().glob("*.json")):
-        try:
-            fields = json.loads(path.read_text("utf-8"))
-            queries = [QueryStatus(**each) for each in fields.pop("queries")]
-            status = PipelineStatus(**fields, queries=queries)
-        except (OSError, ValueError, TypeError, KeyError):
-            continue
-        if _process_started(status.pid) == status.process_started:
-            found.append(status)
-    return found
-
-
-def stop(name: str, timeout_seconds: float = STOP_TIMEOUT_SECONDS) -> bool:
-    """Ask a running pipeline to end; False if none of that name runs, TimeoutError if it does not end."""
-    chosen = [status for status in running() if status.name == name]
-    for status in chosen:
-        os.kill(status.pid, signal.SIGTERM)
-        deadline = time.monotonic() + timeout_seconds
-        while _process_started(status.pid) == status.process_started:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{name} (pid {status.pid}) did not end within {timeout_seconds:.0f} s")
-            time.sleep(0.1)
-    return bool(chosen)
-
-
-def _process_started(pid: int) -> int | None:
-    """When a living process began, in the kernel's ticks: a pid that was given out again is another process."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if fields[0] in ENDED_STATES else int(fields[19])
-    except (OSError, IndexError, ValueError):
-        return None

@@ -1,0 +1,237 @@
+"""Finding the records that make a step fail, so that they can be set aside and the stream goes on.
+
+Spark fails a whole micro-batch when one row of it fails a step. The micro-batch is then read once more, as a batch, and
+the steps are tried on halves of it, and on halves of those that fail, until single records are left. That costs
+nothing as long as nothing fails. A failure that does not come back, that does not come from single records (a sum that
+overflows), or that is not theirs (a registry that is away) is left to the one who runs the pipeline.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from penstock.spark.fetching import OffsetRange
+from penstock.spark.pipelines.build import Builder, letters, within
+from penstock.spark.pipelines.document import PipelineError
+from penstock.spark.pipelines.progress import offsets_of
+from penstock.spark.pipelines.spec import Pipeline, Sink, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# More bad records than this in a micro-batch are no exception but a rule, which belongs into the pipeline's file.
+RECORDS_MAX = 100
+ATTEMPTS_MAX = 2000
+# Failures that are not a record's: what the steps or the decoder need is away.
+NOT_OF_RECORDS = (
+    "RegistryError",
+    "TimeoutError",
+    "DeliveryFailed",
+    "DataLost",
+    "ApiError",
+    "ConnectionError",
+    "ConnectionRefusedError",
+    "KafkaException",
+    "OutOfMemoryError",
+)
+
+SPARK_LOGGER = "SQLQueryContextLogger"
+
+Ranges = Sequence[OffsetRange]
+Attempt = Callable[[Ranges], str | None]
+
+
+class BadRecord(NamedTuple):
+    """A record that a step fails on, and what the failure says."""
+
+    place: OffsetRange
+    reason: str
+
+
+class NotFound(Exception):
+    """The failure cannot be put down to single records; the message says why."""
+
+
+def reason_of(error: Exception) -> str:
+    """What an exception of Spark's says, in a line: a failure in Python ends with the exception itself."""
+    lines = [each.strip() for each in str(error).splitlines() if each.strip()]
+    said = next((each for each in lines if "Error: " in each or "DataLost: " in each or "Failed: " in each), "")
+    return said or (lines or ["no reason given"])[0]
+
+
+def failed_ranges(query: Any) -> list[OffsetRange]:
+    """The offsets of the micro-batch that a query failed on; NotFound where they cannot be told."""
+    failure = getattr(getattr(query, "_jsq", None), "exception", None)
+    if failure is None:
+        raise NotFound("a Spark Connect server does not tell the offsets")
+    cause = failure().get()
+    starts, ends = _offset_logs(cause.startOffset()), _offset_logs(cause.endOffset())
+    ranges = [
+        OffsetRange(topic, partition, starts.get((topic, partition), -1), end)
+        for (topic, partition), end in ends.items()
+    ]
+    return [each for each in ranges if each.end > each.start]
+
+
+def _offset_logs(text: str) -> dict[tuple[str, int], int]:
+    """`[{"orders":{"0":5}}, -]`: what each source of a query has, `-` for none yet."""
+    found: dict[tuple[str, int], int] = {}
+    decoder = json.JSONDecoder()
+    position = 0
+    while (position := text.find("{", position)) >= 0:
+        value, position = decoder.raw_decode(text, position)
+        found.update(offsets_of(value))
+    return found
+
+
+def search(ranges: Ranges, attempt: Attempt) -> list[BadRecord]:
+    """The single records among the ranges, which fail as a whole, that fail by themselves."""
+    attempts = 0
+
+    def fails(part: Ranges) -> str | None:
+        nonlocal attempts
+        attempts += 1
+        if attempts > ATTEMPTS_MAX:
+            raise NotFound(f"{ATTEMPTS_MAX} attempts were not enough")
+        return attempt(part)
+
+    def look(part: Ranges) -> Iterator[BadRecord]:
+        """The bad ones of a part that fails."""
+        if _size(part) == 1:
+            said = fails(part)
+            if said is not None:
+                yield BadRecord(part[0], said)
+            return
+        left, right = halves(part)
+        left_fails = fails(left) is not None
+        if left_fails:
+            yield from look(left)
+        # When the left half is fine it must be the right one: an attempt less.
+        if not left_fails or fails(right) is not None:
+            yield from look(right)
+
+    found: list[BadRecord] = []
+    for each in look(ranges) if fails(ranges) is not None else ():
+        found.append(each)
+        if len(found) > RECORDS_MAX:
+            raise NotFound(f"more than {RECORDS_MAX} records of one micro-batch fail")
+    return found
+
+
+def halves(ranges: Ranges) -> tuple[Ranges, Ranges]:
+    """The same offsets in two parts of about the same size."""
+    left: list[OffsetRange] = []
+    right: list[OffsetRange] = []
+    wanted = _size(ranges) // 2
+    for each in ranges:
+        middle = min(each.end, each.start + wanted)
+        wanted -= middle - each.start
+        if middle > each.start:
+            left.append(OffsetRange(each.topic, each.partition, each.start, middle))
+        if each.end > middle:
+            right.append(OffsetRange(each.topic, each.partition, middle, each.end))
+    return left, right
+
+
+def _size(ranges: Ranges) -> int:
+    return sum(each.end - each.start for each in ranges)
+
+
+class Isolator:
+    """Tries a sink's steps on parts of a micro-batch that failed."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, sink: Sink, failed: Ranges) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._sink = sink
+        self._raw: dict[str, DataFrame] = {}
+        self._tables: dict[str, DataFrame] = {}
+        self._ranges: dict[str, Ranges] = {}
+        plain = Builder(spark, pipeline, sample=0)
+        # PySpark logs every failure of an attempt with its whole stack.
+        logging.getLogger(SPARK_LOGGER).setLevel(logging.CRITICAL)
+        for source in pipeline.sources:
+            if source.is_table:
+                self._tables[source.name] = plain.raw(source).persist()
+                continue
+            own = [each for each in failed if plain.reads(source, each.topic)]
+            if any(each.start < 0 for each in own) and source.start != "earliest":
+                raise NotFound("it is the first micro-batch of all, whose start is not written down")
+            if own:
+                self._ranges[source.name] = [
+                    OffsetRange(each.topic, each.partition, max(0, each.start), each.end) for each in own
+                ]
+                self._raw[source.name] = plain.range_of(source, own).persist()
+
+    def find(self) -> dict[str, list[BadRecord]]:
+        """The bad records of each source; NotFound if the failure is not theirs."""
+        nothing: dict[str, Ranges] = dict.fromkeys(self._ranges, ())
+        if self._attempt(nothing) is not None:
+            raise NotFound("it fails without any record")
+        found: dict[str, list[BadRecord]] = {}
+        for name, ranges in self._ranges.items():
+            alone = search(ranges, lambda part, name=name: self._attempt({**nothing, name: part}))  # type: ignore[misc]
+            # Some fail only together with those of the other sources, as the two sides of a join do.
+            rest: dict[str, Ranges] = {other: parts for other, parts in self._ranges.items() if other != name}
+            if not alone and rest and self._attempt({**rest, name: ()}) is None:
+                alone = search(ranges, lambda part, name=name, rest=rest: self._attempt({**rest, name: part}))  # type: ignore[misc]
+            if alone:
+                found[name] = alone
+        if not found:
+            raise NotFound("it does not come from single records, or did not come back")
+        if self._attempt({name: self._without(name, found.get(name, ())) for name in self._ranges}) is not None:
+            raise NotFound("it comes from records together, not from single ones")
+        return found
+
+    def bury(self, source: Source, bad: Sequence[BadRecord], step: str) -> None:
+        """Write a source's bad records to its dead letters."""
+        if source.dead_letters is None:
+            raise NotFound(f"{source.name} has no dead letters")
+        raw = self._raw[source.name]
+        reason = F.coalesce(
+            *(F.when(within([each.place]), F.lit(f"{step} fails: {each.reason}"[:1000])) for each in bad)
+        )
+        frame = raw.filter(within([each.place for each in bad])).withColumn("_reason", reason)
+        options = {**Builder.kafka_options(self._pipeline), "topic": source.dead_letters}
+        letters(frame, "_reason").write.format("penstock").options(**options).mode("append").save()
+
+    def close(self) -> None:
+        for frame in (*self._raw.values(), *self._tables.values()):
+            frame.unpersist()
+
+    def _without(self, name: str, bad: Iterable[BadRecord]) -> Ranges:
+        ranges = list(self._ranges[name])
+        for place in (each.place for each in bad):
+            ranges = [part for each in ranges for part in _cut_out(each, place)]
+        return ranges
+
+    def _attempt(self, chosen: Mapping[str, Ranges]) -> str | None:
+        """None if the steps work on these records, else why they don't."""
+        raw = {name: self._raw[name].filter(within(ranges)) for name, ranges in chosen.items()}
+        try:
+            output = Builder(self._spark, self._pipeline, sample=0, raw={**self._tables, **raw}).output(self._sink)
+            output.write.format("noop").mode("overwrite").save()
+        except PipelineError as error:
+            raise NotFound(error.what) from None
+        except PySparkException as error:
+            reason = reason_of(error)
+            if any(name in str(error) for name in NOT_OF_RECORDS):
+                raise NotFound(reason) from None
+            return reason
+        return None
+
+
+def _cut_out(whole: OffsetRange, hole: OffsetRange) -> list[OffsetRange]:
+    if (whole.topic, whole.partition) != (hole.topic, hole.partition) or not whole.start <= hole.start < whole.end:
+        return [whole]
+    parts = (
+        OffsetRange(whole.topic, whole.partition, whole.start, hole.start),
+        OffsetRange(whole.topic, whole.partition, hole.end, whole.end),
+    )
+    return [each for each in parts if each.end > each.start]

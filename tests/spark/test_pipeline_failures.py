@@ -1,0 +1,155 @@
+"""Records that make a step fail: found one by one, set aside, and everything else goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.spark import dead_letters
+from penstock.testing import Cluster
+from support.spark_topics import Entry, write
+
+pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
+
+from pyspark.sql import SparkSession
+
+from penstock.spark.fetching import OffsetRange
+from penstock.spark.pipelines.document import PipelineError
+from penstock.spark.pipelines.isolating import RECORDS_MAX, NotFound, _offset_logs, halves, search
+from penstock.spark.pipelines.running import PipelineStatus, run
+from penstock.spark.pipelines.spec import parse_pipeline
+
+
+def offsets(ranges: Any) -> set[tuple[int, int]]:
+    return {(each.partition, offset) for each in ranges for offset in range(each.start, each.end)}
+
+
+def failing_on(bad: set[tuple[int, int]]) -> Any:
+    def attempt(ranges: Any) -> str | None:
+        found = sorted(offsets(ranges) & bad)
+        return f"fails on {found[0]}" if found else None
+
+    return attempt
+
+
+def test_single_records_are_found_by_halves() -> None:
+    ranges = [OffsetRange("t", 0, 5, 900), OffsetRange("t", 1, 0, 7)]
+    bad = {(0, 5), (0, 333), (0, 334), (1, 6)}
+    found = search(ranges, failing_on(bad))
+    assert offsets(each.place for each in found) == bad
+    assert {each.reason for each in found} == {f"fails on {each}" for each in bad}
+    assert search(ranges, failing_on(set())) == []
+
+
+def test_halves_have_everything_once() -> None:
+    ranges = [OffsetRange("t", 0, 0, 1), OffsetRange("t", 1, 0, 9), OffsetRange("t", 2, 3, 4)]
+    left, right = halves(ranges)
+    assert offsets(left) | offsets(right) == offsets(ranges)
+    assert (len(offsets(left)), len(offsets(right))) == (5, 6)
+
+
+def test_failures_of_records_together_and_of_too_many_are_no_single_ones() -> None:
+    def together(ranges: Any) -> str | None:
+        return "sum overflows" if len(offsets(ranges)) > 50 else None
+
+    assert search([OffsetRange("t", 0, 0, 100)], together) == []
+    everything = {(0, offset) for offset in range(RECORDS_MAX + 1)}
+    with pytest.raises(NotFound, match="more than"):
+        search([OffsetRange("t", 0, 0, 1000)], failing_on(everything))
+
+
+def test_offsets_are_read_as_spark_writes_them() -> None:
+    assert _offset_logs('[{"a":{"0":5}}, -, {"b":{"1":7}}]') == {("a", 0): 5, ("b", 1): 7}
+    assert _offset_logs("[-]") == {}
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+
+
+PIPELINE = """\
+name: failing
+bootstrap: {bootstrap}
+sources:
+  lines:
+    topic: {topic}
+    decode: json
+    schema: "n INT, text STRING"
+steps:
+  numbers:
+    sql: SELECT n, CAST(text AS INT) AS number FROM lines
+  halves:
+    from: numbers
+    python: steps.py:halved
+sinks:
+  out: {{from: halves, topic: {target}, key: n, delivery: exactly-once}}
+"""
+STEPS = """
+from pyspark.sql import functions as F
+
+@F.udf(returnType="int")
+def half(number):
+    if number == 13:
+        raise ValueError("thirteen brings bad luck")
+    return number // 2
+
+def halved(frame):
+    return frame.withColumn("half", half("number"))
+"""
+
+
+def values(spark: SparkSession, cluster: Cluster, topic: str) -> list[Any]:
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic, "includeHeaders": "true"}
+    options["kafka.isolation.level"] = "read_committed"
+    return spark.read.format("penstock").options(**options).load().orderBy("partition", "offset").collect()
+
+
+def test_what_fails_a_step_goes_to_dead_letters(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    topic, target = cluster.create_topic(partitions=2), cluster.create_topic()
+    cluster.create_topic(dead_letters.topic_for(topic))
+    (tmp_path / "steps.py").write_text(STEPS)
+    file = PIPELINE.format(bootstrap=cluster.bootstrap_servers, topic=topic, target=target)
+    pipeline = parse_pipeline(file, "failing.yaml", tmp_path)
+    texts = {number: str(number) for number in range(60)} | {7: "seven", 20: "13"}
+    entries = [
+        Entry(b"%d" % number, json.dumps({"n": number, "text": text}).encode(), number % 2)
+        for number, text in texts.items()
+    ]
+    write(cluster.bootstrap_servers, topic, entries[:40])
+    shown: list[PipelineStatus] = []
+    run(spark, pipeline, once=True, show=shown.append)
+    letters = values(spark, cluster, dead_letters.topic_for(topic))
+    reasons = {bytes(row.key): bytes(dict(row.headers)[dead_letters.REASON]).decode() for row in letters}
+    assert set(reasons) == {b"7", b"13", b"20"}
+    assert len(letters) == 3
+    assert "CAST_INVALID_INPUT" in reasons[b"7"]
+    assert "thirteen brings bad luck" in reasons[b"20"]
+    sink = next(query for query in shown[-1].queries if query.name == "failing/sinks/out")
+    assert (sink.set_aside, "bad luck" in sink.error or "CAST_INVALID_INPUT" in sink.error) == (3, True)
+    # The next run goes on behind them.
+    write(cluster.bootstrap_servers, topic, entries[40:])
+    run(spark, pipeline, once=True, show=shown.append)
+    done = sorted(json.loads(row.value)["n"] for row in values(spark, cluster, target))
+    assert done == sorted(set(range(60)) - {7, 13, 20})
+
+
+@pytest.mark.parametrize("why", ["lines has no dead letters", "the service brings bad luck"])
+def test_a_failure_that_is_nobodys_record_ends_the_pipeline(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path, why: str
+) -> None:
+    topic, target = cluster.create_topic(), cluster.create_topic()
+    write(cluster.bootstrap_servers, topic, [Entry(b"k", b'{"n": 1, "text": "13"}')])
+    file, steps = PIPELINE.format(bootstrap=cluster.bootstrap_servers, topic=topic, target=target), STEPS
+    if why.startswith("lines"):
+        file = file.replace("    decode: json\n", "    decode: json\n    dead_letters: false\n")
+    else:
+        steps = steps.replace('ValueError("thirteen', 'ConnectionError("the service')
+    (tmp_path / "steps.py").write_text(steps)
+    with pytest.raises(PipelineError, match=r"failing/sinks/out failed: .*brings bad luck") as caught:
+        run(spark, parse_pipeline(file, "failing.yaml", tmp_path), once=True, show=lambda _: None)
+    assert why in caught.value.fix
+    assert values(spark, cluster, target) == []
