@@ -6,6 +6,7 @@ An instance lives in the gateway that made it, so `base_uri` names that gateway.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
@@ -24,6 +25,8 @@ TAG = "REST Proxy v2: consumers"
 INSTANCE = path("instance", "The name of a consumer instance.")
 REQUEST_TIMEOUT_MS = 1000
 RECORDS_MAX = 10_000
+EMPTY: Mapping[int, Any] = {}
+NOTHING: Mapping[int, Any] = {204: None}
 
 NAME_SHAPE = {"type": ["string", "null"], "pattern": r"^[a-zA-Z0-9._-]{1,200}$"}
 INSTANCE_BODY = {
@@ -151,10 +154,19 @@ def v2_consumer_operations(instances: Instances, codec: SchemaCodec, settings: G
 
     return [
         _operation("POST", "", create, "Make a consumer instance.", INSTANCE_BODY, required=False),
-        _operation("DELETE", "/instances/{instance}", delete, "End an instance."),
-        _operation("POST", "/instances/{instance}/subscription", subscribe, "Subscribe to topics.", SUBSCRIPTION_BODY),
+        _operation("DELETE", "/instances/{instance}", delete, "End an instance.", answers=NOTHING),
+        _operation(
+            "POST",
+            "/instances/{instance}/subscription",
+            subscribe,
+            "Subscribe to topics.",
+            SUBSCRIPTION_BODY,
+            answers=NOTHING,
+        ),
         _operation("GET", "/instances/{instance}/subscription", subscription, "Show what is subscribed to."),
-        _operation("DELETE", "/instances/{instance}/subscription", unsubscribe, "Subscribe to nothing."),
+        _operation(
+            "DELETE", "/instances/{instance}/subscription", unsubscribe, "Subscribe to nothing.", answers=NOTHING
+        ),
         Operation(
             "GET",
             "/consumers/{group}/instances/{instance}/records",
@@ -234,11 +246,18 @@ def _position_operations(instances: Instances, instance_of: Any) -> list[Operati
 
     base = "/instances/{instance}"
     return [
-        _operation("POST", f"{base}/assignments", assign, "Read given partitions.", PLACES_BODY),
+        _operation("POST", f"{base}/assignments", assign, "Read given partitions.", PLACES_BODY, answers=NOTHING),
         _operation("GET", f"{base}/assignments", assignment, "Show the partitions that are read."),
-        _operation("POST", f"{base}/positions", seek, "Read on from given offsets.", OFFSETS_BODY),
-        _operation("POST", f"{base}/positions/beginning", seek_beginning, "Read on from the beginning.", PLACES_BODY),
-        _operation("POST", f"{base}/positions/end", seek_end, "Read on from the end.", PLACES_BODY),
+        _operation("POST", f"{base}/positions", seek, "Read on from given offsets.", OFFSETS_BODY, answers=NOTHING),
+        _operation(
+            "POST",
+            f"{base}/positions/beginning",
+            seek_beginning,
+            "Read on from the beginning.",
+            PLACES_BODY,
+            answers=NOTHING,
+        ),
+        _operation("POST", f"{base}/positions/end", seek_end, "Read on from the end.", PLACES_BODY, answers=NOTHING),
         _operation("POST", f"{base}/offsets", commit, "Commit offsets.", OFFSETS_BODY, required=False),
         _operation("GET", f"{base}/offsets", committed, "Show committed offsets.", PLACES_BODY, required=False),
     ]
@@ -249,10 +268,15 @@ def _places(body: Any) -> list[tuple[str, int]]:
 
 
 def _operation(
-    method: str, tail: str, handler: Any, summary: str, shape: Any = None, *, required: bool = True
+    method: str,
+    tail: str,
+    handler: Any,
+    summary: str,
+    shape: Any = None,
+    *,
+    required: bool = True,
+    answers: Mapping[int, Any] = EMPTY,
 ) -> Operation:
     parameters = (GROUP, INSTANCE) if "{instance}" in tail else (GROUP,)
     body = Body(shape, PLAIN_TYPES, required=required) if shape is not None else None
-    return Operation(
-        method, f"/consumers/{{group}}{tail}", handler, summary, TAG, parameters, body, answer_type=V2_TYPE
-    )
+    return Operation(method, f"/consumers/{{group}}{tail}", handler, summary, TAG, parameters, body, answers, V2_TYPE)

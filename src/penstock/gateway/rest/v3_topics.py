@@ -131,7 +131,7 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
             TAG,
             (CLUSTER,),
             Body(CREATE_BODY, example=example),
-            {201: ANY_OBJECT},
+            {200: ANY_OBJECT, 201: ANY_OBJECT},
         ),
         Operation("GET", f"{BASE}/{{topic_name}}", one, "Show a topic.", TAG, place, answers={200: ANY_OBJECT}),
         Operation(
