@@ -13,14 +13,19 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from support.kafka_tools import java_missing
-from support.tools import kcat_missing
+from support.tools import kcat_missing, prometheus_missing
 
-MISSING_BY_MARKER: dict[str, Callable[[], str | None]] = {"java": java_missing, "kcat": kcat_missing}
+MISSING_BY_MARKER: dict[str, Callable[[], str | None]] = {
+    "java": java_missing,
+    "kcat": kcat_missing,
+    "prometheus": prometheus_missing,
+}
 NAMES_SHOWN_MAX = 5
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "kcat: needs kcat")
+    config.addinivalue_line("markers", "prometheus: needs Prometheus and promtool")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -31,7 +36,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tests marked `java` or `kcat` run only where that tool can be had."""
+    """Tests marked `java`, `kcat` or `prometheus` run only where that tool can be had."""
     for marker, missing in MISSING_BY_MARKER.items():
         if item.get_closest_marker(marker) is not None:
             reason = missing()

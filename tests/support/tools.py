@@ -63,6 +63,20 @@ def find_kcat() -> Path | None:
     return Path(found) if found else None
 
 
+@functools.cache
+def find_prometheus() -> Path | None:
+    """Prometheus' path, with promtool beside it: from PATH, or installed from Debian's packages; else None."""
+    if shutil.which("prometheus") is None or shutil.which("promtool") is None:
+        apt_install("prometheus")
+    found = shutil.which("prometheus")
+    return Path(found) if found and shutil.which("promtool") else None
+
+
+def prometheus_missing() -> str | None:
+    """None when Prometheus can be run, else the reason for the skip."""
+    return None if find_prometheus() else want("Prometheus", "install the package prometheus (Debian, Ubuntu)")
+
+
 def kcat_missing() -> str | None:
     """None when kcat can be run, else the reason for the skip."""
     return None if find_kcat() else want("kcat", "install the package kcat (Debian, Ubuntu, Homebrew)")

@@ -40,10 +40,11 @@ def label_block(names: Sequence[str], values: Iterable[object]) -> str:
 
 
 class Sheet:
-    """One scrape's series; `details` are what was asked for besides what everybody gets."""
+    """One scrape's series. `details` are what was asked for, alone or, with `has_rest`, with what everybody gets."""
 
-    def __init__(self, details: frozenset[str] = frozenset()) -> None:
+    def __init__(self, details: frozenset[str] = frozenset(), *, has_rest: bool = True) -> None:
         self.details = details
+        self._has_rest = has_rest
         self._lines: dict[Metric, list[str]] = {}
 
     def add(self, metric: Metric, value: float, *labels: object) -> None:
@@ -51,10 +52,12 @@ class Sheet:
         names = metric.labels
         if len(labels) != len(names):
             names = metric.detail_labels
+        elif not (self._has_rest or metric.detail):
+            return
         self.put(metric, label_block(names, labels), value)
 
     def put(self, metric: Metric, block: str, value: float) -> None:
-        """One sample whose labels were written before: many series share them."""
+        """One sample of a detail, whose labels were written before: many series share them."""
         lines = self._lines.get(metric)
         if lines is None:
             lines = self._lines[metric] = []
@@ -62,6 +65,8 @@ class Sheet:
 
     def histogram(self, metric: Metric, histogram: Histogram, *labels: object) -> None:
         """A histogram's buckets, sum and count."""
+        if not self._has_rest:
+            return
         lines = self._lines.setdefault(metric, [])
         inner = label_block(metric.labels, labels)[1:-1]
         before = f"{inner}," if inner else ""
@@ -77,6 +82,8 @@ class Sheet:
         self, metric: Metric, quantiles: Iterable[tuple[float, float]], total: float, count: int, *labels: object
     ) -> None:
         """Quantiles with their values, and what they were taken from."""
+        if not self._has_rest:
+            return
         lines = self._lines.setdefault(metric, [])
         for quantile, value in quantiles:
             block = label_block((*metric.labels, "quantile"), (*labels, _bound(quantile)))

@@ -1,4 +1,8 @@
-"""The port of a node for machines: `/metrics` for Prometheus, `/health/live` and `/health/ready`."""
+"""The port of a node for machines: `/metrics` for Prometheus, `/health/live` and `/health/ready`.
+
+`/metrics?detail=topics,groups` adds details to what everybody gets; `/metrics/detail` has details alone, so that they
+can be scraped apart and less often, and no series comes twice.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,23 @@ from penstock.node.metrics.collecting import DETAILS, Collector
 from penstock.node.metrics.health import Checks, alive, health_handler
 from penstock.server.http import HttpAnswer, HttpHandler, HttpRequest
 
+DETAIL_PATH = "/metrics/detail"
+
 
 def make_handlers(collectors: Sequence[Collector], ready: Checks) -> dict[str, HttpHandler]:
     """What is served at which path; `collectors` may get more members later."""
 
     def metrics(request: HttpRequest) -> Generator[None, None, HttpAnswer]:
         asked = {word for text in request.query.get("detail", ()) for word in text.split(",") if word}
-        details = DETAILS if "all" in asked else frozenset(asked)
+        only_details = request.path == DETAIL_PATH
+        details = DETAILS if "all" in asked or (only_details and not asked) else frozenset(asked)
         unknown = details - DETAILS
         if unknown:
             known = ", ".join(sorted(DETAILS))
             return HttpAnswer(
                 f"there are no details called {', '.join(sorted(unknown))}; ask for {known}\n".encode(), 400
             )
-        sheet = Sheet(details)
+        sheet = Sheet(details, has_rest=not only_details)
         for collect in tuple(collectors):
             yield from collect(sheet)
         openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
@@ -35,6 +42,7 @@ def make_handlers(collectors: Sequence[Collector], ready: Checks) -> dict[str, H
     live, serving = health_handler(alive), health_handler(ready)
     return {
         "/metrics": metrics,
+        DETAIL_PATH: metrics,
         "/health/live": live,
         "/health/ready": serving,
         "/healthz": live,

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple
 
+from penstock.core.raft.quorum import Role
 from penstock.runtime.raft_driver import RaftDriver
 from penstock.server.http import HttpAnswer, HttpHandler, HttpRequest
 
@@ -53,13 +54,21 @@ def health_handler(checks: Checks) -> HttpHandler:
     return handle
 
 
+def known_leader(raft: RaftDriver) -> int:
+    """Who leads the metadata quorum as this node has lately heard; -1 when it has not.
+
+    One that asks whether it could win an election still remembers the last leader, and does not hear of it.
+    """
+    return raft.leader_id if raft.quorum.role in (Role.LEADER, Role.FOLLOWER) else -1
+
+
 def quorum_checks(raft: RaftDriver | None) -> Iterable[Check]:
     """What every node needs: a metadata log that works, somebody who leads the quorum, and to be in step with it."""
     if raft is None or not hasattr(raft, "quorum"):
         yield Check("metadata log", False, "the metadata log is not open yet")
         return
     yield Check("metadata log", not raft.is_failed, "the metadata log failed; see the log" if raft.is_failed else "")
-    knows = raft.leader_id >= 0
+    knows = known_leader(raft) >= 0
     yield Check("quorum leader", knows, "" if knows else "nobody is known to lead the metadata quorum")
     behind = raft.committed_end - raft.applied_offset
     reason = f"{behind} committed records are yet to be applied" if behind > METADATA_LAG_MAX else ""

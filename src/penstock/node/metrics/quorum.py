@@ -12,6 +12,7 @@ from penstock.core.metadata.result import Result
 from penstock.core.metrics.histogram import Histogram
 from penstock.core.metrics.sheet import Metric, Sheet
 from penstock.node.metrics.collecting import Summaries, each
+from penstock.node.metrics.health import known_leader
 from penstock.runtime.raft_driver import RaftDriver
 from penstock.wire.messages.metadata_records import PartitionChangeRecord
 
@@ -163,7 +164,7 @@ class QuorumCollector:
         if self._is_controller:
             yield from self._controller(sheet)
         sheet.add(QUORUM_STATE, 1, quorum.role.value if quorum.is_voter else "observer")
-        sheet.add(QUORUM_LEADER, quorum.leader_id)
+        sheet.add(QUORUM_LEADER, known_leader(raft))
         sheet.add(QUORUM_EPOCH, quorum.epoch)
         sheet.add(QUORUM_HIGH_WATERMARK, quorum.high_watermark)
         sheet.add(QUORUM_END, raft.log.end_offset)
