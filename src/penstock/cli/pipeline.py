@@ -41,15 +41,22 @@ def spark_options(function: Callable[..., None]) -> Callable[..., None]:
 
 @command.command()
 @click.argument("file", type=click.Path(path_type=Path), default="pipeline.yaml")
-@click.option("--name", default="orders", show_default=True, help="The pipeline's name.")
-@click.option("--topic", default="orders", show_default=True, help="The topic it reads.")
-def init(file: Path, name: str, topic: str) -> None:
-    """Write a pipeline to start from."""
-    from penstock.spark.pipelines.template import render
+@click.option("--from", "template", default="orders", show_default=True, help="The template; --list shows them.")
+@click.option("--name", help="The pipeline's name (default: the template's).")
+@click.option("--topic", default="orders", show_default=True, help="The topic it reads or writes.")
+@click.option("--list", "as_list", is_flag=True, help="List the templates and write nothing.")
+def init(file: Path, template: str, name: str | None, topic: str, as_list: bool) -> None:
+    """Write a pipeline to start from: jdbc-in, files-out, s3-out and others."""
+    from penstock.spark.pipelines.template import names, render, summary
 
+    if as_list:
+        print_table(("template", "what it does"), [(each, summary(each)) for each in names()])
+        return
+    if template not in names():
+        raise CommandFailure(f"there is no template {template}", advice=f"one of {', '.join(names())}")
     if file.exists():
         raise CommandFailure(f"{file} is there already", advice="name another file")
-    file.write_text(render(name, topic, shared_options().bootstrap, str(file)), "utf-8")
+    file.write_text(render(name or template, topic, shared_options().bootstrap, str(file), template), "utf-8")
     click.echo(f"{file} is written. Next: penstock pipeline dry-run {file}")
 
 

@@ -1,46 +1,45 @@
-"""The file that `penstock pipeline init` writes: a pipeline that runs, with a word on everything in it."""
+"""The files that `penstock pipeline init` writes: pipelines that run, with a word on everything in them."""
 
 from __future__ import annotations
 
-TEMPLATE = """\
-# A pipeline: what is read, what is done with it, and where it goes.
-#   penstock pipeline dry-run {file}    show what comes out, write nothing
-#   penstock pipeline run {file}        run until it is stopped (--once: until everything is processed)
-name: {name}
-bootstrap: {bootstrap}
-trigger: 5 seconds                # how often a micro-batch starts
+import re
+from importlib.util import find_spec
+from pathlib import Path
 
-sources:
-  orders:
-    topic: {topic}                 # or pattern: orders-.*
-    decode: json                  # raw, json, csv, avro, protobuf
-    schema: "id BIGINT, customer STRING, amount DECIMAL(12, 2), at TIMESTAMP"
-    require: [id IS NOT NULL, amount >= 0]
-    watermark: {{column: at, delay: 1 minute}}
-    # What does not decode or does not hold goes to dlq.{topic} with the reason in its headers.
-
-steps:
-  unique_orders:
-    from: orders
-    dedup: [id]
-  revenue:
-    sql: |
-      SELECT window.start AS minute, count(*) AS orders, sum(amount) AS revenue
-      FROM unique_orders GROUP BY window(at, '1 minute')
-
-sinks:
-  revenue_topic:
-    from: revenue
-    topic: {topic}-revenue
-    key: minute
-    mode: append                  # a window's row is written once its time is over
-  archive:
-    from: unique_orders
-    format: parquet
-    path: archive/{name}
-"""
+DIRECTORY = Path(__file__).with_name("templates")
+DEFAULT = "orders"
 
 
-def render(name: str, topic: str, bootstrap: str, file: str) -> str:
-    """The template for a name, a topic and a cluster."""
-    return TEMPLATE.format(name=name, topic=topic, bootstrap=bootstrap, file=file)
+def names() -> list[str]:
+    """The templates there are."""
+    return sorted(path.stem for path in DIRECTORY.glob("*.yaml"))
+
+
+def summary(template: str) -> str:
+    """What a template is for, in a line."""
+    first = (DIRECTORY / f"{template}.yaml").read_text("utf-8").partition("\n")[0]
+    return first.removeprefix("# ")
+
+
+def render(name: str, topic: str, bootstrap: str, file: str, template: str = DEFAULT) -> str:
+    """A template for a name, a topic and a cluster.
+
+    Templates are pipelines of the topic `orders`, and of topics whose names begin with it. Libraries of Hadoop get the
+    version of the Spark that is installed: they must be the same.
+    """
+    text = (DIRECTORY / f"{template}.yaml").read_text("utf-8")
+    text = re.sub(r"(?m)^name: .*$", lambda _: f"name: {name}", text, count=1)
+    text = re.sub(r"(?m)^bootstrap: .*$", lambda _: f"bootstrap: {bootstrap}", text, count=1)
+    text = re.sub(r"(?m)^(\s+topic: )orders\b", lambda found: f"{found[1]}{topic}", text)
+    text = text.replace("dlq.orders", f"dlq.{topic}")
+    text = re.sub(rf"\b{re.escape(template)}\.yaml\b", lambda _: file, text)
+    version = hadoop_version()
+    return re.sub(r"(hadoop-aws:)[\d.]+", lambda found: found[1] + version, text) if version else text
+
+
+def hadoop_version() -> str | None:
+    """The version of Hadoop in the PySpark that is installed; None if there is none."""
+    spec = find_spec("pyspark")
+    jars = Path(spec.origin).parent / "jars" if spec is not None and spec.origin is not None else None
+    found = sorted(jars.glob("hadoop-client-api-*.jar")) if jars is not None else []
+    return found[0].stem.removeprefix("hadoop-client-api-") if found else None
