@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -14,10 +14,13 @@ from confluent_kafka.admin._topic import TopicDescription
 from confluent_kafka.cimpl import NewTopic
 
 from penstock.gateway.kafka.failures import ARGUMENT_ERRORS, asked, problem_of
+from penstock.gateway.web.problem import Problem
 
 REQUEST_TIMEOUT_S = 15.0
 REMEMBER_S = 5.0
 ASK_AHEAD_S = 1.0
+SHOWN_S = 5.0
+LOOK_AGAIN_S = 0.05
 REMEMBERED_MAX = 50_000
 
 
@@ -102,12 +105,27 @@ class Admin:
 
     async def create(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str], *, validate: bool = False
-    ) -> None:
-        """Make a topic; -1 stands for the cluster's defaults."""
+    ) -> TopicDescription | None:
+        """Make a topic; -1 stands for the cluster's defaults. Returns when brokers show it, or after a while."""
         topic = asked(NewTopic, name, partitions, replication_factor, config=dict(configs))
         futures = asked(self.client.create_topics, [topic], validate_only=validate, request_timeout=REQUEST_TIMEOUT_S)
         await settled(futures[name])
         self.forget(name)
+        return None if validate else await self.shown(name, lambda topic: topic is not None)
+
+    async def shown(self, name: str, is_shown: Callable[[TopicDescription | None], bool]) -> TopicDescription | None:
+        """Wait until a change of a topic is shown: brokers hear of it one after the other. The last description."""
+        deadline = time.monotonic() + SHOWN_S
+        while True:
+            try:
+                topic: TopicDescription | None = await self.describe(name)
+            except Problem as problem:
+                if problem.status != 404:
+                    raise
+                topic = None
+            if is_shown(topic) or time.monotonic() >= deadline:
+                return topic
+            await asyncio.sleep(LOOK_AGAIN_S)
 
     async def delete(self, names: Iterable[str]) -> None:
         """Remove topics and what is in them."""
@@ -115,3 +133,4 @@ class Admin:
         for name, future in futures.items():
             self.forget(name)
             await settled(future)
+            await self.shown(name, lambda topic: topic is None)

@@ -30,9 +30,12 @@ from penstock.gateway.rest.v2_consumers import v2_consumer_operations
 from penstock.gateway.rest.v2_media import answer
 from penstock.gateway.rest.v2_produce import v2_produce_operations
 from penstock.gateway.rest.v2_topics import v2_topic_operations
+from penstock.gateway.rest.v3_acls import v3_acl_operations
+from penstock.gateway.rest.v3_cluster_configs import v3_cluster_config_operations
 from penstock.gateway.rest.v3_clusters import v3_cluster_operations
 from penstock.gateway.rest.v3_configs import v3_config_operations
 from penstock.gateway.rest.v3_groups import v3_group_operations
+from penstock.gateway.rest.v3_reassignments import v3_reassignment_operations
 from penstock.gateway.rest.v3_records import v3_record_operations
 from penstock.gateway.rest.v3_shapes import V3
 from penstock.gateway.rest.v3_topics import v3_partition_operations, v3_topic_operations
@@ -113,6 +116,9 @@ def _proxy_operations(services: RestServices) -> list[Operation]:
         *v3_topic_operations(admin, v3),
         *v3_partition_operations(admin, readers, v3),
         *v3_config_operations(admin, v3),
+        *v3_cluster_config_operations(services.wire, v3),
+        *v3_acl_operations(admin, v3),
+        *v3_reassignment_operations(admin, services.wire, v3),
         *v3_group_operations(admin, services.groups, v3),
         *v3_record_operations(publisher, codec, services.keys, v3),
     ]

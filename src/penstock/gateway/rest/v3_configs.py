@@ -1,4 +1,4 @@
-"""REST Proxy v3: settings of topics, of brokers, and of the cluster."""
+"""REST Proxy v3: settings of topics and of brokers."""
 
 from __future__ import annotations
 
@@ -156,16 +156,7 @@ def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
 
     async def batch(call: Call) -> Response:
         await entries(call)
-        names = [each["name"] for each in call.body["data"]]
-        if len(set(names)) < len(names):
-            raise Problem(400, 40002, "a setting is changed twice", "name each of them once")
-        changes = []
-        for each in call.body["data"]:
-            deleting = each.get("operation") == "DELETE"
-            if not deleting and each.get("value") is None:
-                raise Problem(400, 40002, f"setting {each['name'][:100]!r} has no value", "send one, or DELETE it")
-            changes.append((each["name"], None if deleting else each["value"]))
-        return await alter(call, changes, validate=call.body.get("validate_only", False))
+        return await alter(call, changes_of(call.body["data"]), validate=call.body.get("validate_only", False))
 
     path = f"/v3/clusters/{{cluster_id}}/{kind.path}"
     place = (CLUSTER, *kind.parameters)
@@ -178,6 +169,20 @@ def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
         Operation("PUT", f"{path}/{{name}}", put, "Change a setting.", TAG, single, Body(VALUE_BODY), gone),
         Operation("DELETE", f"{path}/{{name}}", reset, "Go back to the default.", TAG, single, answers=gone),
     ]
+
+
+def changes_of(data: list[dict[str, Any]]) -> list[tuple[str, str | None]]:
+    """The names and new values of a body that changes several settings; None goes back to the default."""
+    names = [each["name"] for each in data]
+    if len(set(names)) < len(names):
+        raise Problem(400, 40002, "a setting is changed twice", "name each of them once")
+    changes = []
+    for each in data:
+        deleting = each.get("operation") == "DELETE"
+        if not deleting and each.get("value") is None:
+            raise Problem(400, 40002, f"setting {each['name'][:100]!r} has no value", "send one, or DELETE it")
+        changes.append((each["name"], None if deleting else each["value"]))
+    return changes
 
 
 def _source(entry: ConfigEntry) -> str:

@@ -90,14 +90,13 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
         body = call.body
         name, validate = body["topic_name"], body.get("validate_only", False)
         configs = {each["name"]: each["value"] for each in body.get("configs", ()) if each.get("value") is not None}
-        await admin.create(
+        topic = await admin.create(
             name,
             body.get("partitions_count") or -1,
             body.get("replication_factor") or -1,
             configs,
             validate=validate,
         )
-        topic = None if validate else await admin.describe(name)
         return json_response(show(call, topic, name), 200 if validate else 201)
 
     async def grow(call: Call) -> Response:
@@ -112,6 +111,7 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
             )
             await settled(futures[name])
             admin.forget(name)
+            await admin.shown(name, lambda topic: topic is not None and len(topic.partitions) >= count)
         return json_response(show(call, await admin.describe(name), name))
 
     async def delete(call: Call) -> Response:
