@@ -10,8 +10,6 @@ from typing import Any
 
 import fastavro
 import fastavro.schema
-import jsonschema
-import jsonschema.exceptions
 from google.protobuf import json_format, message_factory
 from google.protobuf.message import DecodeError
 
@@ -22,6 +20,7 @@ from penstock.gateway.registry.schema import AVRO, JSON, PROTOBUF, Source, Store
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.state import RegistryState
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, context_of
+from penstock.gateway.rest.json_check import JsonChecks
 from penstock.gateway.web.problem import Problem
 
 MAGIC = 0
@@ -35,6 +34,7 @@ class SchemaCodec:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._checks = JsonChecks()
 
     async def schema(self, subject: str, schema_type: str, text: str | None, schema_id: int | None) -> StoredSchema:
         """The schema to write with: the one with an id, or a text, which is registered under the subject."""
@@ -60,19 +60,19 @@ class SchemaCodec:
         stored: StoredSchema = await self._registry.write(decide)
         return stored
 
-    def encode(self, schema: StoredSchema, value: Any) -> bytes:
+    async def encode(self, schema: StoredSchema, value: Any) -> bytes:
         """The bytes of a JSON value, with magic byte and id; a Problem where it does not fit the schema."""
         prefix = PREFIX.pack(MAGIC, schema.id)
         try:
             if schema.schema_type == AVRO:
                 return prefix + self._encode_avro(schema, value)
             if schema.schema_type == JSON:
-                jsonschema.validate(value, json.loads(schema.text))
+                why = await self._checks.misfit(schema.text, self._dependencies(schema), value)
+                if why is not None:
+                    raise _unfit(why)
                 return prefix + json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
             message = json_format.ParseDict(value, self._message_class(schema, [0])())
             return prefix + b"\0" + bytes(message.SerializeToString())
-        except jsonschema.exceptions.ValidationError as error:
-            raise _unfit(error.message) from None
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, json_format.ParseError) as error:
             raise _unfit(error) from None
 
@@ -96,9 +96,11 @@ class SchemaCodec:
         except (ValueError, TypeError, KeyError, IndexError, EOFError, DecodeError, struct.error) as error:
             raise Problem(422, 42206, f"a record does not fit its schema: {error}", "read it as binary") from None
 
+    def _dependencies(self, schema: StoredSchema) -> tuple[tuple[str, str], ...]:
+        return dependencies(self._registry.state, context_of(schema.subject), schema.references)
+
     def _avro(self, schema: StoredSchema) -> Any:
-        needed = dependencies(self._registry.state, context_of(schema.subject), schema.references)
-        return _parsed_avro(schema.text, tuple(text for _, text in needed))
+        return _parsed_avro(schema.text, tuple(text for _, text in self._dependencies(schema)))
 
     def _encode_avro(self, schema: StoredSchema, value: Any) -> bytes:
         parsed = self._avro(schema)

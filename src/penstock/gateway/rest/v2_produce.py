@@ -61,17 +61,17 @@ def v2_produce_operations(publisher: Publisher, codec: SchemaCodec) -> list[Oper
         form = produce_format(call.request)
         schemas = {part: await schema_of(call, form, part) for part in ("key", "value")}
 
-        def part_of(record: dict[str, Any], part: str, place: str) -> bytes | None:
+        async def part_of(record: dict[str, Any], part: str, place: str) -> bytes | None:
             schema = schemas[part]
             if schema is not None and record.get(part) is not None:
-                return codec.encode(schema, record[part])
+                return await codec.encode(schema, record[part])
             return to_bytes(form, record.get(part), f"{place}.{part}")
 
         fixed = call.parameters.get("partition")
         records = [
             OutgoingRecord(
-                part_of(record, "key", f"$.records[{index}]"),
-                part_of(record, "value", f"$.records[{index}]"),
+                await part_of(record, "key", f"$.records[{index}]"),
+                await part_of(record, "value", f"$.records[{index}]"),
                 partition=_first(fixed, record.get("partition"), -1),
                 timestamp_ms=record.get("timestamp") or 0,
             )

@@ -112,7 +112,7 @@ def v3_record_operations(
             subject = data.get("subject") or f"{topic}-{name}"
             schema_type = SCHEMA_TYPES.get(kind or "AVRO", "AVRO")
             schema = await codec.schema(subject, schema_type, data.get("schema"), data.get("schema_id"))
-            return codec.encode(schema, value)
+            return await codec.encode(schema, value)
         if kind == "JSON":
             return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
         if not isinstance(value, str):

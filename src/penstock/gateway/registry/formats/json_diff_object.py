@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.gateway.registry.formats.json_changes import Change, harmless
 from penstock.gateway.registry.formats.json_diff_scalar import compare_limit
 from penstock.gateway.registry.formats.json_nodes import Kind, Node
+from penstock.gateway.registry.patterns import is_expression, is_quick
+from penstock.gateway.registry.schema import SchemaUnusable
 
 if TYPE_CHECKING:
     from penstock.gateway.registry.formats.json_diff import Comparison
@@ -116,11 +118,12 @@ def _cover(node: Node, name: str) -> Node | None:
     """The schema that a property must fit which the object does not name; None in a closed object."""
     patterns = node.raw.get("patternProperties", {})
     for pattern, schema in patterns.items() if isinstance(patterns, dict) else ():
-        try:
-            if re.search(pattern, name):
-                return node.sub(schema)
-        except re.error:
+        if not is_expression(pattern):
             continue
+        if not is_quick(pattern, len(name)):
+            raise SchemaUnusable(f"its pattern {pattern[:100]!r} may take too long to be compared with other versions")
+        if re.search(pattern, name):
+            return node.sub(schema)
     return rest_schema(node, "additionalProperties", "unevaluatedProperties")
 
 

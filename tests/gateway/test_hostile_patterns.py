@@ -1,0 +1,101 @@
+"""Regular expressions that take for ever must not hold up anybody but their author."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+import uuid
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.gateway.registry.formats.json_format import JsonSchema
+from penstock.gateway.registry.patterns import is_quick, steps
+from penstock.gateway.registry.schema import SchemaUnusable
+from penstock.gateway.rest import json_check
+from penstock.gateway.rest.json_check import JsonChecks, check
+
+HOSTILE = "^(a+)+$"
+VICTIM = "a" * 40 + "!"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["", "abc", "^[a-z]+$", r"^\d{4}-\d{2}-\d{2}$", "^(red|green|blue)$", "^[A-Z]{2}[0-9]+$", "^a?b?c?$", r"^\w+@\w+$"],
+)
+def test_everyday_patterns_are_quick(pattern: str) -> None:
+    assert is_quick(pattern, 200)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [HOSTILE, "(a|a)*b", "(ab|a|b)+c", r"(.*)*x", "a*a*a*a*a*b", r"(\w+\s?)*!", r"(a*)\1", "(", "(a{1,50}){1,50}"],
+)
+def test_patterns_that_may_take_for_ever_are_found(pattern: str) -> None:
+    assert not is_quick(pattern, 200)
+
+
+def test_the_text_counts_too() -> None:
+    assert is_quick("a+b", 100)
+    assert not is_quick("a+b", 10_000)
+    assert steps(HOSTILE, 3) == math.inf
+    assert not is_quick("a" * 20_000, 1)
+
+
+def test_such_a_pattern_is_refused_where_schemas_are_compared() -> None:
+    closed = {"type": "object", "additionalProperties": False}
+    older = JsonSchema(json.dumps({**closed, "patternProperties": {HOSTILE: {"type": "string"}}}))
+    newer = JsonSchema(json.dumps({**closed, "properties": {VICTIM: {"type": "string"}}}))
+    with pytest.raises(SchemaUnusable, match="too long"):
+        newer.unreadable(older)
+
+
+def test_values_are_checked_with_their_references() -> None:
+    schema = json.dumps({"type": "object", "properties": {"to": {"$ref": "address.json"}}})
+    address = json.dumps({"type": "object", "required": ["street"]})
+    assert check(schema, [("address.json", address)], {"to": {"street": "x"}}) is None
+    assert "street" in (check(schema, [("address.json", address)], {"to": {}}) or "")
+    assert "not there" in (check(schema, [], {"to": {}}) or "")
+    assert "no regular expression" in (check('{"pattern": "("}', [], "x") or "")
+
+
+def test_a_slow_check_ends_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(json_check, "TIME_S", 1.5)
+        schema = json.dumps({"type": "string", "pattern": HOSTILE})
+        checks = JsonChecks()
+        assert await checks.misfit(schema, [], "aaaa") is None
+        assert "does not match" in (await checks.misfit(schema, [], "aaab") or "")
+        beats = 0
+
+        async def beat() -> None:
+            nonlocal beats
+            while True:
+                await asyncio.sleep(0.01)
+                beats += 1
+
+        beating = asyncio.create_task(beat())
+        assert "takes more than" in (await checks.misfit(schema, [], VICTIM) or "")
+        beating.cancel()
+        assert beats > 50
+
+    asyncio.run(scenario())
+
+
+def test_the_gateway_answers_others_meanwhile(rest: httpx.Client) -> None:
+    topic = f"hostile-{uuid.uuid4().hex[:8]}"
+    assert rest.post("/topics", json={"name": topic}).status_code == 201
+    body: dict[str, Any] = {
+        "value_schema": json.dumps({"type": "string", "pattern": HOSTILE}),
+        "records": [{"value": VICTIM}],
+    }
+    began = time.monotonic()
+    answer = rest.post(
+        f"/topics/{topic}", json=body, headers={"Content-Type": "application/vnd.kafka.jsonschema.v2+json"}
+    )
+    assert answer.status_code == 422
+    assert "takes more than" in answer.json()["message"]
+    assert time.monotonic() - began < 20
