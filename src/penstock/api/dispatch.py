@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from penstock.api.context import Client, Handler, RequestContext
 from penstock.api.errors_in import Finder, error_finder
 from penstock.api.forwarding import FORWARDED_KEYS, Forwarding
-from penstock.api.table import API_VERSIONS_KEY
+from penstock.api.table import API_VERSIONS_KEY, FETCH_BY_CONSUMERS, FETCH_BY_FOLLOWERS
 from penstock.core.metrics.counters import ApiCounters, RequestCounters
 from penstock.model.errors import ApiError, ProtocolError
 from penstock.wire.apis import APIS, request_class, response_class, response_header_version
@@ -33,9 +33,8 @@ from penstock.wire.primitives import Buffer, MalformedMessage
 _KEY_VERSION_ID = Struct(">HHi")
 _SIZE = Struct(">i")
 FETCH_KEY = 1
-# What Kafka's metrics call the two kinds of Fetch.
-FETCH_BY_CONSUMERS = "FetchConsumer"
-FETCH_BY_FOLLOWERS = "FetchFollower"
+# Handlers that most requests are for; they tell of errors themselves, so that nobody has to look through good answers.
+TELLING = frozenset(("Produce", FETCH_BY_CONSUMERS))
 
 T = TypeVar("T")
 
@@ -54,9 +53,10 @@ class Route(NamedTuple):
     version: int
     forwarding: Forwarding | None
     counters: ApiCounters
-    # The same of fetches by followers, which mean something else and take another time.
-    follower_counters: ApiCounters | None
+    # Finds the errors in an answer; None where there are none to be found.
     errors: Finder | None
+    # The same of fetches by followers, which mean something else and take another time.
+    of_followers: Route | None
 
 
 class Dispatcher:
@@ -103,15 +103,15 @@ class Dispatcher:
         context = RequestContext(version, header.client_id, client)
         if route.forwarding is not None:
             return self._own(self._decide(bytes(frame), request, context, route, started))
+        if route.of_followers is not None and _is_followers(request):
+            route = route.of_followers
         counters = route.counters
-        if route.follower_counters is not None and _is_followers(request):
-            counters = route.follower_counters
         response = route.handle(request, context)
         if response is None:
             counters.answered(self._clock() - started)
             return None
         if isinstance(response, asyncio.Future) or iscoroutine(response):
-            return self._park(response, route, correlation_id, counters, started)
+            return self._park(response, route, correlation_id, started)
         if route.errors is not None:
             route.errors(response, counters.failed)
         body: list[Buffer] = []
@@ -127,9 +127,9 @@ class Dispatcher:
         # Produce 0-2 are advertised, as Kafka does for the sake of old clients' checks, and served by nobody.
         if version < APIS[api_key].first_version:
             return None
-        name = APIS[api_key].name
-        is_fetch = api_key == FETCH_KEY
+        name = FETCH_BY_CONSUMERS if api_key == FETCH_KEY else APIS[api_key].name
         response = response_class(api_key)
+        errors = error_finder(response) if self.counters.is_on else None
         route = Route(
             decoder(request_class(api_key), version),
             self._handlers[api_key],
@@ -137,10 +137,13 @@ class Dispatcher:
             response_header_version(api_key, version),
             version,
             self._forwarding if api_key in FORWARDED_KEYS else None,
-            self.counters.api(FETCH_BY_CONSUMERS if is_fetch else name),
-            self.counters.api(FETCH_BY_FOLLOWERS) if is_fetch else None,
-            error_finder(response) if self.counters.is_on else None,
+            self.counters.api(name),
+            None if name in TELLING else errors,
+            None,
         )
+        if api_key == FETCH_KEY:
+            followed = route._replace(counters=self.counters.api(FETCH_BY_FOLLOWERS), errors=errors)
+            route = route._replace(of_followers=followed)
         self._routes[api_key << 16 | version] = route
         return route
 
@@ -187,7 +190,6 @@ class Dispatcher:
         response: Awaitable[Any],
         route: Route,
         correlation_id: int,
-        counters: ApiCounters,
         started: float,
     ) -> asyncio.Future[Reply]:
         loop = asyncio.get_running_loop()
@@ -197,6 +199,7 @@ class Dispatcher:
             assert isinstance(response, asyncio.Future)
             waiting = response
         reply: asyncio.Future[Reply] = loop.create_future()
+        counters = route.counters
         counters.parked += 1
         clock = self._clock
         parked = clock()

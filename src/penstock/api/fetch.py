@@ -42,10 +42,12 @@ def make_fetch(
     may_replicate: Privilege = allow_all,
     propose: Callable[[Partition], None] | None = None,
     throttle: Throttle | None = None,
+    failed: Callable[[int], None] = lambda _: None,
 ) -> Handler:
     """The handler; `response_bytes_max` is fetch.max.bytes, `by_rack` whether replica.selector.class asks for racks.
 
-    `may_replicate` decides whose fetches count as a follower's, `propose` is told of followers that may be in sync.
+    `may_replicate` decides whose fetches count as a follower's, `propose` is told of followers that may be in sync,
+    `failed` of every error that a consumer gets.
     """
     replicate = make_follower_fetch(env, partitions, sessions, response_bytes_max, may_replicate, propose, throttle)
 
@@ -56,6 +58,7 @@ def make_fetch(
             request.session_id, request.session_epoch, wanted_in(request), forgotten_in(request), env.now_ms()
         )
         if session.error:
+            failed(session.error)
             return FetchResponse(error_code=session.error)
         asked: list[tuple[Key, Wanted]]
         if session.session is not None:
@@ -91,6 +94,7 @@ def make_fetch(
                 if row is None:
                     row = read(partition, key, wanted, room, committed_only, first)
             except ApiError as error:
+                failed(error.code)
                 found.append(Found(key, PartitionData(key.partition, error.code, -1, records=b""), 0))
                 continue
             if row.size_bytes:
@@ -144,6 +148,7 @@ def make_fetch(
         except ApiError as problem:
             # The client needs the log's bounds to find out where to go on.
             error = problem.code
+            failed(error)
         return Found(
             key,
             PartitionData(

@@ -57,10 +57,12 @@ def make_produce(
     verify: Verify | None = None,
     must_verify: Callable[[], bool] = lambda: True,
     guard: SchemaGuard | None = None,
+    failed: Callable[[int], None] = lambda _: None,
 ) -> Handler:
     """The handler; `sync_on_ack` is penstock.sync.on.ack, `must_verify` transaction.partition.verification.enable.
 
-    Without `verify` nothing is written in transactions; without `guard` no schema ids are looked at.
+    Without `verify` nothing is written in transactions; without `guard` no schema ids are looked at. `failed` is told
+    of every error that is answered.
     """
     transactional = None if verify is None else TransactionalProduce(env, partitions, verify, must_verify)
 
@@ -170,11 +172,14 @@ def make_produce(
             return partition.append(records, now_ms, verification=verification)
         return partition.append(records, now_ms)
 
-    def respond(answers: Answers, context: RequestContext, may_hint: bool) -> ProduceResponse:
+    def respond(answers: Answers, context: RequestContext, may_have_failed: bool) -> ProduceResponse:
         response = ProduceResponse([TopicProduceResponse(topic.name, topic.topic_id, rows) for topic, rows in answers])
-        if not may_hint or context.api_version < HINTS_SINCE:
+        if not may_have_failed:
             return response
-        if any(row.error_code in HINTED for _, rows in answers for row in rows):
+        codes = [row.error_code for _, rows in answers for row in rows if row.error_code]
+        for code in codes:
+            failed(code)
+        if context.api_version >= HINTS_SINCE and any(code in HINTED for code in codes):
             return _with_hints(response, LeaderHints(partitions), context)
         return response
 

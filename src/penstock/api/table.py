@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from penstock.api.context import Handler
 from penstock.core.metadata.features import SUPPORTED_FEATURES
 from penstock.core.metadata.image import Image
+from penstock.core.metrics.counters import RequestCounters
 from penstock.core.replica.fetch_session import SessionCache
 from penstock.core.replica.throttle import Throttle
 from penstock.runtime.controller import Controller
@@ -31,6 +32,9 @@ from penstock.runtime.transaction_verifier import is_verification_enabled
 from penstock.runtime.transactions import Transactions
 
 API_VERSIONS_KEY = 18
+# What Kafka's metrics call the two kinds of Fetch.
+FETCH_BY_CONSUMERS = "FetchConsumer"
+FETCH_BY_FOLLOWERS = "FetchFollower"
 
 Parts = TypeVar("Parts")
 
@@ -63,6 +67,7 @@ class Services:
     verify: Callable[..., Any]
     schema_guard: SchemaGuard
     write_marker: Callable[..., Any]
+    counters: RequestCounters
 
 
 class Entry(NamedTuple, Generic[Parts]):
@@ -86,6 +91,7 @@ TABLE: Mapping[int, Entry[Services]] = {
             s.verify,
             lambda: is_verification_enabled(s.settings),
             s.schema_guard,
+            s.counters.api("Produce").failed,
         ),
     ),
     1: Entry(
@@ -100,6 +106,7 @@ TABLE: Mapping[int, Entry[Services]] = {
             by_rack=s.settings.node.replica_selector_class == RACK_AWARE_SELECTOR,
             propose=s.propose,
             throttle=s.replication_throttle,
+            failed=s.counters.api(FETCH_BY_CONSUMERS).failed,
         ),
     ),
     2: Entry(1, 10, "list_offsets", lambda api, s: api.make_list_offsets(s.partitions)),

@@ -218,6 +218,7 @@ class BrokerRole:
             verify=self._verifier.verify,
             schema_guard=self._schema_guard,
             write_marker=self._marker_writer.write,
+            counters=self._counters,
         )
         refusing = make_handlers(replace(services, controller=unreachable))
         return Dispatcher(

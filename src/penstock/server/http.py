@@ -101,13 +101,19 @@ class HttpListener:
         if method not in ("GET", "HEAD"):
             await _send(writer, HttpAnswer(b"only GET is served here\n", 405), has_body=True, keep=False)
             return False
-        handler = self._handlers.get(request.path)
-        answer = HttpAnswer(self._directions(), 404) if handler is None else await _made(handler(request))
+        answer = await self._answer(request)
         await _send(writer, answer, has_body=method == "GET", keep=keep)
         return keep
 
-    def _directions(self) -> bytes:
-        return ("there is nothing here; look at " + ", ".join(sorted(self._handlers)) + "\n").encode()
+    async def _answer(self, request: HttpRequest) -> HttpAnswer:
+        handler = self._handlers.get(request.path)
+        if handler is None:
+            return HttpAnswer(f"there is nothing here; look at {', '.join(sorted(self._handlers))}\n".encode(), 404)
+        try:
+            return await _made(handler(request))
+        except Exception:
+            logger.exception("%s could not be answered; this is a bug", request.path)
+            return HttpAnswer(b"this could not be answered; the log says why\n", 500)
 
 
 async def _made(work: Generator[None, None, HttpAnswer]) -> HttpAnswer:

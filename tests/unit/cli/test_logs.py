@@ -1,0 +1,55 @@
+"""The log of a node or gateway, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from typing import Any
+
+import pytest
+
+from penstock.cli.logs import JsonFormatter, TextFormatter
+
+
+def record(message: str, *arguments: object, **more: Any) -> logging.LogRecord:
+    made = logging.LogRecord("penstock.node", logging.WARNING, "file.py", 1, message, arguments, more.get("exc_info"))
+    made.created, made.msecs = 1_767_225_600.25, 250.0
+    return made
+
+
+def test_a_line_of_json_says_when_who_and_what() -> None:
+    formatter = JsonFormatter(lambda: {"node_id": 1, "cluster_id": "abc"})
+    assert json.loads(formatter.format(record("%d of %s", 3, "them\nall"))) == {
+        "time": "2026-01-01T00:00:00.250Z",
+        "level": "warning",
+        "logger": "penstock.node",
+        "message": "3 of them\nall",
+        "node_id": 1,
+        "cluster_id": "abc",
+    }
+
+
+def test_an_exception_is_part_of_the_line() -> None:
+    try:
+        raise ValueError("wrong")
+    except ValueError:
+        line = JsonFormatter().format(record("failed", exc_info=sys.exc_info()))
+    assert "\n" not in line
+    found = json.loads(line)["exception"]
+    assert (found["type"], found["message"]) == ("ValueError", "wrong")
+    assert "Traceback" in found["traceback"]
+
+
+def test_text_is_for_people() -> None:
+    assert TextFormatter().format(record("hello")) == "2026-01-01T00:00:00.250Z WARNING penstock.node: hello"
+
+
+@pytest.mark.parametrize("command", ["server", "gateway"])
+def test_both_processes_take_the_option(command: str) -> None:
+    from click.testing import CliRunner
+
+    module = __import__(f"penstock.cli.{command}", fromlist=["command"])
+    shown = CliRunner().invoke(module.command, ["--help"]).output
+    assert re.search(r"--log-format.*text\|json", shown)
