@@ -21,6 +21,7 @@ from penstock.gateway.kafka.idempotency import IdempotencyKeys
 from penstock.gateway.kafka.instances import Instances
 from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.kafka.reader import Readers
+from penstock.gateway.kafka.shared_keys import SharedKeys
 from penstock.gateway.kafka.subscriptions import Subscriptions
 from penstock.gateway.kafka.tails import Tails
 from penstock.gateway.metrics import HOT_PATH, GatewayMetrics, Gauges
@@ -123,6 +124,8 @@ async def _services(
     stack.push_async_callback(wire.stop)
     tails = Tails(settings)
     stack.push_async_callback(tails.stop)
+    shared = SharedKeys(settings)
+    stack.push_async_callback(shared.stop)
     return RestServices(
         admin=admin,
         publisher=publisher,
@@ -131,7 +134,7 @@ async def _services(
         instances=instances,
         subscriptions=Subscriptions(instances, settings),
         tails=tails,
-        keys=IdempotencyKeys(settings.idempotency_keys_max, settings.idempotency_s),
+        keys=IdempotencyKeys(settings.idempotency_keys_max, settings.idempotency_s, shared),
         registry=registry,
         wire=wire,
         cluster_id=cluster_id,

@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from penstock.gateway.web.problem import Problem
 
@@ -24,12 +24,26 @@ class _Known(Generic[Answer]):
     answer: asyncio.Future[Answer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class IdempotencyKeys(Generic[Answer]):
-    """The answers of this gateway's requests, for as long and as many as the settings say."""
+class Shared(Protocol[Answer]):
+    """What other gateways know of keys."""
 
-    def __init__(self, keys_max: int, remember_s: float) -> None:
+    async def once(
+        self, key: bytes, fingerprint: str, carry_out: Callable[[], Awaitable[Answer]]
+    ) -> tuple[Answer, bool]:
+        """The answer, and whether another gateway gave it."""
+        ...
+
+
+class IdempotencyKeys(Generic[Answer]):
+    """The answers of this gateway's requests, for as long and as many as the settings say.
+
+    With `shared`, those of other gateways' count as well.
+    """
+
+    def __init__(self, keys_max: int, remember_s: float, shared: Shared[Answer] | None = None) -> None:
         self._keys_max = keys_max
         self._remember_s = remember_s
+        self._shared = shared
         self._known: OrderedDict[tuple[str, str], _Known[Answer]] = OrderedDict()
 
     async def once(
@@ -53,8 +67,13 @@ class IdempotencyKeys(Generic[Answer]):
                 )
             return await asyncio.shield(known.answer), True
         entry = self._known[scope, key] = _Known(fingerprint, time.monotonic() + self._remember_s)
+        again = False
         try:
-            answer = await carry_out()
+            if self._shared is None:
+                answer = await carry_out()
+            else:
+                name = f"{scope}\0{key}".encode("utf-8", "surrogateescape")
+                answer, again = await self._shared.once(name, fingerprint.hex(), carry_out)
         except BaseException as error:
             self._known.pop((scope, key), None)
             if isinstance(error, Exception):
@@ -65,7 +84,7 @@ class IdempotencyKeys(Generic[Answer]):
                 entry.answer.cancel()
             raise
         entry.answer.set_result(answer)
-        return answer, False
+        return answer, again
 
     def _drop_expired(self) -> None:
         now = time.monotonic()

@@ -1,0 +1,44 @@
+"""Writes the tables in docs/metrics.md from all declarations: `python -m penstock.gateway.metrics_document`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from penstock.core.metrics.sheet import Metric
+from penstock.gateway import metrics as gateway
+from penstock.node.metrics import coordinators, quorum, replicas, requests, topics
+from penstock.runtime import process_metrics
+
+DOCUMENT_PATH = Path(__file__).parents[3] / "docs" / "metrics.md"
+MARK = "<!-- From here on this page is written by `make docs`. -->\n"
+
+SECTIONS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
+    ("Traffic", topics.METRICS),
+    ("Requests and connections", requests.METRICS),
+    ("Partitions, replication, logs and disks", replicas.METRICS),
+    ("Controller and quorum", quorum.METRICS),
+    ("Groups and transactions", coordinators.METRICS),
+    ("Process", process_metrics.METRICS),
+    ("Gateway", tuple(metric for metric in gateway.METRICS if metric not in process_metrics.METRICS)),
+)
+
+
+def document() -> str:
+    """The whole page: what people wrote, and the tables behind it."""
+    written, _, _ = DOCUMENT_PATH.read_text("utf-8").partition(MARK)
+    tables = [f"### {title}\n\n{_table(metrics)}" for title, metrics in SECTIONS]
+    return written + MARK + "\n" + "\n".join(tables)
+
+
+def _table(metrics: Iterable[Metric]) -> str:
+    lines = ["| name | kind | labels | what it tells |", "|---|---|---|---|"]
+    for metric in metrics:
+        labels = [*metric.labels, *(f"({label})" for label in metric.detail_labels)]
+        note = f" Detail `{metric.detail}`." if metric.detail else ""
+        lines.append(f"| `{metric.name}` | {metric.kind} | {', '.join(labels)} | {metric.help}{note} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    DOCUMENT_PATH.write_text(document(), encoding="utf-8")
