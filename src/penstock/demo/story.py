@@ -39,7 +39,7 @@ SPARK_SETTINGS = {
     "spark.log.level": "OFF",
     "spark.sql.session.timeZone": "UTC",
     # Java lives for a minute here: what its second compiler would gain is less than what it costs.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 # The minute of the closing bell stays open until time moves on once more.
 OPEN_MINUTES = 1

@@ -17,7 +17,7 @@ from penstock.spark import dead_letters
 from penstock.spark.fetching import OffsetRange
 from penstock.spark.pipelines.decode import REASON, codec_for, decode, good, latest_by_key
 from penstock.spark.pipelines.document import PipelineError
-from penstock.spark.pipelines.foreign import read_foreign
+from penstock.spark.pipelines.foreign import WITH_CORRUPT, read_foreign
 from penstock.spark.pipelines.jdbc_sink import JdbcWriter
 from penstock.spark.pipelines.spec import Pipeline, Sink, Source, Step
 from penstock.spark.planning import Stored
@@ -60,7 +60,8 @@ class Builder:
 
     def dead_letters(self, source: Source) -> DataFrame | None:
         """The rows of a source that are no good, as records for its topic of dead letters; None if it has none."""
-        if source.dead_letters is None or source.is_table or (source.decode == "raw" and not source.require):
+        may_fail = source.decode != "raw" or source.require or source.format in WITH_CORRUPT
+        if source.dead_letters is None or source.is_table or not may_fail:
             return None
         bad = self._decoded[source.name].filter(F.col(REASON).isNotNull())
         own = {"key": "_raw_key", "value": "_raw_value", "headers": "_raw_headers"}

@@ -122,7 +122,8 @@ class _Work:
         if problem is None:
             return
         self._error = reason_of(problem)
-        if not isinstance(self._part, Sink):
+        # Only topics can be read once more to look for the record.
+        if not isinstance(self._part, Sink) or any(source.format for source in self._pipeline.sources):
             raise self._failed(problem)
         try:
             self._go_on_without(self._part, failed_ranges(self._query))
