@@ -15,6 +15,8 @@ from bench.figures import (
     records_per_second,
     requests_per_second,
 )
+from bench.spark_figures import RAW as SPARK_RAW
+from bench.spark_figures import section as spark_section
 from bench.three_nodes import RAW as CLUSTER_RAW
 from bench.three_nodes import section
 from bench.workloads import PARTITIONS, Kind, Workload
@@ -35,7 +37,7 @@ def render(results: Results, workloads: Sequence[Workload]) -> str:
         chosen = [each for each in chosen if any(results.runs(peer, each.key) for peer in results.peers())]
         if chosen:
             parts.append(f"## {heading}\n\n{note}\n\n{_tables(results, kind, chosen)}")
-    parts += [_start_and_memory(results), *_request_costs(results), *_clusters(), _how(results)]
+    parts += [_start_and_memory(results), *_request_costs(results), *_clusters(), *_spark(), _how(results)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -78,6 +80,11 @@ SECTIONS = (
 def _clusters() -> list[str]:
     """What `python -m bench.cluster` measured last, if it did."""
     return [section(json.loads(CLUSTER_RAW.read_text()))] if CLUSTER_RAW.exists() else []
+
+
+def _spark() -> list[str]:
+    """What `python -m bench.spark` measured last, if it did."""
+    return [spark_section(json.loads(SPARK_RAW.read_text()))] if SPARK_RAW.exists() else []
 
 
 def _tables(results: Results, kind: Kind, workloads: Sequence[Workload]) -> str:

@@ -1,7 +1,7 @@
 """`python -m bench.spark`: the format `penstock` next to Spark's own Kafka connector, on the same topic, in one run.
 
-Everything is read into Spark's `noop` sink. The figure that counts is records per second of CPU that Spark and its
-Python workers spend: both share the cores with the broker. The runs of the two take turns.
+Everything is read into Spark's `noop` sink. The figure that counts is rows a second of CPU that Spark and its Python
+workers spend, for they share the cores with the broker and with whatever else runs. The runs of the two take turns.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tests.support.spark_connector import connector_jars
 from tests.support.wire_client import WireClient
 
 from bench.processes import cpu_seconds
+from bench.spark_figures import FORMS, RAW, section
 from penstock.spark import session
 from penstock.testing import Cluster
 from penstock.wire.records import Compression, Record, build_batch
@@ -27,15 +28,9 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 BATCH_BYTES = 500_000
-REPETITIONS = 2
+REPETITIONS = 4
+WARM_UP = 2
 SIZES = {"100 B": (100, 3_000_000), "1 KB": (1000, 600_000)}
-
-
-class Run(NamedTuple):
-    """One read of a whole topic."""
-
-    rows_per_second: float
-    rows_per_cpu_second: float
 
 
 def fill(cluster: Cluster, topic: str, size_bytes: int, count: int, codec: Compression) -> int:
@@ -56,57 +51,63 @@ def value(size_bytes: int) -> bytes:
     return os.urandom(size_bytes // 6).hex().encode().ljust(size_bytes, b".")
 
 
-def read(spark: SparkSession, form: str, bootstrap: str, topic: str, rows: int, pid: int) -> Run:
-    began, spent = time.perf_counter(), cpu_seconds(pid)
-    frame = spark.read.format(form).option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic).load()
-    frame.write.format("noop").mode("overwrite").save()
-    seconds, cpu = time.perf_counter() - began, cpu_seconds(pid) - spent
-    return Run(rows / seconds, rows / cpu)
+def read(spark: SparkSession, form: str, cluster: Cluster, topic: str) -> dict[str, float]:
+    """Read a whole topic; the time that took, and the processors' time of Java and its Python workers."""
+    began, spent = time.perf_counter(), spark_cpu_seconds(cluster)
+    reader = spark.read.format(form).option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+    reader.option("subscribe", topic).load().write.format("noop").mode("overwrite").save()
+    return {"seconds": time.perf_counter() - began, "cpu_seconds": spark_cpu_seconds(cluster) - spent}
 
 
-def measure(quick: bool) -> dict[str, dict[str, Run]]:
-    """The median run of each format for each size of record."""
-    found = connector_jars()
-    jars = found[1] if isinstance(found, tuple) else ()
-    forms = ("penstock", "kafka") if jars else ("penstock",)
-    print(f"Spark's own connector: {found[0] if isinstance(found, tuple) else found}", flush=True)
-    settings = {"spark.jars": ",".join(map(str, jars)), "spark.ui.enabled": "false", "spark.driver.memory": "2g"}
-    results: dict[str, dict[str, Run]] = {}
+def spark_cpu_seconds(cluster: Cluster) -> float:
+    """What the processes below this one have used, without the broker's."""
+    assert cluster.pid is not None
+    return cpu_seconds(os.getpid()) - time.process_time() - cpu_seconds(cluster.pid)
+
+
+def measure(spark: SparkSession, forms: tuple[str, ...], quick: bool) -> list[dict[str, Any]]:
+    """Every run that counts."""
+    runs: list[dict[str, Any]] = []
+    repetitions = 1 if quick else REPETITIONS
     with Cluster() as cluster:
-        spark = session("bench", settings=settings)
-        pid = os.getpid()
         for label, (size_bytes, count) in SIZES.items():
             for codec in (Compression.NONE, Compression.LZ4):
                 name = f"{label}, {codec.name.lower()}"
                 topic = cluster.create_topic(partitions=PARTITIONS)
                 rows = fill(cluster, topic, size_bytes, count // (10 if quick else 1), codec)
-                runs: dict[str, list[Run]] = {form: [] for form in forms}
-                for turn in range((1 if quick else REPETITIONS) + 1):
+                for turn in range(WARM_UP + repetitions):
                     for form in forms:
-                        run = read(spark, form, cluster.bootstrap_servers, topic, rows, pid)
-                        # The first turn warms Java up.
-                        if turn:
-                            runs[form].append(run)
-                            print(f"{name:>14} {form:>9}: {run.rows_per_second:>12,.0f} rows/s, "
-                                  f"{run.rows_per_cpu_second:>12,.0f} a CPU second", flush=True)  # fmt: skip
-                results[name] = {
-                    form: Run(*map(statistics.median, zip(*each, strict=True))) for form, each in runs.items()
-                }
-        spark.stop()
-    return results
+                        run = read(spark, form, cluster, topic)
+                        if turn < WARM_UP:
+                            continue
+                        runs.append({"workload": name, "form": form, "rows": rows, **run})
+                        print(f"{name:>14} {form:>9}: {rows / run['seconds']:>12,.0f} rows/s, "
+                              f"{rows / run['cpu_seconds']:>12,.0f} a CPU second", flush=True)  # fmt: skip
+    return runs
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the records, one turn")
+    parser = argparse.ArgumentParser(prog="python -m bench.spark", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the records, one turn; nothing is stored")
+    parser.add_argument("--output", type=Path, default=RAW, help="where the raw figures go")
     options = parser.parse_args(arguments)
-    results = measure(options.quick)
-    print(json.dumps({name: {form: run._asdict() for form, run in each.items()} for name, each in results.items()}))
-    for name, each in results.items():
-        if "kafka" in each:
-            ours, theirs = each["penstock"], each["kafka"]
-            print(f"{name}: {ours.rows_per_second / theirs.rows_per_second:.2f} x the rows a second, "
-                  f"{ours.rows_per_cpu_second / theirs.rows_per_cpu_second:.2f} x a CPU second")  # fmt: skip
+    found = connector_jars()
+    connector, jars = found if isinstance(found, tuple) else (found, ())
+    forms = FORMS if jars else FORMS[:1]
+    settings = {"spark.jars": ",".join(map(str, jars)), "spark.ui.enabled": "false", "spark.driver.memory": "2g"}
+    before = os.getloadavg()[0]
+    spark = session("bench", settings=settings)
+    try:
+        runs = measure(spark, forms, options.quick)
+        version = spark.version
+    finally:
+        spark.stop()
+    raw = {"spark": version, "connector": connector, "cores": len(os.sched_getaffinity(0)), "runs": runs}
+    raw |= {"repetitions": 1 if options.quick else REPETITIONS, "warm_up": WARM_UP}
+    raw |= {"load_before": before, "load_after": os.getloadavg()[0]}
+    if not options.quick:
+        options.output.write_text(json.dumps(raw, indent=1) + "\n")
+    print(section(raw))
     return 0
 
 

@@ -65,7 +65,7 @@ def write(
             timestamp=entry.timestamp,
             on_delivery=partial(delivered, entry),
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return sorted(written)
 
 

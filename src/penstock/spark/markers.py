@@ -25,6 +25,7 @@ from penstock.wire.records import HEADER_SIZE, ControlType, control_type, read_h
 
 TOPIC = "penstock-sink-markers"
 PARTITIONS = 12
+SETTINGS = {"cleanup.policy": "compact", "segment.ms": "3600000"}
 PATIENCE_SECONDS = 60.0
 
 

@@ -12,7 +12,8 @@ from penstock.spark.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOCAL = "local[*]"
+# A task is tried four times, as on a cluster; alone, Spark gives up at the first failure.
+LOCAL = "local[*,4]"
 # Writers get Arrow batches of so many rows; sizing every row, which Spark does by default, makes them ten times slower.
 ROWS_PER_BATCH = 20_000
 BYTES_PER_BATCH_MAX = 2_147_483_647

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ KNOWN = {"topic", "delivery", "transactionalid", "markertopic"}
 OF_SPARK = {"path", "checkpointlocation", "queryname"}
 DELIVERIES = ("at-least-once", "exactly-once")
 FLUSH_SECONDS = 300.0
+MARKER_PAUSE_SECONDS = 0.2
 BATCH_BYTES_MAX = 1_000_000
 # Below what brokers allow by default (15 minutes): a task may take long, and its transaction must outlive it.
 TRANSACTION_TIMEOUT_MS = 600_000
@@ -112,7 +114,6 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._write_id = uuid.uuid4().hex
-        _prepare(options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         name = self._options.transactional_id or f"penstock-write-{self._write_id}"
@@ -123,8 +124,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Writes micro-batches. Each task commits its own; Spark's commit, which it may call twice, has nothing to do."""
 
     def __init__(self, options: SinkOptions) -> None:
+        # Spark makes a writer for every micro-batch, and one more for its commit: nothing here asks the cluster.
         self._options = options
-        _prepare(options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         context = TaskContext.get()
@@ -134,13 +135,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise RuntimeError("Spark did not say which micro-batch this is: use a trigger of micro-batches")
         name = self._options.transactional_id or f"penstock-{query}"
         return _write(self._options, iterator, name, Marker(query, int(batch)))
-
-
-def _prepare(options: SinkOptions) -> None:
-    """On the driver, before the first task."""
-    if options.exactly_once:
-        settings = {"cleanup.policy": "compact", "segment.ms": "3600000"}
-        ensure_topic(options.access, options.marker_topic, markers.PARTITIONS, settings)
 
 
 def _write(options: SinkOptions, batches: Iterator[Any], name: str, marker: Marker) -> Written:
@@ -191,13 +185,22 @@ def _record_writer(options: SinkOptions, producer: Any) -> RecordWriter:
     )
 
 
-@lru_cache(maxsize=256)
 def partition_of_task(access: Access, topic: str, task: str) -> int:
     """The partition of a task's markers."""
-    partitions = shared_client(access).partitions([topic]).get(topic)
-    if not partitions:
-        raise ValueError(f"the topic of markers, {topic}, does not exist: create it compacted, or let the driver do it")
-    return markers.partition_of(task, len(partitions))
+    return markers.partition_of(task, marker_partitions(access, topic))
+
+
+@lru_cache(maxsize=256)
+def marker_partitions(access: Access, topic: str) -> int:
+    """How many partitions the topic of markers has. The first task that looks for it creates it."""
+    client = shared_client(access)
+    deadline = time.monotonic() + markers.PATIENCE_SECONDS
+    while not (found := client.partitions([topic]).get(topic)):
+        ensure_topic(access, topic, markers.PARTITIONS, markers.SETTINGS)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the topic of markers, {topic}, does not appear: create it compacted")
+        time.sleep(MARKER_PAUSE_SECONDS)
+    return len(found)
 
 
 @lru_cache(maxsize=256)

@@ -28,18 +28,9 @@ if TYPE_CHECKING:
 # More bad records than this in a micro-batch are no exception but a rule, which belongs into the pipeline's file.
 RECORDS_MAX = 100
 ATTEMPTS_MAX = 2000
-# Failures that are not a record's: what the steps or the decoder need is away.
-NOT_OF_RECORDS = (
-    "RegistryError",
-    "TimeoutError",
-    "DeliveryFailed",
-    "DataLost",
-    "ApiError",
-    "ConnectionError",
-    "ConnectionRefusedError",
-    "KafkaException",
-    "OutOfMemoryError",
-)
+# Failures of something outside which may come back, and others that are no record's either.
+AWAY = ("RegistryError", "TimeoutError", "DeliveryFailed", "ConnectionError", "ConnectionRefused", "KafkaException")
+NOT_OF_RECORDS = (*AWAY, "DataLost", "ApiError", "OutOfMemoryError")
 
 SPARK_LOGGER = "SQLQueryContextLogger"
 
@@ -62,7 +53,14 @@ def reason_of(error: Exception) -> str:
     """What an exception of Spark's says, in a line: a failure in Python ends with the exception itself."""
     lines = [each.strip() for each in str(error).splitlines() if each.strip()]
     said = next((each for each in lines if "Error: " in each or "DataLost: " in each or "Failed: " in each), "")
-    return said or (lines or ["no reason given"])[0]
+    # What Py4J says first is which call it was, by a number.
+    rest = [each.removeprefix(": ") for each in lines if not each.startswith("An error occurred while calling")]
+    return said or (rest or ["no reason given"])[0]
+
+
+def is_away(error: Exception) -> bool:
+    """Whether a failure is that of something outside which may come back: a broker, a registry."""
+    return any(name in str(error) for name in AWAY)
 
 
 def failed_ranges(query: Any) -> list[OffsetRange]:

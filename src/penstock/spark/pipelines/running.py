@@ -12,7 +12,7 @@ from penstock.spark.fetching import OffsetRange
 from penstock.spark.pipelines.build import Builder
 from penstock.spark.pipelines.document import PipelineError
 from penstock.spark.pipelines.foreign import intakes
-from penstock.spark.pipelines.isolating import Isolator, NotFound, failed_ranges, reason_of
+from penstock.spark.pipelines.isolating import Isolator, NotFound, failed_ranges, is_away, reason_of
 from penstock.spark.pipelines.jdbc_intake import looking
 from penstock.spark.pipelines.metrics import served
 from penstock.spark.pipelines.notes import note, noted, process_started, running, state_directory, stop
@@ -28,6 +28,11 @@ __all__ = ["PipelineStatus", "QueryStatus", "run", "running", "state_directory",
 
 POLL_SECONDS = 0.5
 METRICS_HOST = "127.0.0.1"
+# A query that fails because something is away is started again, so often and with pauses that double; one that then
+# runs for a while is as good as new.
+RESTARTS_MAX = 6
+RESTART_PAUSE_SECONDS = 1.0
+STEADY_SECONDS = 120.0
 
 
 def run(
@@ -88,10 +93,13 @@ class _Work:
         self._aside: list[OffsetRange] = []
         self._set_aside = 0
         self._error = ""
+        self._started = 0.0
+        self._restarts = 0
+        self._restart_at: float | None = None
 
     @property
     def is_active(self) -> bool:
-        return self._query is not None and self._query.isActive
+        return self._restart_at is not None or (self._query is not None and self._query.isActive)
 
     def start(self) -> None:
         writer = self._writer.option("checkpointLocation", f"{self._pipeline.checkpoint_place}/{self.name}")
@@ -100,6 +108,7 @@ class _Work:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=self._pipeline.trigger)
+        self._started, self._restart_at = time.monotonic(), None
         try:
             self._query = writer.start()
         except Exception as error:
@@ -116,12 +125,21 @@ class _Work:
         return status
 
     def check(self) -> None:
-        """Look whether the query failed: go on without the records that it failed on, or raise PipelineError."""
+        """Look whether the query failed: go on without the records that it failed on, or raise PipelineError.
+
+        Where something was away it is started again a little later.
+        """
         assert self._query is not None
+        if self._restart_at is not None:
+            if time.monotonic() >= self._restart_at:
+                self.start()
+            return
         problem = self._query.exception() if not self._query.isActive else None
         if problem is None:
             return
         self._error = reason_of(problem)
+        if is_away(problem) and self._wait():
+            return
         # Only topics can be read once more to look for the record.
         if not isinstance(self._part, Sink) or any(source.format for source in self._pipeline.sources):
             raise self._failed(problem)
@@ -130,6 +148,16 @@ class _Work:
         except NotFound as why:
             raise self._failed(problem, f"no record can be set aside for it: {why}") from problem
         self.start()
+
+    def _wait(self) -> bool:
+        """Plan another start; False if there were enough of them."""
+        if time.monotonic() - self._started > STEADY_SECONDS:
+            self._restarts = 0
+        if self._restarts >= RESTARTS_MAX:
+            return False
+        self._restart_at = time.monotonic() + RESTART_PAUSE_SECONDS * 2**self._restarts
+        self._restarts += 1
+        return True
 
     def _go_on_without(self, sink: Sink, failed: list[OffsetRange]) -> None:
         isolator = Isolator(self._spark, self._pipeline, sink, failed)
