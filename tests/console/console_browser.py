@@ -24,7 +24,7 @@ class Pages:
         self._contexts.append(context)
         page = context.new_page()
         page.on("request", lambda request: self.requested.append(request.url))
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("pageerror", lambda error: self.errors.append(f"{page.url}: {error}\n{error.stack or ''}"))
         page.goto(f"{self._address}/console/#/{place}")
         return page
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,11 +17,18 @@ pytestmark = pytest.mark.slow
 PLACES = ["", "topics", "groups", "schemas", "brokers", "reassignments", "transactions", "dead-letters"]
 
 
+WHOLE_TIMEOUT_S = 90.0
+
+
 @pytest.fixture
-def whole(three_nodes: Cluster) -> Iterator[Cluster]:
-    """Nodes that the test may kill: they run again afterwards."""
+def whole(three_nodes: Cluster, rest: httpx.Client) -> Iterator[Cluster]:
+    """Nodes that the test may kill: they run again afterwards, and have caught up, or the next test would meet it."""
     yield three_nodes
     three_nodes.start()
+    deadline = time.monotonic() + WHOLE_TIMEOUT_S
+    while (shown := rest.get("/api/v1/cluster").json())["status"] != "ok":
+        assert time.monotonic() < deadline, f"the cluster is not whole again: {shown}"
+        time.sleep(0.2)
 
 
 def rows(page: Any) -> int:
