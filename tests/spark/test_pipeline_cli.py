@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -49,8 +50,9 @@ def test_a_pipeline_is_watched_and_stopped(cluster: Cluster, tmp_path: Path, env
     write(cluster.bootstrap_servers, topic, [*entries, Entry(b"k", b"bad")])
     file = tmp_path / "watched.yaml"
     file.write_text(PIPELINE.format(topic=topic, target=target))
+    words = ["run", str(file), "-b", cluster.bootstrap_servers, "--metrics-port", "0"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock", "pipeline", "run", str(file), "-b", cluster.bootstrap_servers],
+        [sys.executable, "-m", "penstock", "pipeline", *words],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -66,6 +68,16 @@ def test_a_pipeline_is_watched_and_stopped(cluster: Cluster, tmp_path: Path, env
         (status,) = json.loads(command(environment, "status", "-o", "json").stdout)
         assert [query["lag"] for query in status["queries"]] == [0, 0]
         assert "watched" in command(environment, "list").stdout
+        with urllib.request.urlopen(status["metrics"], timeout=10) as answer:
+            figures = answer.read().decode().splitlines()
+        for line in (
+            'penstock_pipeline_up{pipeline="watched"} 1',
+            'penstock_pipeline_input_rows_total{pipeline="watched",query="sinks/out"} 101',
+            'penstock_pipeline_output_rows_total{pipeline="watched",query="sinks/out"} 50',
+            'penstock_pipeline_dead_letters_total{pipeline="watched",query="dead_letters/lines"} 1',
+            f'penstock_pipeline_lag_records{{pipeline="watched",query="sinks/out",topic="{topic}"}} 0',
+        ):
+            assert line in figures
         again = command(environment, "run", str(file))
         assert (again.returncode, "watched runs already" in again.stderr) == (1, True)
         stopped = command(environment, "stop", "watched")
@@ -78,6 +90,7 @@ def test_a_pipeline_is_watched_and_stopped(cluster: Cluster, tmp_path: Path, env
     assert "[]" in command(environment, "list", "-o", "json").stdout
 
 
+@pytest.mark.heavy
 def test_a_dry_run_writes_nothing(cluster: Cluster, tmp_path: Path, environment: dict[str, str]) -> None:
     topic = cluster.create_topic()
     write(cluster.bootstrap_servers, topic, [Entry(b"k", b'{"n": 4}'), Entry(b"k", b"bad")])
@@ -91,6 +104,7 @@ def test_a_dry_run_writes_nothing(cluster: Cluster, tmp_path: Path, environment:
     assert not (tmp_path / ".penstock").exists()
 
 
+@pytest.mark.heavy
 def test_an_archive_is_audited(cluster: Cluster, tmp_path: Path, environment: dict[str, str]) -> None:
     topic = cluster.create_topic(partitions=2)
     write(cluster.bootstrap_servers, topic, numbered(50))

@@ -110,7 +110,7 @@ def test_markers_are_spread_over_partitions_and_readable() -> None:
     assert decode_marker(Marker("q", 7).encode()) == Marker("q", 7)
 
 
-@pytest.fixture(scope="module", params=["penstock", pytest.param("kafka", marks=pytest.mark.java)])
+@pytest.fixture(scope="module", params=["penstock", pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.heavy])])
 def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker that has transactions: ours, and the one that ours must not differ from."""
     if request.param == "kafka":

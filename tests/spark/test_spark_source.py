@@ -64,13 +64,17 @@ class Stream:
         self.batches.append(rows(frame))
 
 
-def test_every_codec_on_twelve_partitions(read_topic: Any, cluster: Cluster) -> None:
+def test_every_codec_on_twelve_partitions(
+    spark: SparkSession, read_topic: Any, cluster: Cluster, tmp_path: Path
+) -> None:
     written = []
     for codec in CODECS:
         topic = cluster.create_topic(f"codec-{codec}", partitions=12)
         entries = [Entry(b"k%d" % number, b"v%d-" % number * 20) for number in range(1200)]
         written += write(cluster.bootstrap_servers, topic, entries, {"compression.type": codec})
-    assert rows(read_topic(",".join(f"codec-{codec}" for codec in CODECS))) == sorted(written)
+    topics = ",".join(f"codec-{codec}" for codec in CODECS)
+    assert rows(read_topic(topics)) == sorted(written)
+    assert Stream(spark, cluster, tmp_path, subscribe=topics).run() == sorted(written)
 
 
 def test_keys_values_and_headers_may_be_missing_or_empty(read_topic: Any, cluster: Cluster) -> None:
