@@ -45,6 +45,7 @@ docs: dev            ## write the generated pages and modules anew
 	@$(RUN) -m penstock.wire.generate
 	@$(RUN) -m penstock.config.document
 	@$(RUN) -m penstock.api.document
+	@$(RUN) -m penstock.gateway.metrics_document
 
 format: dev          ## let ruff format and fix what it can
 	@.venv/bin/ruff check --fix .

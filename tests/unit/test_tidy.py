@@ -33,6 +33,7 @@ ENTRY_POINTS = {
     "penstock.wire.generate",
     "penstock.config.document",
     "penstock.api.document",
+    "penstock.gateway.metrics_document",
 }
 # A file of these kinds holds text that somebody wrote.
 TEXT_SUFFIXES = {".py", ".pyi", ".pyx", ".md", ".toml", ".txt", ".yml", ".yaml", ".cfg", ".ini", ".c", ".h", ".sh", ""}
