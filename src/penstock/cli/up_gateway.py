@@ -82,7 +82,7 @@ def pick_ports(host: str, wanted: Sequence[tuple[str, int]]) -> tuple[list[int],
             free = free_ports(1, host)[0]
         if free != port:
             holder = holder_of(port)
-            sentences.append(f"port {port} is taken by {holder or 'another process'}: {what} is on {free}")
+            sentences.append(f"port {port} is taken by {holder or 'another process'}; {what}: port {free}")
         ports.append(free)
     return ports, sentences
 

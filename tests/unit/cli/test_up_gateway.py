@@ -90,7 +90,7 @@ def test_a_taken_port_gives_way_to_the_next_and_is_named() -> None:
     assert ports[1] >= port + 1
     assert len(set(ports)) == 2
     assert f"port {port} is taken" in notes[0]
-    assert f"the console is on {ports[0]}" in notes[0]
+    assert f"the console: port {ports[0]}" in notes[0]
 
 
 def test_usual_ports_are_any_ports_where_the_brokers_port_is() -> None:
