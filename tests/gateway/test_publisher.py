@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.gateway.kafka.delivery import Delivered, QueueFull
+from penstock.gateway.kafka.delivery import Delivered, Delivery, QueueFull
 from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
 from penstock.gateway.web.problem import Problem
 
@@ -72,6 +72,43 @@ def test_each_record_of_many_has_an_outcome_of_its_own() -> None:
         outcomes = await made.publish_all("t", [*values, OutgoingRecord(None, b"c"), OutgoingRecord(None, b"d")])
         assert [each.status if isinstance(each, Problem) else each.offset for each in outcomes] == [0, 413, 404, 1, 429]
         assert admin.forgotten == ["t"]
+
+    asyncio.run(scenario())
+
+
+class FakeProducer:
+    """Tells of one delivery a poll."""
+
+    def __init__(self) -> None:
+        self.queued: list[Any] = []
+
+    def produce(self, *_: Any, on_delivery: Any, **__: Any) -> None:
+        self.queued.append(on_delivery)
+
+    def poll(self, _: float) -> None:
+        if self.queued:
+            self.queued.pop(0)(None, None)
+
+
+def test_a_listener_that_fails_keeps_nobody_else_from_hearing() -> None:
+    async def scenario() -> None:
+        failures: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+        delivery = Delivery(FakeProducer())  # type: ignore[arg-type]
+        heard: list[str] = []
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("a bug")
+
+        delivery.hand_over("t", b"", None, -1, [], 0, fail)
+        delivery.hand_over("t", b"", None, -1, [], 0, lambda *_: heard.append("second"))
+        await delivery.stop(5)
+        assert heard == ["second"]
+        assert [str(each) for each in failures] == ["a bug"]
+        # It polls again when there is something to hear of again.
+        delivery.hand_over("t", b"", None, -1, [], 0, lambda *_: heard.append("third"))
+        await delivery.stop(5)
+        assert heard == ["second", "third"]
 
     asyncio.run(scenario())
 

@@ -100,13 +100,16 @@ class Delivery:
             await asyncio.wait([self._drained], timeout=timeout_s)
 
     def _poll(self) -> None:
-        self._producer.poll(0)
-        if self._under_way:
-            self._loop.call_later(POLL_S, self._poll)
-        else:
-            self._polling = False
-            if self._drained is not None and not self._drained.done():
-                self._drained.set_result(None)
+        try:
+            self._producer.poll(0)
+        finally:
+            # Whatever one of those who heard has done, the others must hear as well.
+            if self._under_way:
+                self._loop.call_later(POLL_S, self._poll)
+            else:
+                self._polling = False
+                if self._drained is not None and not self._drained.done():
+                    self._drained.set_result(None)
 
 
 def delivered(message: Message) -> Delivered:
