@@ -28,7 +28,7 @@ from penstock.spark.pipelines.template import render
 from support.connector_jars import connector_library_jars
 from support.pipeline_runner import PipelineRunner
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 
 BUCKET = "shop"
 NOON = datetime(2026, 11, 14, 12, tzinfo=UTC)

@@ -131,6 +131,7 @@ def test_a_cent_too_little_is_found_out() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_a_short_evening(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[demo]'")
     pytest.importorskip("matplotlib", reason="matplotlib: install it with .venv/bin/pip install -e '.[demo]'")
