@@ -33,8 +33,8 @@ def section(raw: dict[str, Any]) -> str:
             lines.append(f"| {name}: {title} | {cells[0]}{ratio} | {cells[1]} |")
     lines += [
         "",
-        f"The machine's load was {raw['load_before']:.1f} before the run and {raw['load_after']:.1f} after it. What else "
-        "runs takes from rows a second, and not from both alike; rows a CPU second are the figure to go by.",
+        f"The machine's load was {raw['load_before']:.1f} before the run and {raw['load_after']:.1f} after it. What "
+        "else runs takes from rows a second, and not from both alike; rows a CPU second are the figure to go by.",
     ]
     return "\n".join(lines)
 
