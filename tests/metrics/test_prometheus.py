@@ -116,8 +116,12 @@ def test_a_killed_node_fires_alerts_that_end_when_it_is_back(prometheus: Prometh
     finally:
         watched.cluster.start(3)
     eventually("they end", lambda: not down & prometheus.firing().keys(), 60)
-    shrinks = 'sum(kafka_server_replicamanager_isrexpands_total{topic="",job="penstock"})'
-    assert float(prometheus.query(shrinks)[0]["value"][1]) > 0
+    expansions = 'sum(kafka_server_replicamanager_isrexpands_total{topic="",job="penstock"})'
+    assert float(prometheus.query(expansions)[0]["value"][1]) > 0
+    # Partitions that it led were taken over, within the time that is promised.
+    slowest = 'sum(penstock_leader_takeover_duration_seconds_bucket{job="penstock",le="%s"})'
+    everything, in_time = (float(prometheus.query(slowest % bound)[0]["value"][1]) for bound in ("+Inf", "10.0"))
+    assert 0 < everything == in_time
 
 
 def test_the_example_scrapes_what_dashboard_and_alerts_ask_for() -> None:

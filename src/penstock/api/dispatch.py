@@ -72,12 +72,15 @@ class Dispatcher:
         forwarding: Forwarding | None = None,
         counters: RequestCounters | None = None,
         clock: Callable[[], float] = perf_counter,
+        followers_fetch: str = FETCH_BY_FOLLOWERS,
     ) -> None:
+        """`followers_fetch` is what fetches by other nodes are counted as."""
         self._handlers = handlers
         self._versions = versions
         self._forwarding = forwarding
         self.counters = counters or RequestCounters()
         self._clock = clock
+        self._followers_fetch = followers_fetch
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -142,7 +145,7 @@ class Dispatcher:
             None,
         )
         if api_key == FETCH_KEY:
-            followed = route._replace(counters=self.counters.api(FETCH_BY_FOLLOWERS), errors=errors)
+            followed = route._replace(counters=self.counters.api(self._followers_fetch), errors=errors)
             route = route._replace(of_followers=followed)
         self._routes[api_key << 16 | version] = route
         return route

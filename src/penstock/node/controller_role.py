@@ -23,6 +23,8 @@ from penstock.wire.apis import APIS
 from penstock.wire.messages.controller_registration import ControllerRegistrationRequest, Feature, Listener
 
 REGISTRATION_PATIENCE_MS = 60_000
+# What fetches of the metadata log are counted as: they wait longer than those of partitions, and mean something else.
+QUORUM_FETCH = "FetchQuorum"
 
 logger = logging.getLogger("penstock.node")
 
@@ -35,7 +37,7 @@ class ControllerRole:
     def __init__(self, services: ControllerServices, counters: RequestCounters) -> None:
         self._raft = services.raft
         handlers = make_controller_handlers(services)
-        self.dispatcher = Dispatcher(handlers, CONTROLLER_VERSIONS, counters=counters)
+        self.dispatcher = Dispatcher(handlers, CONTROLLER_VERSIONS, counters=counters, followers_fetch=QUORUM_FETCH)
         handlers[ENVELOPE_KEY] = make_envelope(lambda: self._raft.is_leader, self.dispatcher.answer)
         self._handlers = handlers
         self._local = Client(("local", 0), "")

@@ -110,6 +110,8 @@ class ReplicaFetcher:
         self._session_id = 0
         self._session_epoch = 0
         self._failures = 0
+        # When the leader last answered, on the clock that never jumps.
+        self.answered_ms = env.monotonic_ms()
         self._wait_ms = settings.wait_max_ms
         self._wake = asyncio.Event()
         self._task = env.spawn(self._run(), f"follow broker {leader_id}")
@@ -167,7 +169,8 @@ class ReplicaFetcher:
             self._failures = 0
             if not self._continue_session(response):
                 continue
-            elapsed_ms = self._env.monotonic_ms() - started_ms
+            self.answered_ms = self._env.monotonic_ms()
+            elapsed_ms = self.answered_ms - started_ms
             expectant = not response.responses and elapsed_ms < request.max_wait_ms * 3 // 4
             self._wait_ms = EXPECTANT_WAIT_MS if expectant else self._settings.wait_max_ms
             out_of_range = self._take_all(response)

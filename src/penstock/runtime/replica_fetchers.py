@@ -8,6 +8,7 @@ from zlib import crc32
 
 from penstock.config.node import NodeSettings
 from penstock.core.metadata.image import Image, ResourceType
+from penstock.core.metrics.histogram import Histogram
 from penstock.core.replica.throttle import UNLIMITED, Throttle
 from penstock.runtime.env import Env
 from penstock.runtime.live_settings import ALL_BROKERS
@@ -41,11 +42,13 @@ class ReplicaFetchers:
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self._assigned: dict[Key, ReplicaFetcher] = {}
         self._is_stopped = False
+        # Seconds from a former leader's last answer to the moment that this broker took over a partition.
+        self.takeovers = Histogram()
 
     def start(self) -> None:
         """Follow the leaders of every partition here that has one, from now on."""
         self._partitions.on_follower(self._assign)
-        self._partitions.on_leader(self._release)
+        self._partitions.on_leader(self._take_over)
         self._partitions.on_removed(self._release)
         for partition in self._partitions:
             self._assign(partition)
@@ -70,6 +73,12 @@ class ReplicaFetchers:
         fetcher = self._fetcher(partition.leader_id, crc32(str(partition.name).encode()) % self._settings.fetchers)
         self._assigned[partition.topic_id, partition.name.partition] = fetcher
         fetcher.add(partition)
+
+    def _take_over(self, partition: Partition) -> None:
+        fetcher = self._assigned.get((partition.topic_id, partition.name.partition))
+        if fetcher is not None:
+            self.takeovers.observe((self._env.monotonic_ms() - fetcher.answered_ms) / 1000)
+        self._release(partition)
 
     def _release(self, partition: Partition) -> None:
         key = partition.topic_id, partition.name.partition

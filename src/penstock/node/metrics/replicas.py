@@ -54,6 +54,12 @@ MAX_LAG = Metric(
     "Records that this broker knows to be committed and does not have, of the partition furthest behind.",
     ("clientid",),
 )
+TAKEOVERS = Metric(
+    "penstock_leader_takeover_duration_seconds",
+    "histogram",
+    "Seconds from the former leader's last answer to the moment that this broker led, a partition each; "
+    "for so long nobody could write to it.",
+)
 LOG_BYTES = Metric("penstock_log_size_bytes", "gauge", "Bytes in all logs of this broker.")
 LOG_SEGMENTS = Metric("penstock_log_segments", "gauge", "Segments in all logs of this broker.")
 LOG_SIZE = Metric("kafka_log_log_size", "gauge", "Bytes in the log of a partition.", BY_PARTITION, PARTITIONS)
@@ -102,7 +108,7 @@ UNCLEANABLE = Metric("penstock_cleaner_uncleanable_partitions", "gauge", "Logs t
 
 METRICS = (
     PARTITION_COUNT, LEADER_COUNT, UNDER_REPLICATED, UNDER_MIN_ISR, AT_MIN_ISR, OFFLINE_REPLICAS, REASSIGNING,
-    FOLLOWER_LAG_MAX, FOLLOWER_LAG_SECONDS_MAX, MAX_LAG, LOG_BYTES, LOG_SEGMENTS, DIRECTORIES_OFFLINE,
+    FOLLOWER_LAG_MAX, FOLLOWER_LAG_SECONDS_MAX, MAX_LAG, TAKEOVERS, LOG_BYTES, LOG_SEGMENTS, DIRECTORIES_OFFLINE,
     DIRECTORY_ONLINE, DIRECTORY_USED, CLEANER_RUNS, CLEANER_SECONDS, CLEANER_READ, CLEANER_WRITTEN, UNCLEANABLE,
     LOG_SIZE, LOG_START, LOG_END, PARTITION_UNDER_REPLICATED, IN_SYNC_COUNT, REPLICA_COUNT, FOLLOWER_LAG,
 )  # fmt: skip
@@ -157,6 +163,7 @@ class ReplicaCollector:
         sheet.add(FOLLOWER_LAG_MAX, sums.lag)
         sheet.add(FOLLOWER_LAG_SECONDS_MAX, sums.lag_ms / 1000)
         sheet.add(MAX_LAG, self._fetchers.lag_max, "Replica")
+        sheet.histogram(TAKEOVERS, self._fetchers.takeovers)
         sheet.add(LOG_BYTES, sums.size_bytes)
         sheet.add(LOG_SEGMENTS, sums.segments)
         yield
