@@ -18,6 +18,7 @@ from penstock.gateway.rest.console_groups import group_operations, reset_operati
 from penstock.gateway.rest.console_messages import message_operations
 from penstock.gateway.rest.console_moves import move_operations, transaction_operations
 from penstock.gateway.rest.console_picture import Pictures
+from penstock.gateway.rest.console_pipelines import pipeline_operations
 from penstock.gateway.rest.console_throughput import Throughput
 from penstock.gateway.rest.console_topics import topic_operations
 from penstock.gateway.rest.console_wire import BrokerWire
@@ -52,6 +53,7 @@ def console_operations(
         *move_operations(wire),
         *transaction_operations(pictures, wire),
         *dead_letter_operations(admin, groups, pictures, readers, publisher),
+        *pipeline_operations(readers),
         *(
             replace(
                 operation,

@@ -17,7 +17,9 @@ from penstock.spark.pipelines.jdbc_intake import looking
 from penstock.spark.pipelines.metrics import served
 from penstock.spark.pipelines.notes import note, noted, process_started, running, state_directory, stop
 from penstock.spark.pipelines.progress import Counting, PipelineStatus, QueryStatus
+from penstock.spark.pipelines.reporting import reported
 from penstock.spark.pipelines.spec import Pipeline, Sink, Source, seconds_of
+from penstock.spark.security import read_access
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,10 +65,12 @@ def run(
         for work in works:
             work.start()
         stack.enter_context(noted(status))
+        tell = stack.enter_context(reported(read_access(_properties(pipeline)), status))
         while wanted():
             status.queries = [work.status() for work in works]
             status.updated = time.time()
             note(status)
+            tell()
             show(status)
             check_intakes()
             for work in works:
@@ -187,6 +191,10 @@ def _works(spark: SparkSession, pipeline: Pipeline, once: bool) -> Iterator[_Wor
         letters = builder.dead_letters(source)
         if letters is not None:
             yield _Work(spark, pipeline, once, source, builder.dead_letter_writer(source, letters))
+
+
+def _properties(pipeline: Pipeline) -> dict[str, str]:
+    return {**pipeline.properties, "bootstrap.servers": pipeline.bootstrap}
 
 
 def _stop_all(works: list[_Work]) -> None:

@@ -1,0 +1,102 @@
+"""`/api/v1/pipelines`: what pipelines on Spark report about themselves in the topic `_pipelines`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+from starlette.responses import Response
+
+from penstock.gateway.kafka.reader import Readers
+from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.problem import Problem
+
+TAG = "Pipelines (v1)"
+TOPIC = "_pipelines"
+RECORDS_A_READ = 1000
+# A pipeline reports every two seconds.
+SILENT_AFTER_S = 15.0
+
+
+def pipeline_operations(readers: Readers) -> list[Operation]:
+    """Pipelines."""
+    board = PipelineBoard(readers)
+
+    async def listing(call: Call) -> Response:
+        del call
+        return json_response({"pipelines": await board.latest()})
+
+    return [
+        Operation(
+            "GET",
+            "/api/v1/pipelines",
+            listing,
+            "List pipelines that ran in the last week with their queries: state, rows, speed, lag, dead letters.",
+            TAG,
+            answers={200: {"type": "object", "required": ["pipelines"]}},
+        )
+    ]
+
+
+class PipelineBoard:
+    """The latest report of each pipeline; each call reads what was added since the one before."""
+
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
+        self._reports: dict[str, dict[str, Any]] = {}
+        self._next_offset = 0
+        self._reading = asyncio.Lock()
+
+    async def latest(self) -> list[dict[str, Any]]:
+        """Reports by name, those of pipelines that fell silent marked as such."""
+        async with self._reading:
+            await self._catch_up()
+        now = time.time()
+        rows = []
+        for name in sorted(self._reports):
+            report = self._reports[name]
+            silent = report["state"] == "running" and now - report["updated"] > SILENT_AFTER_S
+            rows.append({**report, "state": "silent"} if silent else report)
+        return rows
+
+    async def _catch_up(self) -> None:
+        try:
+            beginning, end = await self._readers.watermarks(TOPIC, 0)
+        except Problem as problem:
+            if problem.status != 404:
+                raise
+            beginning, end = 0, 0
+        if end < self._next_offset:
+            # The topic was made anew.
+            self._reports.clear()
+            self._next_offset = 0
+        self._next_offset = max(self._next_offset, beginning)
+        while self._next_offset < end:
+            records = await self._readers.read(TOPIC, 0, self._next_offset, RECORDS_A_READ)
+            if not records:
+                # Compaction took what there was.
+                break
+            for record in records:
+                self._take(record)
+            self._next_offset = records[-1].offset + 1
+
+    def _take(self, record: ReadRecord) -> None:
+        """Remember a report; what is none is nobody's pipeline."""
+        name = (record.key or b"").decode("utf-8", "replace")
+        try:
+            report = json.loads(record.value or b"null")
+            if not isinstance(report, dict):
+                raise TypeError("no object")
+            self._reports[name] = {
+                **report,
+                "name": name,
+                "state": str(report["state"]),
+                "updated": float(report["updated"]),
+                "queries": [dict(query) for query in report["queries"]],
+            }
+        except (ValueError, TypeError, KeyError, RecursionError):
+            self._reports.pop(name, None)
