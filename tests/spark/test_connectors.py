@@ -35,11 +35,11 @@ NOON = datetime(2026, 11, 14, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+def database() -> Iterator[Postgres]:
     reason = postgres_missing()
     if reason is not None:
         pytest.skip(reason)
-    with postgres(tmp_path_factory.mktemp("postgres") / "server") as server:
+    with postgres() as server:
         yield server
 
 

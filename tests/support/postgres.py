@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,23 +81,21 @@ class Postgres:
 
 
 @contextmanager
-def postgres(directory: Path) -> Iterator[Postgres]:
-    """A server for as long as the block lasts, with its data in `directory`."""
+def postgres() -> Iterator[Postgres]:
+    """A server for as long as the block lasts."""
     binaries = find_postgres()
     assert binaries is not None
-    directory.mkdir(parents=True, exist_ok=True)
-    if os.geteuid() == 0:
-        shutil.chown(directory, USER)
-        for parent in directory.parents:
-            # Directories of pytest are for their owner alone, and the server is somebody else.
-            if parent.stat().st_uid == 0 and not parent.stat().st_mode & 0o001:
-                parent.chmod(parent.stat().st_mode | 0o011)
-    server = Postgres(binaries, directory, free_ports(1)[0])
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
+    # Not below pytest's directory, which is for its owner alone, while the server runs as somebody else.
+    with tempfile.TemporaryDirectory(prefix="penstock-postgres-") as name:
+        directory = Path(name)
+        if os.geteuid() == 0:
+            shutil.chown(directory, USER)
+        server = Postgres(binaries, directory, free_ports(1)[0])
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
 
 
 def _binaries() -> Path | None:
