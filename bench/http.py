@@ -7,7 +7,9 @@ gateway's and the broker's. Broker, gateway and wrk share the machine.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import os
 import re
 import resource
 import shutil
@@ -17,7 +19,6 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.support.gateway_process import GatewayProcess
 
+from bench.http_figures import RAW, section
 from bench.processes import cpu_seconds, machine_busy_seconds
 from penstock.testing import Cluster
 
@@ -48,22 +50,9 @@ done = function(summary, latency, requests)
 end
 """
 PACED_PER_SECOND = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One run of wrk; times in milliseconds, CPU in microseconds a request."""
-
-    route: str
-    requests_per_second: float
-    failed: int
-    p50_ms: float
-    p99_ms: float
-    p999_ms: float
-    gateway_us: float
-    broker_us: float
-    wrk_us: float
-    others_share: float
+WARM_UP_S = 2
+QUIET_S = 1.0
+QUIET_SHARE = 0.15
 
 
 def main(arguments: list[str]) -> int:
@@ -72,26 +61,29 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--connections", type=int, default=100)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--value-bytes", type=int, default=100)
-    parser.add_argument("--routes", default="publish,messages")
+    parser.add_argument("--patience", type=float, default=60, help="wait so many seconds for a quiet machine")
     parser.add_argument("--no-broker-path", action="store_true", help="leave out the broker's own latency")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--output", type=Path, default=RAW, help="where the figures are kept")
     options = parser.parse_args(arguments)
     if shutil.which("wrk") is None:
         print("wrk is not installed: apt-get install wrk", file=sys.stderr)
         return 1
     with Cluster() as cluster:
         make_topic(cluster.bootstrap_servers)
-        with GatewayProcess(cluster.bootstrap_servers) as gateway:
-            outcomes = [
-                publish(gateway, cluster, route, options)
-                for _ in range(options.repetitions)
-                for route in options.routes.split(",")
-            ]
+        outcomes = []
+        for _ in range(options.repetitions):
+            with GatewayProcess(cluster.bootstrap_servers) as gateway:
+                outcomes += [publish(gateway, cluster, route, options) for route in ROUTES]
         beside = {} if options.no_broker_path else broker_path(cluster, options)
-    if options.json:
-        print(json.dumps({"publish": [vars_of(each) for each in outcomes], "broker": beside}))
-    else:
-        show(outcomes, beside)
+    raw = {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "connections": options.connections,
+        "value_bytes": options.value_bytes,
+        "publish": outcomes,
+        "broker": beside,
+    }
+    options.output.write_text(json.dumps(raw, indent=1) + "\n")
+    print(section(raw))
     return 0
 
 
@@ -100,30 +92,30 @@ def make_topic(bootstrap_servers: str) -> None:
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
 
 
-def publish(gateway: GatewayProcess, cluster: Cluster, route: str, options: argparse.Namespace) -> Outcome:
-    """One run against one route."""
+def publish(gateway: GatewayProcess, cluster: Cluster, route: str, options: argparse.Namespace) -> dict[str, Any]:
+    """One run against one route: times in milliseconds, CPU in microseconds a request."""
     assert cluster.pid is not None
     pids = {"gateway": gateway.pid, "broker": cluster.pid}
-    run_wrk(gateway.rest, route, options, 2)
+    run_wrk(gateway.rest, route, options, WARM_UP_S)
+    await_quiet(options.patience)
     before = {name: cpu_seconds(pid) for name, pid in pids.items()}
     machine = machine_busy_seconds()
     numbers, wrk_cpu = run_wrk(gateway.rest, route, options, options.seconds)
     used = {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()}
     requests, duration_us, failed, p50, p99, p999, _ = numbers
-    ours = sum(used.values()) + wrk_cpu
-    others = max(0.0, machine_busy_seconds() - machine - ours) / (duration_us / 1e6) / 2
-    return Outcome(
-        route,
-        requests / (duration_us / 1e6),
-        failed,
-        p50 / 1000,
-        p99 / 1000,
-        p999 / 1000,
-        used["gateway"] / requests * 1e6,
-        used["broker"] / requests * 1e6,
-        wrk_cpu / requests * 1e6,
-        others,
-    )
+    others = machine_busy_seconds() - machine - sum(used.values()) - wrk_cpu
+    return {
+        "route": route,
+        "requests_per_second": requests / (duration_us / 1e6),
+        "failed": failed,
+        "p50_ms": p50 / 1000,
+        "p99_ms": p99 / 1000,
+        "p999_ms": p999 / 1000,
+        "gateway_us": used["gateway"] / requests * 1e6,
+        "broker_us": used["broker"] / requests * 1e6,
+        "wrk_us": wrk_cpu / requests * 1e6,
+        "others_share": max(0.0, others) / (duration_us / 1e6) / (os.cpu_count() or 1),
+    }
 
 
 def run_wrk(base: str, route: str, options: argparse.Namespace, seconds: int) -> tuple[list[int], float]:
@@ -148,25 +140,42 @@ def _children_cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def broker_path(cluster: Cluster, options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """How long the broker takes to acknowledge single records: without a gateway, beside an idle and a busy one.
-
-    They take turns, and the median of each one's quantiles counts.
-    """
-    rounds: dict[str, list[dict[str, float]]] = {"no gateway": [], "idle gateway": [], "busy gateway": []}
+def broker_path(cluster: Cluster, options: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
+    """How long the broker takes to acknowledge single records: without a gateway, beside an idle and a busy one."""
+    rounds: dict[str, list[dict[str, float]]] = {"no gateway": [], "an idle gateway": [], "a busy gateway": []}
     for _ in range(options.repetitions):
-        rounds["no gateway"].append(paced_latencies(cluster.bootstrap_servers, options.seconds))
+        await_quiet(options.patience)
+        rounds["no gateway"].append(latencies(cluster, options))
         with GatewayProcess(cluster.bootstrap_servers) as gateway:
-            rounds["idle gateway"].append(paced_latencies(cluster.bootstrap_servers, options.seconds))
+            await_quiet(options.patience)
+            rounds["an idle gateway"].append(latencies(cluster, options))
+            await_quiet(options.patience)
             loading = threading.Thread(target=run_wrk, args=(gateway.rest, "publish", options, options.seconds + 2))
             loading.start()
             time.sleep(1)
-            rounds["busy gateway"].append(paced_latencies(cluster.bootstrap_servers, options.seconds))
+            rounds["a busy gateway"].append(latencies(cluster, options))
             loading.join()
-    return {
-        name: {quantile: statistics.median(each[quantile] for each in measured) for quantile in measured[0]}
-        for name, measured in rounds.items()
-    }
+    return rounds
+
+
+def latencies(cluster: Cluster, options: argparse.Namespace) -> dict[str, float]:
+    """Quantiles of the broker's answers, with the share of the machine that others used meanwhile."""
+    # Everything that is ours is in the tree of this process.
+    before, machine = cpu_seconds(os.getpid()), machine_busy_seconds()
+    began = time.monotonic()
+    found = paced_latencies(cluster.bootstrap_servers, options.seconds)
+    others = machine_busy_seconds() - machine - (cpu_seconds(os.getpid()) - before)
+    return {**found, "others_share": max(0.0, others) / (time.monotonic() - began) / (os.cpu_count() or 1)}
+
+
+def await_quiet(patience_s: float) -> None:
+    """Wait until other programs leave the processors alone, but not longer than that."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        before = machine_busy_seconds()
+        time.sleep(QUIET_S)
+        if machine_busy_seconds() - before < QUIET_S * (os.cpu_count() or 1) * QUIET_SHARE:
+            return
 
 
 def paced_latencies(bootstrap_servers: str, seconds: int) -> dict[str, float]:
@@ -191,23 +200,6 @@ def paced_latencies(bootstrap_servers: str, seconds: int) -> dict[str, float]:
 def quantiles(values: list[float]) -> dict[str, float]:
     cuts = statistics.quantiles(values, n=100)
     return {"p50_ms": cuts[49], "p99_ms": cuts[98]}
-
-
-def vars_of(outcome: Outcome) -> dict[str, Any]:
-    return {name: getattr(outcome, name) for name in outcome.__slots__}
-
-
-def show(outcomes: list[Outcome], beside: dict[str, dict[str, float]]) -> None:
-    print("| route | requests/s | p50 ms | p99 ms | p99.9 ms | gateway µs | broker µs | wrk µs | others | failed |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
-    for each in sorted(outcomes, key=lambda outcome: outcome.route):
-        print(
-            f"| {each.route} | {each.requests_per_second:,.0f} | {each.p50_ms:.1f} | {each.p99_ms:.1f} |"
-            f" {each.p999_ms:.1f} | {each.gateway_us:.0f} | {each.broker_us:.0f} | {each.wrk_us:.0f} |"
-            f" {each.others_share:.0%} | {each.failed} |"
-        )
-    for name, figures in beside.items():
-        print(f"broker's own path, {name}: p50 {figures['p50_ms']:.2f} ms, p99 {figures['p99_ms']:.2f} ms")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from bench.figures import (
     records_per_second,
     requests_per_second,
 )
+from bench.http_figures import RAW as HTTP_RAW
+from bench.http_figures import section as http_section
 from bench.spark_figures import RAW as SPARK_RAW
 from bench.spark_figures import section as spark_section
 from bench.three_nodes import RAW as CLUSTER_RAW
@@ -37,7 +39,7 @@ def render(results: Results, workloads: Sequence[Workload]) -> str:
         chosen = [each for each in chosen if any(results.runs(peer, each.key) for peer in results.peers())]
         if chosen:
             parts.append(f"## {heading}\n\n{note}\n\n{_tables(results, kind, chosen)}")
-    parts += [_start_and_memory(results), *_request_costs(results), *_clusters(), *_spark(), _how(results)]
+    parts += [_start_and_memory(results), *_request_costs(results), *_clusters(), *_http(), *_spark(), _how(results)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -80,6 +82,11 @@ SECTIONS = (
 def _clusters() -> list[str]:
     """What `python -m bench.cluster` measured last, if it did."""
     return [section(json.loads(CLUSTER_RAW.read_text()))] if CLUSTER_RAW.exists() else []
+
+
+def _http() -> list[str]:
+    """Publishing over HTTP is measured by a run of its own."""
+    return [http_section(json.loads(HTTP_RAW.read_text()))] if HTTP_RAW.exists() else []
 
 
 def _spark() -> list[str]:
