@@ -38,7 +38,7 @@ def section(raw: dict[str, Any]) -> str:
         lines += [
             "",
             "What it does to the broker's own path: milliseconds until a single record, sent by librdkafka with "
-            "acks=all 500 times a second, is acknowledged. The busy gateway is under the load above, on the same cores.",
+            "acks=all 500 times a second, is acknowledged. The busy gateway has the load above, on the same cores.",
             "",
             "| | p50 ms | p99 ms |",
             "|---|---:|---:|",
