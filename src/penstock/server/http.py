@@ -2,7 +2,8 @@
 
 A request has a bounded size and a bounded time to arrive, there is a bounded number of connections, and bodies are not
 read. An answer that takes work is made bit by bit: its generator is run for a few milliseconds at a time, so that a
-broker's clients hardly notice a scrape of ten thousand partitions.
+broker's clients hardly notice a scrape of ten thousand partitions. Of such answers one is made at a time, however many
+are asked for; those that take no more than the first bit wait for nobody.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from urllib.parse import parse_qs, urlsplit
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_S_MAX = 5.0
 IDLE_S_MAX = 120.0
-CONNECTIONS_MAX = 64
+# Each may hold an answer of some megabytes that its peer does not read.
+CONNECTIONS_MAX = 16
 # How long the loop waits for the others' turn while an answer is made.
 SLICE_S = 0.004
 
@@ -54,6 +56,7 @@ class HttpListener:
         self._handlers = handlers
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._labour = asyncio.Lock()
 
     async def start(self) -> None:
         """Take the port (0 picks a free one, then found in `port`) and serve; raises OSError."""
@@ -110,24 +113,33 @@ class HttpListener:
         if handler is None:
             return HttpAnswer(f"there is nothing here; look at {', '.join(sorted(self._handlers))}\n".encode(), 404)
         try:
-            return await _made(handler(request))
+            return await self._made(handler(request))
         except Exception:
             logger.exception("%s could not be answered; this is a bug", request.path)
             return HttpAnswer(b"this could not be answered; the log says why\n", 500)
 
+    async def _made(self, work: Generator[None, None, HttpAnswer]) -> HttpAnswer:
+        """Run a handler, leaving the loop its turns."""
+        answer = _slice(work)
+        if answer is not None:
+            return answer
+        async with self._labour:
+            while answer is None:
+                await asyncio.sleep(0)
+                answer = _slice(work)
+        return answer
 
-async def _made(work: Generator[None, None, HttpAnswer]) -> HttpAnswer:
-    """Run a handler, leaving the loop its turns."""
+
+def _slice(work: Generator[None, None, HttpAnswer]) -> HttpAnswer | None:
+    """Run a handler for a moment; its answer if that was enough."""
     deadline = perf_counter() + SLICE_S
-    while True:
+    while perf_counter() < deadline:
         try:
             next(work)
         except StopIteration as done:
             answer: HttpAnswer = done.value
             return answer
-        if perf_counter() >= deadline:
-            await asyncio.sleep(0)
-            deadline = perf_counter() + SLICE_S
+    return None
 
 
 def _parse(head: bytes) -> tuple[str, HttpRequest | None, bool]:

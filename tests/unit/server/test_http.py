@@ -134,6 +134,23 @@ def test_an_answer_that_takes_work_leaves_the_others_their_turns() -> None:
     serving(test)
 
 
+def test_one_laborious_answer_is_made_at_a_time_and_quick_ones_do_not_wait() -> None:
+    async def test(talk: Talk) -> None:
+        ended: list[str] = []
+
+        async def ask(path: str) -> None:
+            assert (await talk(f"GET {path} HTTP/1.0\r\n\r\n".encode())).startswith(b"HTTP/1.1 200")
+            ended.append(path)
+
+        began = time.perf_counter()
+        await asyncio.gather(ask("/laborious"), ask("/laborious"), ask("/laborious"), ask("/hello"))
+        assert ended[0] == "/hello"
+        # The second waits for the first, so that their ends lie as far apart as one takes.
+        assert time.perf_counter() - began > 0.3
+
+    serving(test)
+
+
 def test_a_defect_costs_one_answer() -> None:
     async def test(talk: Talk) -> None:
         answer = await talk(b"GET /broken HTTP/1.0\r\n\r\n")
