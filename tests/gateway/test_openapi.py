@@ -40,6 +40,16 @@ def test_the_page_for_people_needs_nothing_from_elsewhere(rest: httpx.Client) ->
         assert word not in page.text
 
 
+def test_the_front_door_leads_people_to_the_console_and_tells_programs_what_is_here(rest: httpx.Client) -> None:
+    led = rest.get("/", headers={"Accept": "text/html,application/xhtml+xml"}, follow_redirects=True)
+    assert led.url.path == "/console/"
+    assert led.headers["content-type"].startswith("text/html")
+    told = rest.get("/").json()
+    assert rest.get(told["api"]).status_code == 200
+    # What clients of the REST Proxy ask to see whether it is up.
+    assert rest.get("/", headers={"Accept": "application/vnd.kafka.v2+json"}).json() == {}
+
+
 CHECKS = [not_a_server_error, response_schema_conformance]
 
 

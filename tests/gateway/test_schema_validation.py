@@ -101,3 +101,21 @@ def test_many_records_in_flight_keep_their_order(shop: Shop) -> None:
         topic, *[good] * 2000, **{"enable.idempotence": True, "linger.ms": 0, "batch.num.messages": 10}
     )
     assert outcomes == [OK] * 2000
+
+
+def test_producers_wait_for_a_registry_that_is_away() -> None:
+    port = free_ports(1)[0]
+    arguments = ("--registry-port", str(port))
+    with Cluster(settings={"confluent.schema.registry.url": f"http://127.0.0.1:{port}"}) as cluster:
+        with GatewayProcess(cluster.bootstrap_servers, *arguments) as gateway:
+            there = Shop(cluster, gateway)
+            with there.registry:
+                topic = there.topic(**CHECKED)
+                good = there.serialized(topic)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0})
+        outcomes: list[str] = []
+        producer.produce(topic, good, on_delivery=lambda error, _: outcomes.append(error.name() if error else OK))
+        assert producer.flush(2) == 1
+        with GatewayProcess(cluster.bootstrap_servers, *arguments):
+            assert producer.flush(30) == 0
+        assert outcomes == [OK]
