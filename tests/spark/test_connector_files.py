@@ -1,0 +1,130 @@
+"""The files of the connectors: what they may say, what is wrong in them, and the templates they start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("yaml", reason="PyYAML: install it with .venv/bin/pip install -e '.[spark]'")
+
+from penstock.cli.main import penstock
+from penstock.spark.pipelines.document import PipelineError
+from penstock.spark.pipelines.spec import Pipeline, parse_pipeline, seconds_of
+from penstock.spark.pipelines.template import DIRECTORY, hadoop_version, names, render
+
+CONNECTORS = ("jdbc-in", "jdbc-out", "files-in", "files-out", "s3-in", "s3-out")
+TABLE = """\
+name: table
+sources:
+  rows:
+    format: jdbc
+    incremental: id
+    settle: 2 seconds
+    options: {url: "jdbc:postgresql://db/shop", dbtable: orders, password: "${TEST_PASSWORD}"}
+sinks:
+  out:
+    from: rows
+    format: jdbc
+    upsert: [id]
+    newest: at
+    options: {url: "jdbc:postgresql://db/shop", dbtable: copies}
+"""
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"TEST_PASSWORD": "secret", "SHOP_PASSWORD": "secret", "S3_BUCKET": "shop"}.items():
+        monkeypatch.setenv(name, value)
+
+
+def parse(text: str) -> Pipeline:
+    return parse_pipeline(text, "table.yaml", Path("/data"))
+
+
+def test_a_table_in_and_out() -> None:
+    pipeline = parse(TABLE)
+    (source,), (sink,) = pipeline.sources, pipeline.sinks
+    assert (source.format, source.incremental, seconds_of(source.settle)) == ("jdbc", "id", 2.0)
+    assert source.options["password"] == "secret"
+    assert (sink.upsert, sink.newest, sink.delivery) == (("id",), "at", "exactly-once")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said", "fix"),
+    [
+        ("    incremental: id\n", "", 3, "rows needs the column that tells new rows", "incremental: id"),
+        ("incremental: id", "incremental: id\n    table: true", 3, "needs the column that tells new rows", "table"),
+        (", dbtable: orders,", ",", 7, "rows has no dbtable", "dbtable"),
+        ("settle: 2 seconds", "settle: soon", 6, "settle is 'soon'", "10 seconds"),
+        ("${TEST_PASSWORD}", "${NO_SUCH}", 7, "options needs NO_SUCH", "export NO_SUCH"),
+        (
+            "    format: jdbc\n    incremental",
+            "    topic: orders\n    incremental",
+            5,
+            "unknown field 'incremental'",
+            "",
+        ),
+        ("    format: jdbc\n    upsert", "    format: parquet\n    upsert", 12, "has upsert, which is for", "remove"),
+        ("    upsert: [id]\n", "", 12, "newest without upsert", "upsert: [id]"),
+        ("    upsert: [id]", "    delivery: at-least-once\n    upsert: [id]", 13, "has upsert", "remove"),
+        ("    incremental: id\n    settle: 2 seconds\n", "    decode: json\n", 5, "decode: json is for topics", "text"),
+    ],
+)
+def test_mistakes_name_the_line_and_the_fix(old: str, new: str, line: int, said: str, fix: str) -> None:
+    assert old in TABLE
+    with pytest.raises(PipelineError) as caught:
+        parse(TABLE.replace(old, new))
+    assert said in caught.value.what
+    assert fix in caught.value.fix
+    assert caught.value.line == line
+
+
+def test_what_the_environment_lacks_may_have_a_default() -> None:
+    (source,) = parse(TABLE.replace("${TEST_PASSWORD}", "${NO_SUCH:-none} at all")).sources
+    assert source.options["password"] == "none at all"
+
+
+def test_paths_are_next_to_the_file_unless_they_say_otherwise() -> None:
+    pipeline = parse(TABLE)
+    assert pipeline.path("in") == "/data/in"
+    assert pipeline.path("/in") == "/in"
+    assert pipeline.path("s3a://shop/in") == "s3a://shop/in"
+    assert pipeline.checkpoint_place == "/data/.penstock/checkpoints/table"
+
+
+@pytest.mark.parametrize("template", names())
+def test_templates_are_good_files(template: str) -> None:
+    pipeline = parse(render("my-name", "my-topic", "broker:9", "my-file.yaml", template))
+    assert (pipeline.name, pipeline.bootstrap) == ("my-name", "broker:9")
+    topics = {topic for source in pipeline.sources for topic in source.topics} | {sink.topic for sink in pipeline.sinks}
+    assert "my-topic" in topics
+    assert not any(topic and topic.startswith("orders") for topic in topics)
+
+
+def test_connectors_state_their_guarantee() -> None:
+    for name in CONNECTORS:
+        text = (DIRECTORY / f"{name}.yaml").read_text()
+        assert "# Guarantee: " in text
+        assert "# Limits: " in text
+
+
+def test_the_library_for_s3_is_of_the_installed_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hadoop_version() is None or f"hadoop-aws:{hadoop_version()}," in render("n", "t", "b:1", "f", "s3-out")
+    monkeypatch.setattr("penstock.spark.pipelines.template.hadoop_version", lambda: "9.8.7")
+    assert "hadoop-aws:9.8.7," in render("n", "t", "b:1", "f", "s3-in")
+
+
+def test_init_writes_a_template_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner()
+    made = runner.invoke(penstock, ["pipeline", "init", "in.yaml", "--from", "jdbc-in", "--topic", "sales"])
+    assert made.exit_code == 0, made.output
+    assert "    topic: sales\n" in Path("in.yaml").read_text()
+    unknown = runner.invoke(penstock, ["pipeline", "init", "other.yaml", "--from", "jdbc"])
+    assert (unknown.exit_code, Path("other.yaml").exists()) == (1, False)
+    assert "jdbc-out" in unknown.output
+    listed = runner.invoke(penstock, ["pipeline", "init", "--list"])
+    assert all(name in listed.output for name in CONNECTORS)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.yaml"]
