@@ -13,6 +13,8 @@ from penstock.runtime.partitions import Partitions
 # Batches of 2**6 bytes and of 2**24: smaller and larger ones are rare.
 SMALLEST, LARGEST = 6, 24
 BY_TOPIC = ("topic",)
+# How large records are is told from no more logs of a topic than this.
+LOGS_LOOKED_AT_MAX = 64
 
 MESSAGES_IN = Metric(
     "kafka_server_brokertopicmetrics_messagesin_total",
@@ -138,13 +140,18 @@ class TopicCollector:
                 yield
 
     def _messages_per_byte(self, topic: str) -> float:
+        """How small a topic's records are, from as many of its logs as it takes to know."""
         known = self._partitions.image.topics.get(topic)
-        messages = size_bytes = 0
+        messages = size_bytes = looked_at = 0
         for index in range(len(known.partitions) if known is not None else 0):
             partition = self._partitions.get(topic, index)
-            if partition is not None:
-                messages += partition.log.end_offset - partition.log.start_offset
-                size_bytes += partition.log.size_bytes
+            if partition is None or not (size := partition.log.size_bytes):
+                continue
+            messages += partition.log.end_offset - partition.log.start_offset
+            size_bytes += size
+            looked_at += 1
+            if looked_at == LOGS_LOOKED_AT_MAX:
+                break
         return messages / size_bytes if size_bytes else 0.0
 
 
