@@ -103,7 +103,7 @@ def _memory() -> tuple[int, int]:
 
 
 def _open_files() -> int:
-    """How many there are. Newer systems say so at once; older ones list them, which takes a while where they are many."""
+    """How many there are. Newer systems say so at once; older ones list them, which takes a while if they are many."""
     try:
         return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
     except OSError:
