@@ -6,6 +6,8 @@ import json
 import logging
 import re
 import sys
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -40,6 +42,21 @@ def test_an_exception_is_part_of_the_line() -> None:
     found = json.loads(line)["exception"]
     assert (found["type"], found["message"]) == ("ValueError", "wrong")
     assert "Traceback" in found["traceback"]
+
+
+@pytest.fixture
+def _far_from_greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_far_from_greenwich")
+def test_times_are_those_of_utc_wherever_the_machine_is() -> None:
+    assert json.loads(JsonFormatter().format(record("hello")))["time"] == "2026-01-01T00:00:00.250Z"
+    assert TextFormatter().format(record("hello")).startswith("2026-01-01T00:00:00.250Z ")
 
 
 def test_text_is_for_people() -> None:
