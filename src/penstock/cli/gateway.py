@@ -54,7 +54,8 @@ def command(
             "pip install 'penstock[gateway]'",
         ) from None
     knock(connection.bootstrap)
-    log_to_stderr(log_level, log_format, lambda: {"service": "gateway"})
+    writer: dict[str, Any] = {"service": "gateway"}
+    log_to_stderr(log_level, log_format, lambda: writer)
     if lifeline_fd is not None:
         threading.Thread(target=_stop_with_parent, args=(lifeline_fd,), name="lifeline", daemon=True).start()
 
@@ -71,7 +72,7 @@ def command(
         client_properties=connection.properties,
     )
     try:
-        sys.exit(serve(settings, ready))
+        sys.exit(serve(settings, ready, lambda cluster_id: writer.update(cluster_id=cluster_id)))
     except (KafkaException, TimeoutError) as error:
         reason = error.args[0].str() if isinstance(error, KafkaException) else "they did not answer in time"
         raise CommandFailure(

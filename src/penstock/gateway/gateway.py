@@ -40,6 +40,7 @@ SHUTDOWN_TIMEOUT_S = 5
 BACKLOG = 2048
 
 Ready = Callable[[dict[str, Any]], None]
+Connected = Callable[[str], None]
 
 
 class _Port(NamedTuple):
@@ -66,23 +67,27 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve(settings: GatewaySettings, ready: Ready) -> int:
-    """Run a gateway until SIGTERM or SIGINT; the process's exit code. `ready` gets the addresses once it serves."""
+def serve(settings: GatewaySettings, ready: Ready, connected: Connected = lambda _: None) -> int:
+    """Run a gateway until SIGTERM or SIGINT; the process's exit code.
+
+    `connected` gets the cluster's id when the brokers have answered, `ready` the addresses once the gateway serves.
+    """
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(run(settings, ready))
+        return asyncio.run(run(settings, ready, connected))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(run(settings, ready))
+        return runner.run(run(settings, ready, connected))
 
 
-async def run(settings: GatewaySettings, ready: Ready) -> int:
+async def run(settings: GatewaySettings, ready: Ready, connected: Connected = lambda _: None) -> int:
     """Run a gateway on the present loop until a signal comes."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     cluster_id = await asyncio.to_thread(_cluster_id, settings)
+    connected(cluster_id)
     async with contextlib.AsyncExitStack() as stack:
         registry = Registry(settings.client())
         await registry.start()
