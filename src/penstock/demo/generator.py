@@ -61,7 +61,8 @@ class Generator:
     def stop(self) -> None:
         """Send no more, and wait for the thread."""
         self._cancelled.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def check(self) -> None:
         """Raise what went wrong, if anything did."""

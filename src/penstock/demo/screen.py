@@ -70,7 +70,7 @@ class Screen:
         if self._live is None and self.view.clock is not None and self.seconds - self._last_line >= LINE_SECONDS:
             self._last_line = self.seconds
             rows = min((query.rows for query in self.view.queries), default=0)
-            self.say(f"{self.view.clock:%H:%M} in the shop, {self.view.sent:,} records sent, {rows:,} processed", "…")
+            self.say(f"shop {self._time()}: {self.view.sent:,} records sent, {rows:,} processed", "…")
 
     def show_file(self, title: str, text: str) -> None:
         """A pipeline's file, coloured."""
@@ -105,6 +105,9 @@ class Screen:
         for what, where in lines:
             self._console.print(f"  [cyan]{what.ljust(width)}[/]  {where}", soft_wrap=True)
 
+    def _time(self) -> str:
+        return "closed" if self.view.share >= 1 else f"at {self.view.clock:%H:%M}"
+
     def _moving(self) -> Any:
         from rich.table import Table
 
@@ -118,7 +121,7 @@ class Screen:
         if view.clock is not None:
             filled = round(BAR_COLUMNS * view.share)
             bar = f"[green]{'━' * filled}[/][dim]{'━' * (BAR_COLUMNS - filled)}[/]"
-            table.add_row("shop", f"{view.clock:%H:%M} {bar} {view.sent:,} records sent")
+            table.add_row("shop", f"{self._time()} {bar} {view.sent:,} records sent")
         for query in view.queries:
             name = query.name.partition("/")[2]
             table.add_row(

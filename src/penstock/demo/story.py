@@ -143,12 +143,14 @@ class Demo:
         generator = Generator(self._cluster.bootstrap_servers, "orders", chain(evening, [bell]), self._ledger, speed)
         stopped = threading.Event()
         mishap = threading.Thread(target=self._kill_a_node, args=(generator, stopped), name="mishap")
-        generator.start()
-        mishap.start()
         try:
             status: list[PipelineStatus] = []
 
             def show(latest: PipelineStatus) -> None:
+                if not status:
+                    self._screen.say(f"the pipeline runs, {len(latest.queries)} queries; the shop opens")
+                    generator.start()
+                    mishap.start()
                 status[:] = [latest]
                 self._look(generator, latest)
 
@@ -162,7 +164,8 @@ class Demo:
         finally:
             stopped.set()
             generator.stop()
-            mishap.join()
+            if mishap.is_alive():
+                mishap.join()
 
     def _look(self, generator: Generator, latest: PipelineStatus) -> None:
         view = self._screen.view
