@@ -8,8 +8,10 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from penstock.testing import Cluster
 from support.processes import eventually
@@ -17,6 +19,7 @@ from support.spark_topics import Entry, numbered, write
 
 pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
 
+from penstock.spark.pipelines.reporting import TOPIC
 from penstock.spark.pipelines.running import running
 
 pytestmark = pytest.mark.slow
@@ -88,6 +91,29 @@ def test_a_pipeline_is_watched_and_stopped(cluster: Cluster, tmp_path: Path, env
     assert process.returncode == 0, output
     assert "watched/sinks/out" in output
     assert "[]" in command(environment, "list", "-o", "json").stdout
+    reports = reported_states(cluster.bootstrap_servers, "watched")
+    assert set(reports) == {"running", "ended"}
+    assert reports["ended"]["queries"][0]["rows"] == 101
+
+
+def reported_states(bootstrap: str, name: str) -> dict[str, dict[str, Any]]:
+    """What a pipeline told its cluster: the last report of each state."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reports",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    found: dict[str, dict[str, Any]] = {}
+    while (message := consumer.poll(30)) is not None and message.error() is None:
+        if message.key() == name.encode():
+            report = json.loads(message.value() or b"")
+            found[report["state"]] = report
+    consumer.close()
+    return found
 
 
 @pytest.mark.heavy
