@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -128,3 +131,53 @@ def test_init_writes_a_template_and_nothing_else(tmp_path: Path, monkeypatch: py
     listed = runner.invoke(penstock, ["pipeline", "init", "--list"])
     assert all(name in listed.output for name in CONNECTORS)
     assert [path.name for path in tmp_path.iterdir()] == ["in.yaml"]
+
+
+class FakeIntake:
+    """A table that counts the looks at it, and cannot be read from some look on."""
+
+    def __init__(self, fails_at: int = 1_000_000) -> None:
+        self.looks = 0
+        self.seen_three = threading.Event()
+        self._fails_at = fails_at
+
+    def prepare(self) -> None:
+        pass
+
+    def look(self) -> bool:
+        self.looks += 1
+        if self.looks >= 3:
+            self.seen_three.set()
+        if self.looks >= self._fails_at:
+            raise PipelineError("table.yaml", 3, "the table is gone", "make it again")
+        return True
+
+
+def watched(fake: FakeIntake, once: bool) -> Any:
+    pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
+    from penstock.spark.pipelines.jdbc_intake import looking
+
+    return looking([fake], once, 0.01)  # type: ignore[list-item]
+
+
+def test_tables_are_looked_at_once_or_for_as_long_as_the_pipeline_runs() -> None:
+    single, repeated = FakeIntake(), FakeIntake()
+    with watched(single, once=True):
+        pass
+    with watched(repeated, once=False) as check:
+        assert repeated.seen_three.wait(10)
+        check()
+    ended_at = repeated.looks
+    assert single.looks == 1
+    time.sleep(0.05)
+    assert repeated.looks == ended_at
+
+
+def test_a_table_that_can_no_longer_be_read_fails_the_pipeline() -> None:
+    gone = FakeIntake(fails_at=3)
+    with watched(gone, once=False) as check:
+        assert gone.seen_three.wait(10)
+        with pytest.raises(PipelineError, match="the table is gone"):
+            for _ in range(100):
+                time.sleep(0.01)
+                check()

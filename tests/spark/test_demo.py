@@ -14,7 +14,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from penstock.cli.main import penstock
 from penstock.demo import shop
 from penstock.demo.audit import Check, check_archive, check_dead_letters, check_revenue, check_sales
 from penstock.demo.ledger import Ledger, Minute, Place, Sale, Total
@@ -155,3 +157,20 @@ def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert (tmp_path / "letter.txt").exists()
+
+
+def test_an_audit_that_finds_something_fails_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[demo]'")
+    from penstock.demo import story
+
+    ledger, _ = evening()
+    rows = list(ledger.sales().items())
+
+    def with_a_lost_sale(_: story.Demo) -> story.Outcome:
+        return story.Outcome(checks=[check_sales(ledger, rows[1:])])
+
+    monkeypatch.setattr(story.Demo, "play", with_a_lost_sale)
+    done = CliRunner().invoke(penstock, ["demo", "--into", str(tmp_path / "demo")])
+    assert done.exit_code == 1
+    assert "the audit found something" in done.output
+    assert "nothing lost" not in done.output
