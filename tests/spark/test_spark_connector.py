@@ -36,6 +36,7 @@ def test_both_formats_read_the_same(spark: SparkSession, cluster: Cluster) -> No
     assert read("kafka") == read("penstock")
 
 
+@pytest.mark.heavy
 def test_the_connector_streams_from_topic_to_topic(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     source, target = cluster.create_topic(partitions=2), cluster.create_topic()
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers}

@@ -167,6 +167,7 @@ def test_aborted_transactions_are_left_out(spark: Any, bootstrap: str) -> None:
     assert read("read_committed") == [value for value in everything if value[0] in "02"]
 
 
+@pytest.mark.heavy
 def test_a_batch_that_spark_repeats_is_written_once(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     make_topics(bootstrap, "once-in", "once-out")
     written = write(bootstrap, "once-in", numbered(300))
