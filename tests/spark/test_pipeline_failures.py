@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from penstock.spark.fetching import OffsetRange
 from penstock.spark.pipelines.document import PipelineError
-from penstock.spark.pipelines.isolating import RECORDS_MAX, NotFound, _offset_logs, halves, search
+from penstock.spark.pipelines.isolating import RECORDS_MAX, Isolator, NotFound, _offset_logs, halves, search
 from penstock.spark.pipelines.running import PipelineStatus, run
 from penstock.spark.pipelines.spec import parse_pipeline
 
@@ -59,6 +60,40 @@ def test_failures_of_records_together_and_of_too_many_are_no_single_ones() -> No
     everything = {(0, offset) for offset in range(RECORDS_MAX + 1)}
     with pytest.raises(NotFound, match="more than"):
         search([OffsetRange("t", 0, 0, 1000)], failing_on(everything))
+
+
+def isolator(fails: Callable[[set[tuple[int, int]], set[tuple[int, int]]], bool]) -> Isolator:
+    """One that tries nothing in Spark: `fails` gets the partitions and offsets of two sources."""
+    made = Isolator.__new__(Isolator)
+    made._ranges = {"orders": [OffsetRange("o", 0, 0, 20)], "payments": [OffsetRange("p", 1, 0, 20)]}
+
+    def attempt(chosen: Any) -> str | None:
+        return "fails" if fails(offsets(chosen["orders"]), offsets(chosen["payments"])) else None
+
+    made._attempt = attempt  # type: ignore[method-assign]
+    return made
+
+
+def test_records_of_several_sources_fail_alone_and_together() -> None:
+    def fails(orders: set[tuple[int, int]], payments: set[tuple[int, int]]) -> bool:
+        return (0, 7) in orders or (1, 2) in payments or ((0, 3) in orders and (1, 5) in payments)
+
+    found = isolator(fails).find()
+    assert offsets(each.place for each in found["orders"]) == {(0, 7), (0, 3)}
+    assert offsets(each.place for each in found["payments"]) == {(1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("fails", "why"),
+    [
+        (lambda *_: True, "without any record"),
+        (lambda *_: False, "did not come back"),
+        (lambda orders, _: len(orders) > 12, "not come from single records"),
+    ],
+)
+def test_what_is_no_records_failure_is_not_found(fails: Any, why: str) -> None:
+    with pytest.raises(NotFound, match=why):
+        isolator(fails).find()
 
 
 def test_offsets_are_read_as_spark_writes_them() -> None:

@@ -169,23 +169,35 @@ class Isolator:
 
     def find(self) -> dict[str, list[BadRecord]]:
         """The bad records of each source; NotFound if the failure is not theirs."""
-        nothing: dict[str, Ranges] = dict.fromkeys(self._ranges, ())
-        if self._attempt(nothing) is not None:
+        if self._attempt(dict.fromkeys(self._ranges, ())) is not None:
             raise NotFound("it fails without any record")
-        found: dict[str, list[BadRecord]] = {}
-        for name, ranges in self._ranges.items():
-            alone = search(ranges, lambda part, name=name: self._attempt({**nothing, name: part}))  # type: ignore[misc]
-            # Some fail only together with those of the other sources, as the two sides of a join do.
-            rest: dict[str, Ranges] = {other: parts for other, parts in self._ranges.items() if other != name}
-            if not alone and rest and self._attempt({**rest, name: ()}) is None:
-                alone = search(ranges, lambda part, name=name, rest=rest: self._attempt({**rest, name: part}))  # type: ignore[misc]
-            if alone:
-                found[name] = alone
-        if not found:
-            raise NotFound("it does not come from single records, or did not come back")
-        if self._attempt({name: self._without(name, found.get(name, ())) for name in self._ranges}) is not None:
-            raise NotFound("it comes from records together, not from single ones")
-        return found
+        found: dict[str, list[BadRecord]] = {name: [] for name in self._ranges}
+        left = dict(self._ranges)
+        while self._attempt(left) is not None:
+            name, bad = self._look(left)
+            found[name] += bad
+            left[name] = without(left[name], bad)
+        if not any(found.values()):
+            raise NotFound("it did not come back")
+        return {name: bad for name, bad in found.items() if bad}
+
+    def _look(self, left: Mapping[str, Ranges]) -> tuple[str, list[BadRecord]]:
+        """Bad records of one source, out of those that are left and fail."""
+        for name, ranges in left.items():
+            others: dict[str, Ranges] = {other: () for other in left if other != name}
+            bad = self._search(name, ranges, others)
+            if bad:
+                return name, bad
+        # Some fail only together with those of the other sources, as the two sides of a join do.
+        for name, ranges in left.items():
+            others = {other: parts for other, parts in left.items() if other != name}
+            bad = self._search(name, ranges, others) if self._attempt({**others, name: ()}) is None else []
+            if bad:
+                return name, bad
+        raise NotFound("it does not come from single records")
+
+    def _search(self, name: str, ranges: Ranges, others: Mapping[str, Ranges]) -> list[BadRecord]:
+        return search(ranges, lambda part: self._attempt({**others, name: part})) if ranges else []
 
     def bury(self, source: Source, bad: Sequence[BadRecord], step: str) -> None:
         """Write a source's bad records to its dead letters."""
@@ -203,12 +215,6 @@ class Isolator:
         for frame in (*self._raw.values(), *self._tables.values()):
             frame.unpersist()
 
-    def _without(self, name: str, bad: Iterable[BadRecord]) -> Ranges:
-        ranges = list(self._ranges[name])
-        for place in (each.place for each in bad):
-            ranges = [part for each in ranges for part in _cut_out(each, place)]
-        return ranges
-
     def _attempt(self, chosen: Mapping[str, Ranges]) -> str | None:
         """None if the steps work on these records, else why they don't."""
         raw = {name: self._raw[name].filter(within(ranges)) for name, ranges in chosen.items()}
@@ -223,6 +229,13 @@ class Isolator:
                 raise NotFound(reason) from None
             return reason
         return None
+
+
+def without(ranges: Ranges, bad: Iterable[BadRecord]) -> Ranges:
+    """The ranges with holes where the bad records are."""
+    for place in (each.place for each in bad):
+        ranges = [part for each in ranges for part in _cut_out(each, place)]
+    return ranges
 
 
 def _cut_out(whole: OffsetRange, hole: OffsetRange) -> list[OffsetRange]:
