@@ -53,18 +53,15 @@ def bucket() -> Iterator[tuple[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def environment() -> dict[str, str]:
-    """What the runner's process finds in its environment; tests add to it before its first start."""
-    return {"SHOP_PASSWORD": "any", "S3_BUCKET": BUCKET, **ACCESS}
-
-
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Iterator[PipelineRunner]:
+def runner(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[PipelineRunner]:
+    """One Spark for all tests here; it must know where the object store is when it starts, if there is one."""
     jars = connector_library_jars()
     if isinstance(jars, str):
         pytest.skip(jars)
     directory = tmp_path_factory.mktemp("runner")
-    environment["PENSTOCK_STATE"] = str(directory / "state")
+    environment = {"SHOP_PASSWORD": "any", "S3_BUCKET": BUCKET, "PENSTOCK_STATE": str(directory / "state"), **ACCESS}
+    if object_store_missing() is None:
+        environment["S3_ENDPOINT"], _ = request.getfixturevalue("bucket")
     runner = PipelineRunner(directory, jars, environment)
     yield runner
     runner.close()
@@ -115,7 +112,6 @@ def test_jdbc_in(database: Postgres, runner: PipelineRunner, cluster: Cluster, t
     assert [each["id"] for each in values(cluster, topic)] == list(range(1, 61))
     database.sql(more.format(61, 100))
     runner.run(file, cluster.bootstrap_servers, crash="before rows appear")
-    runner.run(file, cluster.bootstrap_servers)
     runner.run(file, cluster.bootstrap_servers)
     found = values(cluster, topic)
     assert [each["id"] for each in found] == list(range(1, 101))
@@ -194,6 +190,7 @@ def test_csv_and_parquet_files_in(runner: PipelineRunner, cluster: Cluster, tmp_
         pyarrow.table({"id": pyarrow.array([2], pyarrow.int64()), "customer": ["Cy"]}),
         tmp_path / "incoming" / "b" / "b.parquet",
     )
+    (tmp_path / "countries.json").write_text('{"id": 2, "country": "Cyprus"}\n{broken\n')
     file = tmp_path / "mixed.yaml"
     file.write_text(f"""\
 name: mixed
@@ -205,13 +202,16 @@ sources:
     options: {{header: true, multiLine: true}}
     dead_letters: {letters}
   tables: {{format: parquet, path: incoming/b}}
+  countries: {{format: json, path: countries.json, schema: "id BIGINT, country STRING", table: true}}
 steps:
   all_of_them: {{sql: "SELECT id, customer FROM lines UNION ALL SELECT id, customer FROM tables"}}
+  at_home: {{sql: "SELECT a.id, customer, country FROM all_of_them a LEFT JOIN countries c ON a.id = c.id"}}
 sinks:
-  out: {{from: all_of_them, topic: {topic}, key: id}}
+  out: {{from: at_home, topic: {topic}, key: id}}
 """)
     runner.run(file, cluster.bootstrap_servers)
-    assert values(cluster, topic) == [{"id": 1, "customer": "Ann, and\nBob"}, {"id": 2, "customer": "Cy"}]
+    found = [(each["id"], each["customer"], each.get("country")) for each in values(cluster, topic)]
+    assert found == [(1, "Ann, and\nBob", None), (2, "Cy", "Cyprus")]
     (letter,) = read_topic(cluster.bootstrap_servers, letters)
     assert b"five,Eve" in letter.value()
 
@@ -230,13 +230,10 @@ def test_files_out(runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> 
     assert {path.parent.name for path in place.rglob("*.parquet")} == {"day=2026-11-14", "day=2026-11-15"}
 
 
-def test_s3_out(
-    bucket: tuple[str, Any], environment: dict[str, str], runner: PipelineRunner, cluster: Cluster, tmp_path: Path
-) -> None:
-    address, client = bucket
+def test_s3_out(bucket: tuple[str, Any], runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> None:
+    _, client = bucket
     topic = cluster.create_topic(partitions=2)
     cluster.create_topic(dead_letters.topic_for(topic))
-    use(environment, runner, address)
     file = ready("s3-out", tmp_path, topic)
     for start in (0, 100):
         write(cluster.bootstrap_servers, topic, [entry(order(number)) for number in range(start, start + 100)])
@@ -249,13 +246,10 @@ def test_s3_out(
     assert any("_spark_metadata" in key for key in keys)
 
 
-def test_s3_in(
-    bucket: tuple[str, Any], environment: dict[str, str], runner: PipelineRunner, cluster: Cluster, tmp_path: Path
-) -> None:
-    address, client = bucket
+def test_s3_in(bucket: tuple[str, Any], runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> None:
+    _, client = bucket
     topic = cluster.create_topic(partitions=2)
     letters = cluster.create_topic(f"dlq.objects-{topic}")
-    use(environment, runner, address)
     require = "require: [id IS NOT NULL]"
     file = ready("s3-in", tmp_path, topic, {require: f"{require}\n    dead_letters: {letters}"})
     for name, numbers in {"a": range(50), "b": range(50, 80)}.items():
@@ -264,13 +258,6 @@ def test_s3_in(
     assert [each["id"] for each in values(cluster, topic)] == list(range(80))
     reasons = [dict(letter.headers())[dead_letters.REASON] for letter in read_topic(cluster.bootstrap_servers, letters)]
     assert reasons == [b"id IS NOT NULL does not hold"] * 2
-
-
-def use(environment: dict[str, str], runner: PipelineRunner, address: str) -> None:
-    """Let the runner know where the object store is: it reads its environment when it starts."""
-    if environment.get("S3_ENDPOINT") != address:
-        environment["S3_ENDPOINT"] = address
-        runner.close()
 
 
 def objects(client: Any, key: str) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from penstock.cli.style import StyledCommand
 
 # A directory that has this file was made by the demo, which may empty it again.
 MARK = ".penstock-demo"
+INTERRUPTED = 130
 NEEDED = ("pyspark", "pyarrow", "yaml", "matplotlib")
 
 
@@ -39,15 +41,19 @@ def command(into: Path, seed: int, orders: int, seconds: int, stay: bool) -> Non
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise CommandFailure("the demo needs Spark", f"no {', '.join(missing)} here", "pip install 'penstock[demo]'")
+    from penstock.demo.generator import GeneratorFailed
+    from penstock.demo.reading import ReadFailed
     from penstock.demo.screen import Screen
     from penstock.demo.story import NODES, Demo, Settings
     from penstock.spark import JavaMissing
-    from penstock.testing import Cluster
+    from penstock.spark.pipelines.document import PipelineError
+    from penstock.testing import BrokerFailed, Cluster
 
     directory = _emptied(into).resolve()
     settings = Settings(directory, seed, float(orders), float(seconds))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     cluster = Cluster(nodes=NODES)
+    finished = False
     try:
         screen = Screen()
         with screen:
@@ -55,6 +61,7 @@ def command(into: Path, seed: int, orders: int, seconds: int, stay: bool) -> Non
         screen.show_checks(outcome.checks, outcome.partitions)
         if not outcome.sound:
             raise CommandFailure("the audit found something", advice="look at the table above, and at the seed")
+        finished = True
         screen.say(f"[bold]nothing lost, nothing doubled, revenue right to the cent[/]; {outcome.picture}")
         screen.show_end(_next_steps(directory, cluster.bootstrap_servers if stay else None))
         if stay:
@@ -62,8 +69,12 @@ def command(into: Path, seed: int, orders: int, seconds: int, stay: bool) -> Non
             signal.pause()
     except JavaMissing as error:
         raise CommandFailure("Spark cannot start", str(error)) from None
+    except (PipelineError, GeneratorFailed, ReadFailed, BrokerFailed) as error:
+        raise CommandFailure("the demo did not come to its end", str(error), f"look at {directory}/spark.log") from None
     except KeyboardInterrupt:
         click.echo("stopped")
+        if not finished:
+            sys.exit(INTERRUPTED)
     finally:
         cluster.close()
 
