@@ -49,12 +49,13 @@ from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsReq
 
 ROUNDS = 200
 PARTITIONS = 10_000
+TURNS = 4
 SCRAPES = 5
 TICK_S = 0.001
 # No reading: how many fetches that takes, and with it what it costs, is a matter of timing.
 LOADS = (
     Workload(Kind.REQUESTS, 100, "1", connections=100, seconds=2, warm_up_seconds=0),
-    Workload(Kind.PRODUCE, 100, "1", count=4_000_000),
+    Workload(Kind.PRODUCE, 100, "1", count=2_000_000),
 )
 DEPTHS = {"what everybody gets": "/metrics", "every detail": "/metrics?detail=all"}
 
@@ -182,29 +183,45 @@ class Counting(Penstock):
             properties.write(f"\npenstock.metrics.counting={str(self._counts).lower()}\n")
 
 
-def load_costs(passes: int) -> list[tuple[str, float, float]]:
-    """By workload, microseconds of a broker's processor time a record or request, without and with counting."""
+def load_costs(pairs: int) -> list[tuple[str, float, float]]:
+    """By workload, microseconds of a broker's processor time a record, without and with counting.
+
+    Two processes of the same program differ by some percent, as chance lays out their memory: each pair is a fresh one,
+    and of the pairs' ratios the median is taken.
+    """
+    found = [_pair_costs(number) for number in range(pairs)]
+    rows = []
+    for workload in LOADS:
+        off = statistics.median(one[workload.key][0] for one in found)
+        ratio = statistics.median(one[workload.key][1] / one[workload.key][0] for one in found)
+        rows.append((workload.key, off, off * ratio))
+    return rows
+
+
+def _pair_costs(number: int) -> dict[str, list[float]]:
+    """The same of one process that does not count and one that does."""
     generators = build()
     spent: dict[str, tuple[list[float], list[float]]] = {workload.key: ([], []) for workload in LOADS}
     with tempfile.TemporaryDirectory(prefix="penstock-metrics-") as data:
         peers = [Counting(generators, counts=counts) for counts in (False, True)]
         try:
-            for number, peer in enumerate(peers):
+            for lane in (0, 1) if number % 2 else (1, 0):
                 port = free_port()
-                peer.prepare(Path(data) / str(number), port)
-                peer.start(Path(data) / str(number), port)
-                peer.warm_up(quick=True)
-            for number in range(passes):
-                for lane in (0, 1) if number % 2 else (1, 0):
+                peers[lane].prepare(Path(data) / str(lane), port)
+                peers[lane].start(Path(data) / str(lane), port)
+            for turn in range(TURNS + 1):
+                for lane in (0, 1) if turn % 2 else (1, 0):
                     for workload in LOADS:
                         before = running_seconds(peers[lane].pid)
                         outcome = peers[lane].run(workload)
                         used = running_seconds(peers[lane].pid) - before
-                        spent[workload.key][lane].append(used / outcome["records"] * 1e6)
+                        # The first turn warms up.
+                        if turn:
+                            spent[workload.key][lane].append(used / outcome["records"] * 1e6)
         finally:
             for peer in peers:
                 peer.stop()
-    return [(name, _fastest(off), _fastest(on)) for name, (off, on) in spent.items()]
+    return {key: [min(lane) for lane in lanes] for key, lanes in spent.items()}
 
 
 def _fastest(rounds: Sequence[float]) -> float:
@@ -223,7 +240,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--partitions", type=int, default=PARTITIONS, help="of the node that is scraped; 0 leaves it out"
     )
-    parser.add_argument("--load", type=int, metavar="PASSES", default=0, help="so many passes of real load as well")
+    parser.add_argument("--load", type=int, metavar="PAIRS", default=0, help="so many pairs of nodes under load")
     options = parser.parse_args(arguments)
     logging.disable(logging.WARNING)
     print("| request | without | with counting | share |\n|---|---|---|---|")
