@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import signal
 import sys
@@ -52,6 +53,8 @@ def command(into: Path, seed: int, orders: int, seconds: int, stay: bool) -> Non
     directory = _emptied(into).resolve()
     settings = Settings(directory, seed, float(orders), float(seconds))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # The bridge to Java would print where it was when Ctrl-C came.
+    logging.disable(logging.CRITICAL)
     cluster = Cluster(nodes=NODES)
     finished = False
     try:
@@ -77,6 +80,7 @@ def command(into: Path, seed: int, orders: int, seconds: int, stay: bool) -> Non
             sys.exit(INTERRUPTED)
     finally:
         cluster.close()
+        logging.disable(logging.NOTSET)
 
 
 def _emptied(directory: Path) -> Path:

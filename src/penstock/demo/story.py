@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -246,8 +245,6 @@ def _start_spark(log: Path) -> SparkSession:
     """A session whose Java writes what it has to say into a file: the terminal is for the story."""
     from penstock.spark import session
 
-    # The bridge to Java would print where it was when Ctrl-C came.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     with log.open("wb") as file:
         terminal = os.dup(STDERR)
         os.dup2(file.fileno(), STDERR)
