@@ -13,13 +13,12 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from .tools import TOOLS_DIRECTORY, exclusive, want
+from .maven import fetch_jars
+from .tools import TOOLS_DIRECTORY, want
 
 KAFKA_VERSION = "4.1.1"
 SCALA_VERSION = "2.13"
 SLF4J_VERSION = "1.7.36"
-MAVEN_DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
-FETCH_TIMEOUT_SECONDS = 600
 LIBRARIES = TOOLS_DIRECTORY / f"kafka-{KAFKA_VERSION}" / "libs"
 
 # The scripts in Apache Kafka's bin directory and the classes they start.
@@ -61,14 +60,6 @@ MAIN_CLASSES = {
 # A tool lives for a second or two: a small heap, no optimising compiler and one collector thread start it soonest.
 TOOL_FLAGS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:+UseSerialGC")
 
-POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>penstock</groupId><artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>{dependencies}</dependencies>
-</project>
-"""
-DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
-
 
 @functools.cache
 def find_java() -> Path | None:
@@ -78,38 +69,6 @@ def find_java() -> Path | None:
         return Path(home) / "bin" / "java"
     found = shutil.which("java")
     return Path(found) if found else None
-
-
-def fetch_jars(coordinates: Sequence[tuple[str, str, str]], into: Path) -> str | None:
-    """Put the named Maven artifacts and all they need at run time into a directory, once.
-
-    Coordinates are (group, artifact, version). The directory appears whole or not at all. Returns None when it is
-    there, else the reason it could not be had.
-    """
-    if into.is_dir():
-        return None
-    maven = shutil.which("mvn")
-    if maven is None:
-        return want("Apache Maven", f"{into.parent.name} is not fetched yet; install maven and run once online")
-    with exclusive(into.parent.name):
-        if into.is_dir():
-            return None
-        partial = into.with_name("partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        pom = into.with_name("pom.xml")
-        pom.write_text(POM.format(dependencies="".join(DEPENDENCY.format(*each) for each in coordinates)))
-        command = [maven, "-q", "-B", "-f", str(pom), f"{MAVEN_DEPENDENCY_PLUGIN}:copy-dependencies"]
-        command += [f"-DoutputDirectory={partial}", "-DincludeScope=runtime"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired:
-            return want("Maven Central", f"fetching took longer than {FETCH_TIMEOUT_SECONDS} s")
-        if done.returncode != 0:
-            complaint = next((line for line in done.stdout.splitlines() if "ERROR" in line), "no message")
-            return want("Maven Central", f"run once online; Maven says: {complaint[:300]}")
-        partial.rename(into)
-    return None
 
 
 @functools.cache
