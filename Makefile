@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 RUN := .venv/bin/python
+# Many tests wait more than they work.
+WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 .PHONY: help up demo test spark-test lint fuzz sim chaos bench docs format clean gateway dev
 
@@ -16,7 +18,7 @@ demo:                ## a shop's evening on three nodes and Spark, audited and d
 	@$(RUN) -m penstock demo $(ARGS)
 
 test: dev            ## every test that this machine can run; names what it had to skip
-	@$(RUN) -m pytest -n auto --dist loadfile $(or $(ARGS),--ignore=tests/console --ignore=tests/spark)
+	@$(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(or $(ARGS),--ignore=tests/console --ignore=tests/spark)
 	@$(if $(ARGS),,$(RUN) -m pytest tests/console)
 	@$(if $(ARGS),,$(RUN) -m pytest -m "not heavy" tests/spark)
 

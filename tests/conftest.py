@@ -21,11 +21,19 @@ MISSING_BY_MARKER: dict[str, Callable[[], str | None]] = {
     "prometheus": prometheus_missing,
 }
 NAMES_SHOWN_MAX = 5
+ROOMS = {name: place for place, name in enumerate(("sim", "chaos", "clients", "gateway", "metrics", "fuzz", "hostile"))}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "kcat: needs kcat")
     config.addinivalue_line("markers", "prometheus: needs Prometheus and promtool")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first, so that no worker is left alone with them at the end; otherwise the order is by chance."""
+    tests = Path(__file__).parent
+    items.sort(key=lambda item: ROOMS.get(item.path.relative_to(tests).parts[0], len(ROOMS)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -7,7 +7,9 @@ record is there once. Acknowledgement by all in-sync replicas is asked for where
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import socket
 import subprocess
 import tempfile
 import threading
@@ -35,6 +37,18 @@ PARTITIONS = 3
 PACE_S = 0.002
 CALM_S = 1.0
 GAP_S_MAX = 10.0
+
+
+@pytest.fixture(autouse=True)
+def close_what_kafka_python_leaves_open() -> Iterator[None]:
+    """The sockets of brokers that died: when they are collected, Python warns whichever test runs then."""
+    yield
+    for each in gc.get_objects():
+        if isinstance(each, socket.socket) and each.fileno() != -1 and each.family == socket.AF_INET:
+            try:
+                each.getpeername()
+            except OSError:
+                each.close()
 
 
 @pytest.fixture

@@ -1,0 +1,39 @@
+"""What makes the simulator worth something: slips put into the code on purpose are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+
+from sim.broken import TRANSACTIONAL_VARIANTS, VARIANTS
+from sim.schedule import Plan, draw, draw_transactional
+from sim.simulate import simulate
+
+# A slip must be found within a thousand seeds; that most are found within thirty keeps this quick.
+SEEDS_TO_FIND_MAX = 1_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("slip", VARIANTS, ids=[slip.__name__ for slip in VARIANTS])
+def test_slips_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
+    find(slip, draw)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("slip", TRANSACTIONAL_VARIANTS, ids=[slip.__name__ for slip in TRANSACTIONAL_VARIANTS])
+def test_slips_in_transactions_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
+    find(slip, draw_transactional)
+
+
+def find(slip: Callable[[], AbstractContextManager[None]], plan_of: Callable[[int], Plan]) -> None:
+    """Look for a seed that fails with the slip; it is the slip that was found only where the seed is fine without."""
+    for seed in range(SEEDS_TO_FIND_MAX):
+        with slip():
+            found = simulate(plan_of(seed)).anomalies
+        if found and not simulate(plan_of(seed)).anomalies:
+            return
+    pytest.fail(f"no seed below {SEEDS_TO_FIND_MAX} shows {slip.__name__}")
