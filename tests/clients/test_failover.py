@@ -45,9 +45,8 @@ def close_what_kafka_python_leaves_open() -> Iterator[None]:
     yield
     for each in gc.get_objects():
         if isinstance(each, socket.socket) and each.fileno() != -1 and each.family == socket.AF_INET:
-            try:
-                each.getpeername()
-            except OSError:
+            listens = each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if not listens and each.getsockname()[0] == "0.0.0.0":
                 each.close()
 
 
