@@ -1,4 +1,4 @@
-"""A topic of one partition that is read by a thread for as long as the gateway runs."""
+"""A topic of one partition that gateways share: made by whichever comes first, read by a thread of each."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import asyncio
 import logging
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 log = logging.getLogger(__name__)
 
@@ -18,8 +20,26 @@ RETRY_S = 1.0
 BATCH_MAX = 500
 BATCHES_AHEAD_MAX = 4
 STOP_TIMEOUT_S = 5.0
+REPLICATION_FACTOR_MAX = 3
 
 OnMessages = Callable[[list[Message]], None]
+
+
+def ensure_topic(client_settings: dict[str, Any], topic: str, config: Mapping[str, str], timeout_s: float) -> int:
+    """Make the topic unless it is there, blocking; returns how many partitions it has. Raises KafkaException."""
+    admin = AdminClient(client_settings)
+    metadata = admin.list_topics(timeout=timeout_s)
+    existing = metadata.topics.get(topic)
+    if existing is not None and existing.error is None:
+        return len(existing.partitions)
+    copies = min(REPLICATION_FACTOR_MAX, len(metadata.brokers))
+    try:
+        admin.create_topics([NewTopic(topic, 1, copies, config=dict(config))])[topic].result(timeout_s)
+    except KafkaException as error:
+        # Another gateway that starts at the same moment may have been faster.
+        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+            raise
+    return 1
 
 
 class TopicFollower:

@@ -8,16 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from penstock.gateway.kafka.delivery import Delivery
-from penstock.gateway.kafka.follower import TopicFollower
+from penstock.gateway.kafka.follower import TopicFollower, ensure_topic
 from penstock.gateway.settings import GatewaySettings
 
 TOPIC = "_idempotency_keys"
-REPLICATION_FACTOR_MAX = 3
 NOTES_PER_KEY = 4
 START_TIMEOUT_S = 30.0
 APPEND_TIMEOUT_MS = 10_000
@@ -61,18 +58,9 @@ class KeyLog:
 
     def _ensure_topic(self) -> tuple[int, int]:
         """Make the topic unless it is there; where it begins and ends."""
-        admin = AdminClient(self._settings.client())
-        metadata = admin.list_topics(timeout=START_TIMEOUT_S / 2)
-        if TOPIC not in metadata.topics:
-            retention_ms = int(self._settings.idempotency_s * 1000)
-            config = {"cleanup.policy": "delete", "retention.ms": str(retention_ms), "segment.ms": "3600000"}
-            copies = min(REPLICATION_FACTOR_MAX, len(metadata.brokers))
-            try:
-                admin.create_topics([NewTopic(TOPIC, 1, copies, config=config)])[TOPIC].result(START_TIMEOUT_S / 2)
-            except KafkaException as error:
-                # Another gateway may have been faster.
-                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-                    raise
+        retention_ms = int(self._settings.idempotency_s * 1000)
+        config = {"cleanup.policy": "delete", "retention.ms": str(retention_ms), "segment.ms": "3600000"}
+        ensure_topic(self._settings.client(), TOPIC, config, START_TIMEOUT_S / 2)
         consumer = Consumer(self._settings.client(**{"group.id": "penstock-idempotency"}))
         try:
             begin, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=START_TIMEOUT_S / 2)

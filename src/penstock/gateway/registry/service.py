@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from penstock.gateway.kafka.delivery import QueueFull
+from penstock.gateway.kafka.follower import ensure_topic
 from penstock.gateway.registry import errors
 from penstock.gateway.registry.decisions import Decision
 from penstock.gateway.registry.log import TOPIC, SchemaLog
@@ -26,7 +25,6 @@ WRITE_TIMEOUT_S = 15.0
 WRITE_ATTEMPTS_MAX = 10
 START_TIMEOUT_S = 60.0
 REPAIR_DELAY_S = (3.0, 8.0)
-REPLICATION_FACTOR_MAX = 3
 TOPIC_CONFIG = {
     "cleanup.policy": "compact",
     # A record that does not count is mended within seconds of its writer's or another gateway's reading it. Compaction
@@ -51,7 +49,7 @@ class Registry:
     async def start(self) -> None:
         """Make the topic if there is none, and read it to its end."""
         async with asyncio.timeout(START_TIMEOUT_S):
-            await asyncio.to_thread(ensure_topic, self._settings)
+            await asyncio.to_thread(ensure_schemas, self._settings)
             await self._log.start()
         self._repair = asyncio.create_task(self._repair_forever(), name="schemas-repair")
 
@@ -108,20 +106,8 @@ class Registry:
                         log.warning("keys of %s could not be written again yet: %s", TOPIC, error)
 
 
-def ensure_topic(client_settings: dict[str, Any]) -> None:
+def ensure_schemas(client_settings: dict[str, Any]) -> None:
     """Make `_schemas` unless it is there."""
-    admin = AdminClient(client_settings)
-    metadata = admin.list_topics(timeout=START_TIMEOUT_S / 2)
-    existing = metadata.topics.get(TOPIC)
-    if existing is not None and existing.error is None:
-        if len(existing.partitions) != 1:
-            raise RuntimeError(f"topic {TOPIC} has {len(existing.partitions)} partitions, but its order needs just one")
-        return
-    copies = min(REPLICATION_FACTOR_MAX, len(metadata.brokers))
-    topic = NewTopic(TOPIC, 1, copies, config=TOPIC_CONFIG)
-    try:
-        admin.create_topics([topic])[TOPIC].result(START_TIMEOUT_S / 2)
-    except KafkaException as error:
-        # Another gateway that starts at the same moment may have been faster.
-        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-            raise
+    partitions = ensure_topic(client_settings, TOPIC, TOPIC_CONFIG, START_TIMEOUT_S / 2)
+    if partitions != 1:
+        raise RuntimeError(f"topic {TOPIC} has {partitions} partitions, but its order needs just one")

@@ -104,8 +104,7 @@ class Builder:
     @staticmethod
     def kafka_options(pipeline: Pipeline) -> dict[str, str]:
         """How the format reaches the pipeline's cluster."""
-        properties = {f"kafka.{name}": value for name, value in pipeline.properties.items()}
-        return {"kafka.bootstrap.servers": pipeline.bootstrap, **properties}
+        return {f"kafka.{name}": value for name, value in pipeline.client_properties.items()}
 
     def reads(self, source: Source, topic: str) -> bool:
         """Whether a source has a topic."""

@@ -65,7 +65,7 @@ def run(
         for work in works:
             work.start()
         stack.enter_context(noted(status))
-        tell = stack.enter_context(reported(read_access(_properties(pipeline)), status))
+        tell = stack.enter_context(reported(read_access(pipeline.client_properties), status))
         while wanted():
             status.queries = [work.status() for work in works]
             status.updated = time.time()
@@ -191,10 +191,6 @@ def _works(spark: SparkSession, pipeline: Pipeline, once: bool) -> Iterator[_Wor
         letters = builder.dead_letters(source)
         if letters is not None:
             yield _Work(spark, pipeline, once, source, builder.dead_letter_writer(source, letters))
-
-
-def _properties(pipeline: Pipeline) -> dict[str, str]:
-    return {**pipeline.properties, "bootstrap.servers": pipeline.bootstrap}
 
 
 def _stop_all(works: list[_Work]) -> None:

@@ -103,6 +103,11 @@ class Pipeline:
     sinks: tuple[Sink, ...] = field(default=())
 
     @property
+    def client_properties(self) -> dict[str, str]:
+        """How Kafka's clients reach the pipeline's cluster."""
+        return {"bootstrap.servers": self.bootstrap, **self.properties}
+
+    @property
     def checkpoint_place(self) -> str:
         """The directory of the checkpoints, without a slash at its end."""
         return self.path(self.checkpoint.rstrip("/"))
