@@ -103,14 +103,14 @@ class Housekeeping:
 
     async def flush_due(self) -> None:
         """Sync the logs whose flush.ms is over or that have too much unsynced; note now and then how far they are."""
-        now_ms = self._env.now_ms()
 
         def flush(partition: Partition) -> None:
             log = partition.log
             if log.end_offset == log.flushed_offset and not log.has_unsynced_segment:
                 return
             unflushed = partition.appended_bytes - self._flushed_bytes.get(partition.name, 0)
-            if unflushed > UNFLUSHED_BYTES_MAX or log.has_unsynced_segment or log.flush_due(now_ms):
+            is_due = log.is_flush_due or partition.sync.is_older_than(log.settings.flush_ms)
+            if is_due or unflushed > UNFLUSHED_BYTES_MAX or log.has_unsynced_segment:
                 partition.sync.request()
                 self._flushed_bytes[partition.name] = partition.appended_bytes
                 self._unnoted_bytes += unflushed

@@ -35,6 +35,7 @@ class LogSync:
         "_scheduled",
         "_started",
         "_stopped",
+        "_synced_ms",
         "_waiters",
         "_work",
         "syncs",
@@ -58,6 +59,8 @@ class LogSync:
         self._stopped = False
         self._abandoned = False
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        # When the log was last brought to disk, on the clock that never jumps.
+        self._synced_ms = env.monotonic_ms()
         self.syncs = 0
 
     def durable(self, offset: int) -> asyncio.Future[None]:
@@ -77,6 +80,10 @@ class LogSync:
         elif not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._start)
+
+    def is_older_than(self, age_ms: int) -> bool:
+        """Whether the last sync is at least this long ago."""
+        return self._env.monotonic_ms() - self._synced_ms >= age_ms
 
     def owe(self, work: Callable[[], None]) -> None:
         """Have the first sync run `work` too, before anything it covers counts as durable."""
@@ -147,6 +154,7 @@ class LogSync:
         except StorageError as vanished:
             self._fail(vanished)
             return
+        self._synced_ms = self._env.monotonic_ms()
         self._resolve()
         if self._waiters or self._again:
             self._start()

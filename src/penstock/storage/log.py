@@ -69,15 +69,13 @@ class Log:
         "epochs",
         "flushed_offset",
         "has_unsynced_segment",
-        "last_append_ms",
-        "last_flush_ms",
         "producers",
         "recovery",
         "settings",
         "start_offset",
     )
 
-    def __init__(self, loaded: LoadedLog, settings: LogSettings, now_ms: int) -> None:
+    def __init__(self, loaded: LoadedLog, settings: LogSettings) -> None:
         self.settings = settings
         self.recovery: RecoveryReport = loaded.report
         self.start_offset = loaded.start_offset
@@ -86,8 +84,6 @@ class Log:
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.aborted = loaded.aborted
-        self.last_append_ms = now_ms
-        self.last_flush_ms = now_ms
         self._home = loaded.home
         self._segments = loaded.segments
         self._active = loaded.segments[-1]
@@ -132,7 +128,7 @@ class Log:
             start_offset=start_offset,
             lost_power=lost_power,
         )
-        log = cls(loaded, settings, now_ms)
+        log = cls(loaded, settings)
         if log.start_offset > log.end_offset:
             log.truncate_fully_and_start_at(log.start_offset, now_ms)
         return log
@@ -204,7 +200,6 @@ class Log:
                 self.fail(error)
             raise
         self.end_offset = last_offset + 1
-        self.last_append_ms = now_ms
         epochs = self.epochs
         for header in headers:
             if header[2] > epochs.latest:
@@ -351,12 +346,10 @@ class Log:
 
     # Making durable
 
-    def flush_due(self, now_ms: int) -> bool:
-        """Whether `flush.messages` or `flush.ms` ask for a sync now."""
-        unflushed = self.end_offset - self.flushed_offset
-        if unflushed <= 0:
-            return False
-        return unflushed >= self.settings.flush_messages or now_ms - self.last_flush_ms >= self.settings.flush_ms
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether `flush.messages` asks for a sync now."""
+        return self.end_offset - self.flushed_offset >= self.settings.flush_messages
 
     def begin_flush(self) -> FlushTicket | None:
         """Draw a ticket for everything appended so far; None when all of it is durable already."""
@@ -372,17 +365,15 @@ class Log:
         self._epochs_changed = False
         return FlushTicket(self._home, files, directory_changed, epochs, self.end_offset, self._generation)
 
-    def finish_flush(self, ticket: FlushTicket, now_ms: int | None = None) -> None:
+    def finish_flush(self, ticket: FlushTicket) -> None:
         """Hand back a ticket whose `run` returned."""
         if ticket.directory_missing and self._failure is None:
             raise self.fail(StorageError(f"The directory {self._home.path} has disappeared."))
         self._epochs_changed |= ticket.epochs_unsaved
         if ticket.generation == self._generation:
             self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
-        if now_ms is not None:
-            self.last_flush_ms = now_ms
 
-    def flush(self, now_ms: int | None = None) -> None:
+    def flush(self) -> None:
         """Make everything appended so far durable, blocking; a failure fails the log."""
         ticket = self.begin_flush()
         if ticket is None:
@@ -392,7 +383,7 @@ class Log:
         except StorageError as error:
             self.fail(error)
             raise
-        self.finish_flush(ticket, now_ms)
+        self.finish_flush(ticket)
 
     def fail(self, error: StorageError) -> StorageError:
         """Refuse everything that writes from now on: after a failed sync nobody knows what the disk holds."""

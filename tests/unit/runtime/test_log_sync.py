@@ -20,7 +20,11 @@ class SlowDisk:
     """An Env whose blocking work ends when the test says."""
 
     def __init__(self) -> None:
+        self.time_ms = 0
         self.work: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+
+    def monotonic_ms(self) -> int:
+        return self.time_ms
 
     def run_blocking(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -143,5 +147,20 @@ def test_a_sync_asked_for_while_one_runs_follows_it(tmp_path: Path) -> None:
         await world.env.finish()
         assert world.log.flushed_offset == 2
         assert not world.env.work, "nobody asked for a third"
+
+    asyncio.run(check())
+
+
+def test_the_age_of_a_sync_counts_from_the_last_one(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = World(tmp_path)
+        world.env.time_ms = 1_000
+        assert world.sync.is_older_than(1_000)
+        world.append()
+        await asyncio.sleep(0)
+        await world.env.finish()
+        assert not world.sync.is_older_than(1_000)
+        world.env.time_ms = 2_000
+        assert world.sync.is_older_than(1_000)
 
     asyncio.run(check())

@@ -14,6 +14,7 @@ from penstock.core.metadata.topics import NewTopic, TopicOutcome
 from penstock.core.transaction.listing import TransactionFilter
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime import transactions
+from penstock.runtime.env import SystemEnv
 from penstock.runtime.partition import Partition
 from penstock.runtime.transactions import TRANSACTION_TOPIC
 from penstock.wire.messages.end_txn import EndTxnRequest
@@ -170,6 +171,24 @@ def test_a_transaction_times_out_by_itself(tmp_path: Path) -> None:
         assert error is ErrorCode.NONE
         await shell.until(lambda: shell.state() == "CompleteAbort")
         assert shell.written[0][3].aborted
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("jump_ms", [3_600_000, -3_600_000])
+def test_a_clock_that_jumps_ends_no_transaction_early_and_none_late(tmp_path: Path, jump_ms: int) -> None:
+    async def story(shell: TransactionShell) -> None:
+        right_ms = shell.env.now_ms
+        response = await shell.transactions.init_producer_id(InitProducerIdRequest(ID, 1_000), caller())
+        producer = ProducerIdentity(response.producer_id, response.producer_epoch)
+        began = asyncio.get_running_loop().time()
+        await shell.transactions.ask(
+            ID, lambda shard, token, now_ms: shard.add_partitions(ID, producer, [DATA], 2, token, now_ms)
+        )
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(SystemEnv, "now_ms", lambda _: right_ms() + jump_ms)
+            await shell.until(lambda: shell.state() == "CompleteAbort")
+        assert asyncio.get_running_loop().time() - began >= 1
 
     play(tmp_path, story)
 
