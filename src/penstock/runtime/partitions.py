@@ -25,6 +25,7 @@ from penstock.model.ids import NO_LEADER, TopicPartition, Uuid, format_uuid
 from penstock.runtime.env import Env
 from penstock.runtime.log_directories import LogDirectory, lower_checkpoints
 from penstock.runtime.log_settings import log_settings
+from penstock.runtime.open_logs import OpenLogs
 from penstock.runtime.partition import EVERYTHING, Partition
 from penstock.runtime.replica_store import ReplicaStore
 from penstock.storage.files import StorageError
@@ -73,6 +74,7 @@ class Partitions:
         self._decompressed_bytes_max = decompressed_bytes_max
         self._lag_ms_max = lag_ms_max
         self._store = ReplicaStore(env, directories)
+        self._open_logs = OpenLogs(env.open_logs_max)
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[Uuid, int], Partition] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
@@ -361,6 +363,7 @@ class Partitions:
         if opened.owed is not None:
             # Before records in it are acknowledged, neither a power cut may take the directory nor whose it is.
             partition.sync.owe(opened.owed)
+        self._open_logs.add(opened.log)
         self._by_name[name] = partition
         self._by_id[topic.topic_id, name.partition] = partition
         self._homes[name] = home
@@ -410,6 +413,7 @@ class Partitions:
         self._homes.pop(name).partitions.discard(name)
         partition.sync.abandon()
         partition.fence()
+        self._open_logs.forget(partition.log)
         self._store.remove(name, partition.log)
         if partition.is_leader:
             _tell(self._on_resigned, partition)

@@ -8,7 +8,7 @@ acknowledge. After an error that leaves the disk in doubt the log is failed for 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
 from zlib import crc32
@@ -60,7 +60,6 @@ class Log:
         "_history",
         "_home",
         "_opened",
-        "_rested_offset",
         "_segments",
         "_swap",
         "_waste",
@@ -95,7 +94,6 @@ class Log:
         # Whether a finished segment waits for a sync; it keeps four files open until then.
         self.has_unsynced_segment = False
         self._opened: list[Segment] = []
-        self._rested_offset = -1
         self._waste = Waste(loaded.home)
         self._swap: SegmentSwap | None = None
 
@@ -131,6 +129,7 @@ class Log:
         log = cls(loaded, settings)
         if log.start_offset > log.end_offset:
             log.truncate_fully_and_start_at(log.start_offset, now_ms)
+        log.close_files()
         return log
 
     # Facts
@@ -319,22 +318,22 @@ class Log:
         if len(self._opened) > OPEN_SEGMENTS_MAX:
             self._opened.pop(0).release()
 
-    def rest(self) -> None:
-        """Hold no descriptors while nothing is appended: to be called now and then where logs are many.
-
-        What was appended since the last call keeps the newest segment open. Reserved space needs it open, too.
-        """
+    def close_files(self) -> None:
+        """Hold no descriptors for now; whoever needs a file next opens it again. Reserved space stays open."""
         for segment in self._opened:
             segment.release()
         self._opened.clear()
         active = self._active
-        if self.end_offset != self._rested_offset or self.settings.preallocate:
-            self._rested_offset = self.end_offset
+        if self.settings.preallocate and active.is_open:
             return
         if active.is_open and self.end_offset > self.flushed_offset:
             self._home.await_sync(active.name, active.file)
         active.close_file()
-        self._home.let_go(active.name)
+        self._home.let_go()
+
+    def on_open(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called before a file is opened that stays open."""
+        self._home.on_open = listener
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record that is not older than `timestamp`, or None."""

@@ -280,7 +280,8 @@ class _Loader:
         self.report.damaged += checker.damaged
         self.report.segments_scanned += 1
         self.report.bytes_scanned += valid
-        self.home.await_sync(segment.name, segment.file)
+        if size:
+            self.home.await_sync(segment.name, segment.file)
         if valid == size and not self._gap_after(number):
             if number < len(self.segments) - 1:
                 segment.save_indexes()
