@@ -159,7 +159,12 @@ class Housekeeping:
         await self._each(lambda partition: partition.log.producers.expire(now_ms, age_ms))
 
     def finish(self, broker_epoch: int) -> None:
-        """The last thing at a clean stop: checkpoints, then the marker that says so."""
+        """The last thing at a clean stop: checkpoints, then the marker that says so.
+
+        Without the marker the next start checks every log, as it must where one was not opened, let alone closed.
+        """
+        if not self._partitions.are_all_open:
+            return
         for directory in self._partitions.directories:
             if directory.failure is None:
                 try:
