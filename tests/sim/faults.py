@@ -201,6 +201,11 @@ class Faults:
         topics = [ReassignableTopic(TOPIC, [partition])]
         self._world.operate(AlterPartitionReassignmentsRequest(OPERATOR_TIMEOUT_MS, topics=topics))
 
+    def trim(self, fault: Fault) -> None:
+        """A part of a partition (here in place of a node) is deleted, in percent of what was acknowledged."""
+        for partition in fault.nodes:
+            self._world.trim(partition, fault.amount)
+
     def elect(self, fault: Fault) -> None:
         """Preferred leaders are asked for."""
         self._world.operate(ElectLeadersRequest(fault.amount, None, OPERATOR_TIMEOUT_MS))
@@ -259,6 +264,7 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "slow_disk",
         "clock",
         "reassign",
+        "trim",
         "elect",
     )
 }
