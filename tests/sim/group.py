@@ -1,7 +1,7 @@
 """Members of consumer groups: they keep their session, read what they are assigned, and commit how far they are.
 
-`Member` is what members of both protocols have in common, `GroupMember` speaks the consumer protocol (KIP-848). A `Seat`
-is a place in a group that always has somebody in it: members vanish without a word, and others come.
+`Member` is what members of both protocols have in common, `GroupMember` speaks the consumer protocol (KIP-848). A
+`Seat` is a place in a group that always has somebody in it: members vanish without a word, and others come.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ READ_BEFORE_SYNCED = frozenset(
         "unseen",
         "lost-update",
         "expelled-early",
+        "aborted-early",
     }
 )
 TRANSACTIONS_BEFORE_SYNCED = frozenset({"duplicate-copy", "lost-copy", "stray-copy", "torn-transaction"})
@@ -50,7 +51,8 @@ class Plan:
 def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan:
     """The plan of a seed with transactional clients; one node loses power at most."""
     random = Random(f"{seed} transactional plan")
-    shape = draw_dimensions(Random(f"{seed} transactional dimensions"), _draw_shape(random, nodes))
+    dimensions = Random(f"{seed} transactional dimensions")
+    shape = draw_dimensions(dimensions, _draw_shape(random, nodes))
     shape = replace(
         shape,
         policy=KEEP,
@@ -74,6 +76,7 @@ def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan
     for _ in range(random.randint(0, 4) if nodes > 1 else 0):
         at_s, duration_s = round(random.uniform(QUIET_S, seconds), 3), round(random.uniform(0.05, 3.0), 3)
         faults.append(Fault(at_s, "strike_coordinator", (), duration_s, random.choice((0, 0, 1, 2))))
+    faults += _draw_together(dimensions, everybody, seconds)
     powers = [fault for fault in faults if fault.kind == "power"]
     faults = [fault for fault in faults if fault not in powers[1:]]
     alone = powers and shape.min_insync_replicas == 1
@@ -112,6 +115,8 @@ def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
     for _ in range(random.randint(1, 7)):
         at_s = round(random.uniform(QUIET_S, seconds), 3)
         faults.append(_draw_fault(random, at_s, everybody, shape))
+    if not blackout:
+        faults += _draw_together(dimensions, everybody, seconds)
     if shape.deletes_records:
         for _ in range(dimensions.randint(1, 4)):
             at_s, partition = round(dimensions.uniform(QUIET_S, seconds), 3), dimensions.randrange(shape.partitions)
@@ -216,6 +221,24 @@ def _draw_policy(random: Random, shape: Shape) -> Shape:
             produce_pause_s=random.choice((0.1, 0.5, 1.5)),
         )
     return shape
+
+
+def _draw_together(random: Random, everybody: list[int], seconds: float) -> list[Fault]:
+    """Faults that mean most at about the same time: a power cut while the others are killed, and clocks that jump."""
+    faults = []
+    if len(everybody) > 1 and random.random() < 0.2:
+        one = random.choice(everybody)
+        at_s = random.uniform(QUIET_S, seconds - 1.0)
+        others = tuple(node for node in everybody if node != one)
+        faults.append(Fault(round(at_s, 3), "power", (one,), round(random.uniform(0.1, 2.0), 3)))
+        for other in random.sample(others, random.randint(1, len(others))):
+            later_s = at_s + random.choice((0.05, random.uniform(-1.0, 3.0)))
+            faults.append(Fault(round(later_s, 3), "kill", (other,), round(random.uniform(0.1, 2.0), 3)))
+    if random.random() < 0.2:
+        amount = random.choice((-HOUR_MS, HOUR_MS, HOUR_MS, 10_000))
+        at_s = round(random.uniform(QUIET_S, seconds), 3)
+        faults.append(Fault(at_s, "clock", (random.choice(everybody),), round(random.uniform(0.5, 5.0), 3), amount))
+    return faults
 
 
 def _draw_fault(random: Random, at_s: float, everybody: list[int], shape: Shape) -> Fault:

@@ -143,6 +143,10 @@ class History:
         self.trimmed: dict[str, int] = {}
         self._moved: dict[tuple[str, str], bool] = {}
 
+    def now(self) -> float:
+        """What the clock says."""
+        return self._clock()
+
     # Producing.
 
     def send(self, process: str, partition: str, value: str, record_key: str | None = None) -> Operation:
