@@ -241,6 +241,8 @@ class GroupMember(Member):
         self._member_id = f"{name}-{self._cluster.random.getrandbits(64):x}"
         # The assignment that we were given, as far as we have not taken it yet.
         self._target: set[int] | None = None
+        # Whether an answer got lost: the next request says everything, and so is told everything.
+        self._says_all = True
 
     @property
     def _reads_as(self) -> tuple[str | None, int]:
@@ -256,7 +258,7 @@ class GroupMember(Member):
                 await asyncio.sleep(BACKOFF_S if self._target is not None else HEARTBEAT_S)
 
     async def _heartbeat(self) -> None:
-        joining = self._epoch == 0
+        says_all, self._says_all = self._says_all or self._epoch == 0, True
         if self._topic not in self._cluster.topic_ids:
             await self._cluster.refresh([self._topic])
         topic_id = self._cluster.topic_ids.get(self._topic)
@@ -268,11 +270,12 @@ class GroupMember(Member):
                 group_id=self._group,
                 member_id=self._member_id,
                 member_epoch=self._epoch,
-                rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if joining else -1,
-                subscribed_topic_names=[self._topic] if joining else None,
+                rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if says_all else -1,
+                subscribed_topic_names=[self._topic] if says_all else None,
                 topic_partitions=[TopicPartitions(topic_id, owned)] if owned else [],
             )
         )
+        self._says_all = False
         self._epoch = response.member_epoch
         if response.assignment is not None:
             self._target = {

@@ -402,6 +402,8 @@ def silence_logs() -> None:
 def without_collector(work: Callable[[], Any]) -> Any:
     """Run something with the garbage collector off: collections would run code of dead processes at odd moments."""
     gc.disable()
+    # What was there before is looked at only once, not after every run.
+    gc.freeze()
     told, sys.unraisablehook = sys.unraisablehook, _overhear
     try:
         return work()
