@@ -146,11 +146,11 @@ class TransactionalProducer:
         if code not in FENCED or transaction is None:
             return
         took_s = self.history.now() - transaction.began
-        started = [
-            one for one in self.history.operations if one.kind is Kind.START and one.key == self.transactional_id
-        ]
-        own = max(number for number, one in enumerate(started) if one.process == self.name)
-        if took_s * 1000 < self._timeout_ms and own == len(started) - 1:
+        starts = [one for one in self.history.operations if one.kind is Kind.START and one.key == self.transactional_id]
+        own = next(one for one in starts if one.process == self.name)
+        # One of which nobody knows whether it worked may have.
+        others = [one for one in starts if one.status is not Status.OK or one.result > own.result]
+        if took_s * 1000 < self._timeout_ms and not others:
             self.history.notice(
                 "aborted-early",
                 f"{self.name} was shut out ({ErrorCode(code).name}) {took_s:.3f} s after {transaction} began, "
