@@ -1,7 +1,7 @@
 """Group commit: one sync of a log serves everybody who waits for it.
 
-At most one sync of a log is under way. Those who come meanwhile wait for the next one, which starts the moment the
-first is done and covers all of them. A sync that fails fails the log: after an EIO the kernel may have dropped the
+At most one sync of a log is under way. Those who come meanwhile get the next one, which starts the moment the first
+is done and covers all of them. A sync that fails fails the log: after an EIO the kernel may have dropped the
 very pages that were to be written, so nothing is retried and nothing that waited is acknowledged.
 """
 
@@ -26,6 +26,7 @@ class LogSync:
 
     __slots__ = (
         "_abandoned",
+        "_again",
         "_env",
         "_flushes",
         "_log",
@@ -52,6 +53,8 @@ class LogSync:
         self._work: asyncio.Future[None] | None = None
         self._owed: Callable[[], None] | None = None
         self._scheduled = False
+        # A sync was asked for while one was under way, which may not cover what was appended since it began.
+        self._again = False
         self._stopped = False
         self._abandoned = False
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -68,8 +71,10 @@ class LogSync:
         return future
 
     def request(self) -> None:
-        """Ask for a sync soon; what is appended until it starts is part of it."""
-        if self._work is None and not self._scheduled:
+        """Ask for a sync of all that was appended so far, soon; what is appended until it starts is part of it."""
+        if self._work is not None:
+            self._again = True
+        elif not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._start)
 
@@ -111,6 +116,7 @@ class LogSync:
             self._resolve()
             return
         self.syncs += 1
+        self._again = False
         self._started = perf_counter()
         owed, self._owed = self._owed, None
 
@@ -142,7 +148,7 @@ class LogSync:
             self._fail(vanished)
             return
         self._resolve()
-        if self._waiters:
+        if self._waiters or self._again:
             self._start()
 
     def _resolve(self) -> None:

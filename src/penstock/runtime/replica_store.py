@@ -72,6 +72,7 @@ class ReplicaStore:
             clean=home.clean or created,
             now_ms=self._env.now_ms(),
             start_offset=home.start_offsets.get(name, 0),
+            lost_power=home.lost_power,
         )
         home.found.discard(name)
         # The checkpoint may be ahead of a log whose end was cut.

@@ -18,6 +18,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.storage.compact_swap import CleanedSegment, SegmentSwap
 from penstock.storage.files import Filesystem, StorageError
 from penstock.storage.flush import FlushTicket
+from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.names import (
     LEADER_EPOCH_CHECKPOINT,
     SEGMENT_SUFFIXES,
@@ -60,7 +61,6 @@ class Log:
         "_home",
         "_opened",
         "_rested_offset",
-        "_rolled",
         "_segments",
         "_swap",
         "_waste",
@@ -68,6 +68,7 @@ class Log:
         "end_offset",
         "epochs",
         "flushed_offset",
+        "has_unsynced_segment",
         "last_append_ms",
         "last_flush_ms",
         "producers",
@@ -95,7 +96,8 @@ class Log:
         self._failure: str | None = None
         # Counts truncations, so that a sync begun before one is not taken to cover what was written after it.
         self._generation = 0
-        self._rolled = False
+        # Whether a finished segment waits for a sync; it keeps four files open until then.
+        self.has_unsynced_segment = False
         self._opened: list[Segment] = []
         self._rested_offset = -1
         self._waste = Waste(loaded.home)
@@ -112,10 +114,12 @@ class Log:
         clean: bool,
         now_ms: int,
         start_offset: int = 0,
+        lost_power: bool = True,
     ) -> Log:
         """Open a partition's directory, or make it.
 
-        `recovery_point` is the checkpointed `flushed_offset`, `clean` whether the last stop was. Raises
+        `recovery_point` is the checkpointed `flushed_offset`, `clean` whether the last stop was, `lost_power` whether
+        bytes that were written and never synced may be missing. Raises
         CorruptLogError, with no record touched, when durable records are damaged beyond stepping over.
         """
         loaded = load_log(
@@ -126,6 +130,7 @@ class Log:
             clean=clean,
             now_ms=now_ms,
             start_offset=start_offset,
+            lost_power=lost_power,
         )
         log = cls(loaded, settings, now_ms)
         if log.start_offset > log.end_offset:
@@ -149,11 +154,6 @@ class Log:
     @property
     def is_failed(self) -> bool:
         return self._failure is not None
-
-    @property
-    def has_unsynced_segment(self) -> bool:
-        """Whether a finished segment waits for a sync; it keeps four files open until then."""
-        return self._rolled
 
     @property
     def generation(self) -> int:
@@ -197,7 +197,7 @@ class Log:
         try:
             jitter_ms = self._jitter_ms(segment) if settings.segment_jitter_ms else 0
             if segment.must_roll(size, last_offset, max_timestamp, now_ms, settings, jitter_ms):
-                segment = self._roll(max(first_offset, self.end_offset), now_ms)
+                segment = self._roll(self._roll_offset(first_offset, last_offset), now_ms)
             segment.append(headers, data, settings.index_interval_bytes)
         except StorageError as error:
             if not error.is_disk_full:
@@ -234,6 +234,14 @@ class Log:
         self.roll(now_ms)
         return True
 
+    def _roll_offset(self, first_offset: int, last_offset: int) -> int:
+        """Where the segment for a batch begins: where the log ends, so that no gap lies between two segments.
+
+        A compacted log that is replicated can have a gap too large for that; the segment then begins behind it.
+        """
+        end_offset = self.end_offset
+        return end_offset if last_offset - end_offset <= RELATIVE_OFFSET_MAX else first_offset
+
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         active = self._active
         if base_offset == active.base_offset:
@@ -248,7 +256,7 @@ class Log:
         segment.next_offset = base_offset
         self._segments.append(segment)
         self._active = segment
-        self._rolled = True
+        self.has_unsynced_segment = True
         active.release()
         return segment
 
@@ -358,7 +366,7 @@ class Log:
             return None
         if unflushed and self._active.is_open:
             self._home.await_sync(self._active.name, self._active.file)
-        self._rolled = False
+        self.has_unsynced_segment = False
         files, directory_changed = self._home.take_unsynced()
         epochs = (LEADER_EPOCH_CHECKPOINT, self.epochs.to_bytes()) if self._epochs_changed else None
         self._epochs_changed = False

@@ -296,6 +296,7 @@ class TransactionShard:
             decided.is_commit,
             self._coordinator_epoch(transactional_id),
             tuple(decided.partitions),
+            decided.client_version,
         )
         self._due[transactional_id] = (markers, dict(decided.partitions))
         effects.replies.append(Reply(self._marker_token(), markers))
