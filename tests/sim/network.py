@@ -29,6 +29,7 @@ KERNEL_BYTES = 256 * 1024
 HIGH_WATER_BYTES = 64 * 1024
 WATCH_INTERVAL_S = 1.0
 RETRANSMIT_S = 0.3
+HELD_US_MAX = 500_000
 LATE_US_MAX = 1_500_000
 
 Link = tuple[str, str]
@@ -359,18 +360,22 @@ class StreamEnd(asyncio.Transport):
             self._protocol.connection_lost(error)
 
     def break_off(self) -> None:
-        """Something between the hosts resets the stream: both ends lose it, one of them maybe a while later.
+        """Something between the hosts breaks the stream: both ends lose it, at once or one after the other.
 
-        Until then that one gets what was sent before, and what it answers reaches nobody.
+        In the second case nothing gets through for a while; then this end loses the stream, and may try again on a new
+        one; and only later does the other end get what was held up, before it learns that it speaks to nobody.
         """
         network = self._network
-        self._loop.call_soon(self._reset, "the stream broke")
         if network.random.random() < network.reset_part:
-            self.peer._loop.call_soon(self.peer._reset, "the stream broke")
-        else:
-            self.peer._is_held_up = True
-            late_us = network.scheduler.now_us + network.random.randint(0, LATE_US_MAX)
-            network.kernel.call_at_us(late_us, self.peer._catch_up)
+            for end in (self, self.peer):
+                end._loop.call_soon(end._reset, "the stream broke")
+            return
+        self.peer._is_held_up = True
+        held_us = network.random.randint(0, HELD_US_MAX)
+        late_us = held_us + network.random.randint(0, LATE_US_MAX)
+        now_us = network.scheduler.now_us
+        network.kernel.call_at_us(now_us + held_us, self._loop.call_soon, self._reset, "the stream broke")
+        network.kernel.call_at_us(now_us + late_us, self.peer._catch_up)
 
     def _catch_up(self) -> None:
         """What was held up arrives, and then that the stream is broken."""

@@ -224,7 +224,8 @@ def _draw_policy(random: Random, shape: Shape) -> Shape:
 
 
 def _draw_together(random: Random, everybody: list[int], seconds: float) -> list[Fault]:
-    """Faults that mean most at about the same time: a power cut while the others are killed, and clocks that jump."""
+    """What single faults seldom come to: a power cut while the others are killed, clocks that jump,
+    and streams that break with something under way."""
     faults = []
     if len(everybody) > 1 and random.random() < 0.2:
         one = random.choice(everybody)
@@ -238,6 +239,9 @@ def _draw_together(random: Random, everybody: list[int], seconds: float) -> list
         amount = random.choice((-HOUR_MS, HOUR_MS, HOUR_MS, 10_000))
         at_s = round(random.uniform(QUIET_S, seconds), 3)
         faults.append(Fault(at_s, "clock", (random.choice(everybody),), round(random.uniform(0.5, 5.0), 3), amount))
+    for _ in range(random.choice((0, 0, 1, 4))):
+        at_s = round(random.uniform(QUIET_S, seconds), 3)
+        faults.append(Fault(at_s, "reset", (random.choice(everybody),), 0.0, random.randint(2, 8)))
     return faults
 
 
