@@ -187,7 +187,7 @@ def compare_logs(world: World) -> Iterator[Anomaly]:
         if name in world.history.compacted:
             yield from _compare_compacted(name, logs)
             continue
-        start_offset = max((min(log, default=0) for log in logs.values()), default=0)
+        start_offset = max(_start(world.machines[node_id], name) for node_id in logs)
         if start_offset:
             logs = {node_id: _from(log, start_offset) for node_id, log in logs.items()}
         first, *others = logs
@@ -267,6 +267,15 @@ def _batches(machine: Machine, name: str, end_offset: int) -> dict[int, bytes]:
                 if header.base_offset < end_offset:
                     found[header.base_offset] = content[position : position + header.size_bytes]
     return found
+
+
+def _start(machine: Machine, name: str) -> int:
+    """Where a partition's first segment on a machine's disk begins."""
+    data = machine.disk.root.entries[DATA]
+    assert isinstance(data, Directory)
+    directory = data.entries[name]
+    assert isinstance(directory, Directory)
+    return min(int(file_name.partition(".")[0]) for file_name in directory.entries if file_name.endswith(".log"))
 
 
 def _difference(first: int, one: dict[int, bytes], second: int, other: dict[int, bytes]) -> str:

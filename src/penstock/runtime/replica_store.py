@@ -75,8 +75,9 @@ class ReplicaStore:
             lost_power=home.lost_power,
         )
         home.found.discard(name)
-        # The checkpoint may be ahead of a log whose end was cut.
-        return Opened(home, log, min(home.high_watermarks.get(name, 0), log.end_offset), owed)
+        # The checkpoint may be ahead of a log whose end was cut, and behind one whose start was deleted since.
+        high_watermark = max(log.start_offset, min(home.high_watermarks.get(name, 0), log.end_offset))
+        return Opened(home, log, high_watermark, owed)
 
     def remove(self, name: TopicPartition, log: Log) -> None:
         """Rename an open replica's directory at once and delete it later, so that a crash leaves no half of it."""
