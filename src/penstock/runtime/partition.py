@@ -194,6 +194,7 @@ class Partition:
             now_ms,
             lag_ms_max=self._lag_ms_max,
             min_in_sync=self.settings.min_insync_replicas,
+            eligible_replicas=known.eligible_leader_replicas,
         )
         # Followers that ask where an older epoch ends are told of this one's start, before it has a batch.
         log.assign_epoch(known.leader_epoch, log.end_offset)
@@ -233,13 +234,14 @@ class Partition:
         self.replicas = known.replicas
         if known.partition_epoch == self.partition_epoch:
             # The answer to a proposal told of this change before, except for replicas; another may be under way.
+            leading.eligible_replicas = frozenset(known.eligible_leader_replicas)
             if leading.assigned(known.replicas, now_ms):
                 self.committed_more()
             return
         self.partition_epoch = known.partition_epoch
         was_sole = leading.is_sole_replica
         self.counters.in_sync_changed(len(leading.in_sync_replicas), len(known.in_sync_replicas))
-        if leading.settled(known.in_sync_replicas, known.replicas, now_ms):
+        if leading.settled(known.in_sync_replicas, known.replicas, now_ms, known.eligible_leader_replicas):
             self.committed_more()
         for watcher in self._watchers:
             watcher.moved()

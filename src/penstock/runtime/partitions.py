@@ -169,7 +169,10 @@ class Partitions:
         self._on_follower.append(listener)
 
     def on_joinable(self, listener: Listener) -> None:
-        """Have `listener` called when a follower may join the in-sync replicas that could not before."""
+        """Have `listener` called when the in-sync replicas may have to be proposed anew.
+
+        A follower may join that could not before, or the controller is to hear that the leader goes on without some.
+        """
         self._on_joinable.append(listener)
 
     # Start and stop.
@@ -315,6 +318,8 @@ class Partitions:
         if known.leader == self.node_id:
             if partition.make_leader(self.node_id, known, self._env.monotonic_ms()):
                 _tell(self._on_leader, partition)
+            elif partition.leading is not None and partition.leading.must_confirm:
+                _tell(self._on_joinable, partition)
             return
         was_leader = partition.is_leader
         if partition.make_follower(known):
@@ -372,6 +377,8 @@ class Partitions:
                 if partition.settings != settings:
                     partition.configure(settings)
                     _tell(self._on_change, partition)
+                    if partition.leading is not None and partition.leading.must_confirm:
+                        _tell(self._on_joinable, partition)
 
     def _note_broker(self, broker_id: int) -> None:
         """A broker that is fenced, leaving or new cannot join: no high watermark waits for what it fetched before.

@@ -380,3 +380,21 @@ def test_a_cut_is_noted_before_anything_else_happens(tmp_path: Path, monkeypatch
         assert max(noted) <= 1, "what was cut was never durable again"
 
     in_cluster(tmp_path, story)
+
+
+def test_a_leader_left_alone_commits_when_the_controller_has_heard_of_it(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await cluster.start(1), await cluster.start(2)
+        cluster.create((1, 2))
+        assert (await one.send(b"first")).error_code == 0
+        cluster.refuse_proposals = True
+        two.fetchers.stop()
+        cluster.change(isr=[1], eligible_leader_replicas=[2])
+        row = await one.send(b"second", timeout_ms=200)
+        assert row.error_code == ErrorCode.REQUEST_TIMED_OUT, "2 could still be elected, and lacks it"
+        assert one.partition.high_watermark == 1
+        assert [broker.broker_id for broker in cluster.proposals[-1].topics[0].partitions[0].new_isr_with_epochs] == [1]
+        cluster.refuse_proposals = False
+        assert (await one.send(b"third")).error_code == 0
+
+    in_cluster(tmp_path, story)
