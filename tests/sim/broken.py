@@ -125,28 +125,18 @@ def accept_a_hole() -> Iterator[None]:
 
 
 @contextmanager
-def await_the_last_leader() -> Iterator[None]:
-    """Where nobody is in sync let whoever led last lead again, whatever it has lost, before those that lost nothing."""
-    right_build, right_elect = PartitionChange.build, PartitionChange._elect
-    last_leaders: dict[tuple[bytes, int], int] = {}
-    changing: dict[int, tuple[bytes, int]] = {}
+def trust_an_unheard_leader() -> Iterator[None]:
+    """With a minimum of one forget who else has everything before the new leader has said that it knows it is alone.
 
-    def build(change: Any, topic_id: Any, partition: int) -> Any:
-        if change._state.leader != NO_LEADER:
-            last_leaders[topic_id, partition] = change._state.leader
-        changing[id(change)] = topic_id, partition
-        try:
-            return right_build(change, topic_id, partition)
-        finally:
-            del changing[id(change)]
+    When that one comes back without its log, it leads all the same: it led last.
+    """
+    right = PartitionChange._remember_eligible
 
-    def elect(change: Any) -> tuple[int, bool]:
-        last = last_leaders.get(changing[id(change)], NO_LEADER)
-        if change.in_sync_replicas or last not in change.replicas:
-            return right_elect(change)
-        return (last, True) if change._can_lead(change._state, last) else (NO_LEADER, False)
+    def remember_eligible(change: Any) -> None:
+        change.by_leader = True
+        right(change)
 
-    with patch.object(PartitionChange, "build", build), patch.object(PartitionChange, "_elect", elect):
+    with patch.object(PartitionChange, "_remember_eligible", remember_eligible):
         yield
 
 
@@ -259,7 +249,7 @@ VARIANTS = (
     trust_a_stale_epoch,
     never_sync,
     accept_a_hole,
-    await_the_last_leader,
+    trust_an_unheard_leader,
     forget_a_sync,
     lead_without_an_epoch,
 )

@@ -76,7 +76,7 @@ def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan
     for _ in range(random.randint(0, 4) if nodes > 1 else 0):
         at_s, duration_s = round(random.uniform(QUIET_S, seconds), 3), round(random.uniform(0.05, 3.0), 3)
         faults.append(Fault(at_s, "strike_coordinator", (), duration_s, random.choice((0, 0, 1, 2))))
-    faults += _draw_together(dimensions, everybody, seconds)
+    faults += _draw_together(dimensions, everybody, shape, seconds)
     powers = [fault for fault in faults if fault.kind == "power"]
     faults = [fault for fault in faults if fault not in powers[1:]]
     alone = powers and shape.min_insync_replicas == 1
@@ -116,7 +116,7 @@ def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
         at_s = round(random.uniform(QUIET_S, seconds), 3)
         faults.append(_draw_fault(random, at_s, everybody, shape))
     if not blackout:
-        faults += _draw_together(dimensions, everybody, seconds)
+        faults += _draw_together(dimensions, everybody, shape, seconds)
     if shape.deletes_records:
         for _ in range(dimensions.randint(1, 4)):
             at_s, partition = round(dimensions.uniform(QUIET_S, seconds), 3), dimensions.randrange(shape.partitions)
@@ -223,7 +223,7 @@ def _draw_policy(random: Random, shape: Shape) -> Shape:
     return shape
 
 
-def _draw_together(random: Random, everybody: list[int], seconds: float) -> list[Fault]:
+def _draw_together(random: Random, everybody: list[int], shape: Shape, seconds: float) -> list[Fault]:
     """What single faults seldom come to: a power cut while the others are killed, clocks that jump,
     and streams that break with something under way."""
     faults = []
@@ -235,6 +235,8 @@ def _draw_together(random: Random, everybody: list[int], seconds: float) -> list
         for other in random.sample(others, random.randint(1, len(others))):
             later_s = at_s + random.choice((0.05, random.uniform(-1.0, 3.0)))
             faults.append(Fault(round(later_s, 3), "kill", (other,), round(random.uniform(0.1, 2.0), 3)))
+    if 1 == shape.min_insync_replicas < shape.replication_factor and random.random() < 0.35:
+        faults += _draw_left_alone(random, shape, seconds)
     if random.random() < 0.2:
         amount = random.choice((-HOUR_MS, HOUR_MS, HOUR_MS, 10_000))
         at_s = round(random.uniform(QUIET_S, seconds), 3)
@@ -243,6 +245,20 @@ def _draw_together(random: Random, everybody: list[int], seconds: float) -> list
         at_s = round(random.uniform(QUIET_S, seconds), 3)
         faults.append(Fault(at_s, "reset", (random.choice(everybody),), 0.0, random.randint(2, 8)))
     return faults
+
+
+def _draw_left_alone(random: Random, shape: Shape, seconds: float) -> list[Fault]:
+    """A broker with a slow disk is left alone with what others had too, and then loses power."""
+    one, *others = random.sample(range(1, shape.nodes + 1), shape.nodes)
+    # Where brokers are the quorum, too, most of them have to stay, or nobody notices that the others are gone.
+    killed = others if shape.controllers else others[: (shape.nodes - 1) // 2]
+    at_s = random.uniform(QUIET_S + 1.0, seconds - 2.0)
+    dark_s = at_s + random.uniform(0.3, 1.5)
+    return [
+        Fault(round(at_s - 1.0, 3), "slow_disk", (one,), 3.0, random.choice((20, 100, 500))),
+        *(Fault(round(at_s, 3), "kill", (other,), 3.0) for other in killed),
+        Fault(round(dark_s, 3), "power", (one,), round(random.uniform(0.1, 1.0), 3)),
+    ]
 
 
 def _draw_fault(random: Random, at_s: float, everybody: list[int], shape: Shape) -> Fault:
