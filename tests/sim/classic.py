@@ -13,7 +13,7 @@ from penstock.wire.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     TopicPartition,
 )
-from penstock.wire.messages.heartbeat import HeartbeatRequest
+from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from sim.consumer import Consumer
@@ -51,8 +51,11 @@ class ClassicMember(Member):
         self._member_id = ""
         self._wants_join = True
 
-    async def _heartbeat(self):  # type: ignore[no-untyped-def]
-        return await self._keep_session(HeartbeatRequest(self._group, self._epoch, self._member_id), REBALANCE)
+    async def _heartbeat(self) -> HeartbeatResponse:
+        response: HeartbeatResponse = await self._keep_session(
+            HeartbeatRequest(self._group, self._epoch, self._member_id), REBALANCE
+        )
+        return response
 
     async def _give_back(self) -> None:
         """The group is about to be shared anew."""

@@ -30,7 +30,7 @@ HIGH_WATER_BYTES = 64 * 1024
 WATCH_INTERVAL_S = 1.0
 RETRANSMIT_S = 0.3
 HELD_US_MAX = 500_000
-LATE_US_MAX = 1_500_000
+LATE_US_MAX = (100_000, 400_000, 1_500_000)
 
 Link = tuple[str, str]
 Trace = Callable[..., None]
@@ -372,7 +372,7 @@ class StreamEnd(asyncio.Transport):
             return
         self.peer._is_held_up = True
         held_us = network.random.randint(0, HELD_US_MAX)
-        late_us = held_us + network.random.randint(0, LATE_US_MAX)
+        late_us = held_us + network.random.randint(0, network.random.choice(LATE_US_MAX))
         now_us = network.scheduler.now_us
         network.kernel.call_at_us(now_us + held_us, self._loop.call_soon, self._reset, "the stream broke")
         network.kernel.call_at_us(now_us + late_us, self.peer._catch_up)

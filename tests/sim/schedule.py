@@ -77,6 +77,10 @@ def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan
         at_s, duration_s = round(random.uniform(QUIET_S, seconds), 3), round(random.uniform(0.05, 3.0), 3)
         faults.append(Fault(at_s, "strike_coordinator", (), duration_s, random.choice((0, 0, 1, 2))))
     faults += _draw_together(dimensions, everybody, shape, seconds)
+    for _ in range(dimensions.choice((0, 1, 4))):
+        # Markers are under way when streams break, and go out again on others.
+        at_s = round(dimensions.uniform(QUIET_S, seconds), 3)
+        faults.append(Fault(at_s, "strike_coordinator", (), 0.0, STRIKES.index("reset")))
     powers = [fault for fault in faults if fault.kind == "power"]
     faults = [fault for fault in faults if fault not in powers[1:]]
     alone = powers and shape.min_insync_replicas == 1

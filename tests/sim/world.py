@@ -368,13 +368,12 @@ class World:
         for poll in self.history.polls[polls_before:]:
             if poll.process == reader.name:
                 records[poll.partition] += poll.records
-        starts = None
-        while starts is None:
-            starts = await reader.start_offsets()
+        while (starts := await reader.start_offsets()) is None:  # noqa: ASYNC110
+            await asyncio.sleep(BACKOFF_S)
         for partition, found in records.items():
             self.history.final(partition, found)
-        for partition, offset in starts.items():
-            self.history.starts[f"{topic}-{partition}"] = offset
+        for index, offset in starts.items():
+            self.history.starts[f"{topic}-{index}"] = offset
         self.history.polls = [poll for poll in self.history.polls if poll.process != reader.name]
 
     async def read_metadata(self) -> None:
