@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 from penstock.model.errors import ErrorCode
@@ -72,6 +73,7 @@ class Producer:
         self._count = 0
         # How many keys its records have.
         self.keys = 1
+        self._key_random = Random(f"{name} keys")
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -105,7 +107,7 @@ class Producer:
         operations = []
         for _ in range(count):
             self._count += 1
-            key = f"k{self._cluster.random.randrange(self.keys)}"
+            key = f"k{self._key_random.randrange(self.keys)}"
             operations.append(self._history.send(self.name, lane.name, f"{self.name}:{self._count}", key))
         lane.waiting.append(Batch(lane.next_sequence, operations))
         lane.next_sequence += count

@@ -132,10 +132,10 @@ def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -
         "min.insync.replicas": str(shape.min_insync_replicas),
         "default.replication.factor": str(shape.replication_factor),
         "log.cleaner.enable": "false" if shape.cleaner_pause_ms is None else "true",
-        "group.consumer.session.timeout.ms": str(shape.session_ms),
         **({} if shape.default_times else SHORT_TIMES),
         **_given(
             {
+                "group.consumer.session.timeout.ms": None if shape.default_times else shape.session_ms,
                 "log.cleaner.backoff.ms": shape.cleaner_pause_ms,
                 "log.retention.check.interval.ms": None if shape.policy == KEEP else 300,
                 "log.flush.offset.checkpoint.interval.ms": shape.checkpoint_ms,
