@@ -54,15 +54,14 @@ class ReplicaStore:
         if home is None:
             home = self._directory(wanted) or self._emptiest()
         path = home.path / str(name)
-        owed = None
+        filesystem = self._env.filesystem
         if created:
-            filesystem = self._env.filesystem
             filesystem.make_directory(path)
             write_partition_metadata(filesystem, path, topic_id)
             forget_partition(self._env, home, name)
 
-            def owed() -> None:
-                sync_partition_metadata(filesystem, path)
+        def owed() -> None:
+            sync_partition_metadata(filesystem, path)
 
         log = Log.open(
             self._env.filesystem,
@@ -77,7 +76,8 @@ class ReplicaStore:
         home.found.discard(name)
         # The checkpoint may be ahead of a log whose end was cut, and behind one whose start was deleted since.
         high_watermark = max(log.start_offset, min(home.high_watermarks.get(name, 0), log.end_offset))
-        return Opened(home, log, high_watermark, owed)
+        # A process that was killed may have made the directory and died before the first sync of it.
+        return Opened(home, log, high_watermark, owed if created or not home.clean else None)
 
     def remove(self, name: TopicPartition, log: Log) -> None:
         """Rename an open replica's directory at once and delete it later, so that a crash leaves no half of it."""

@@ -12,6 +12,7 @@ from replication_world import TOPIC, Broker, Cluster, in_cluster, until
 
 from penstock.core.lifecycle.retention import RetentionPlan
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime import replica_store
 from penstock.runtime.log_directories import LOG_START_OFFSETS, write_checkpoints
 from penstock.runtime.replica_fetcher import Followed, ReplicaFetcher
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets, write_offsets
@@ -150,6 +151,24 @@ def test_a_follower_far_behind_starts_where_the_leaders_log_begins(tmp_path: Pat
         await until(lambda: set(cluster.state.in_sync_replicas) == {1, 2})
         assert two.partition.log.start_offset == 7
         assert two.values() == [b"7", b"8", b"9"]
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_directory_whose_maker_was_killed_is_synced_with_its_first_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        cluster.create((1,))
+        directory = one.partition.log.directory
+        await one.crash()
+        one.partition.log.close(clean=False)
+        synced: list[Path] = []
+        monkeypatch.setattr(replica_store, "sync_partition_metadata", lambda _, path: synced.append(path))
+        one = await cluster.start(1)
+        assert (await one.send(b"first")).error_code == 0
+        assert synced == [directory]
 
     in_cluster(tmp_path, story)
 
