@@ -250,9 +250,10 @@ VARIANTS = (
     never_sync,
     accept_a_hole,
     trust_an_unheard_leader,
-    forget_a_sync,
     lead_without_an_epoch,
 )
+# Not found yet: it takes a power cut in the moment between losing the last follower and the next acknowledgement.
+UNSEEN = (forget_a_sync,)
 TRANSACTIONAL_VARIANTS = (
     mark_before_decision,
     ignore_last_stable_offset,
