@@ -45,13 +45,12 @@ class Placement(NamedTuple):
     def open(self, settings: LogSettings) -> Opened:
         """Open the log, or make it. Blocks, and may be called in any thread."""
         filesystem, path = self.env.filesystem, self.home.path / str(self.name)
-        owed = None
         if self.is_new:
             filesystem.make_directory(path)
             write_partition_metadata(filesystem, path, self.topic_id)
 
-            def owed() -> None:
-                sync_partition_metadata(filesystem, path)
+        def owed() -> None:
+            sync_partition_metadata(filesystem, path)
 
         log = Log.open(
             filesystem,
@@ -63,8 +62,11 @@ class Placement(NamedTuple):
             start_offset=self.start_offset,
             lost_power=self.home.lost_power,
         )
-        # The checkpoint may be ahead of a log whose end was cut.
-        return Opened(self.home, log, min(self.high_watermark, log.end_offset), owed)
+        # The checkpoint may be ahead of a log whose end was cut, and behind one whose start was deleted since.
+        high_watermark = max(log.start_offset, min(self.high_watermark, log.end_offset))
+        # A process that was killed may have made the directory and died before the first sync of it.
+        is_durable = self.home.clean or self.recovery_point > 0
+        return Opened(self.home, log, high_watermark, None if is_durable and not self.is_new else owed)
 
 
 class ReplicaStore:

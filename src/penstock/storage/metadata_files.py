@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,9 @@ def sync_partition_metadata(filesystem: Filesystem, directory: Path) -> None:
 
     The file is opened for it: many partitions wait long for their first record, and would hold a descriptor each.
     """
-    filesystem.open(directory / PARTITION_METADATA).sync()
+    # A power cut may have taken the file, and left records that are worth keeping.
+    with contextlib.suppress(FileNotFoundError):
+        filesystem.open(directory / PARTITION_METADATA).sync()
     filesystem.sync_directory(directory)
     filesystem.sync_directory(directory.parent)
 

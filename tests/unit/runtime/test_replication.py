@@ -12,9 +12,10 @@ from replication_world import TOPIC, Broker, Cluster, in_cluster, until
 
 from penstock.core.lifecycle.retention import RetentionPlan
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.log_directories import write_checkpoints
+from penstock.runtime import replica_store
+from penstock.runtime.log_directories import LOG_START_OFFSETS, write_checkpoints
 from penstock.runtime.replica_fetcher import Followed, ReplicaFetcher
-from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets
+from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets, write_offsets
 from penstock.storage.flush import FlushTicket
 from penstock.wire.messages.fetch import FetchResponse
 from penstock.wire.messages.metadata_records import FenceBrokerRecord, UnfenceBrokerRecord
@@ -150,6 +151,44 @@ def test_a_follower_far_behind_starts_where_the_leaders_log_begins(tmp_path: Pat
         await until(lambda: set(cluster.state.in_sync_replicas) == {1, 2})
         assert two.partition.log.start_offset == 7
         assert two.values() == [b"7", b"8", b"9"]
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_directory_whose_maker_was_killed_is_synced_with_its_first_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        cluster.create((1,))
+        directory = one.partition.log.directory
+        await one.crash()
+        one.partition.log.close(clean=False)
+        synced: list[Path] = []
+        monkeypatch.setattr(replica_store, "sync_partition_metadata", lambda _, path: synced.append(path))
+        one = await cluster.start(1)
+        assert (await one.send(b"first")).error_code == 0
+        assert synced == [directory]
+
+    in_cluster(tmp_path, story)
+
+
+def test_what_was_deleted_was_committed_whatever_the_checkpoint_says(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = [await cluster.start(number) for number in (1, 2)]
+        cluster.create((1, 2))
+        for number in range(5):
+            await one.send(b"%d" % number)
+        await one.crash()
+        await two.crash()
+        one.partition.log.close(clean=False)
+        # The start was noted, and the high watermark was not.
+        write_offsets(one.env.filesystem, one.directory.path / LOG_START_OFFSETS, {one.partition.name: 3})
+        cluster.refuse_proposals = True
+        one = await cluster.start(1)
+        assert (one.partition.log.start_offset, one.partition.high_watermark) == (3, 3)
+        # A reader that is ahead of it waits; it is not sent back to the start.
+        assert not one.partition.read(5, 1000, committed_only=False, minimum_one_batch=True).read()
 
     in_cluster(tmp_path, story)
 
