@@ -100,6 +100,7 @@ class ClassicMember(Member):
         )
         self._check(synced.error_code)
         self._alive_s = sent_s
+        self._kept_by = self._coordinator
         await self._take(bytes(synced.assignment))
 
     def _check(self, code: int) -> None:

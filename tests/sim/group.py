@@ -49,6 +49,7 @@ class Member:
         self._coordinator: tuple[str, int] | None = None
         # When we sent the last request of which we know that it kept our session.
         self._alive_s = -math.inf
+        self._kept_by: tuple[str, int] | None = None
         self._committed: dict[int, int] = {}
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -119,6 +120,7 @@ class Member:
         code = response.error_code
         if code == ErrorCode.NONE:
             self._alive_s = sent_s
+            self._kept_by = self._coordinator
         elif code in LOST_MEMBERSHIP:
             self._expelled(code)
             raise Failed(ErrorCode(code).name, code)
@@ -128,9 +130,13 @@ class Member:
         return response
 
     def _expelled(self, code: int) -> None:
-        """The coordinator does not know us any more, for which there is a reason only where we were silent."""
+        """The coordinator does not know us any more, for which there is a reason only where we were silent.
+
+        Another one may have answered us before, not knowing that it was one no longer.
+        """
         silent_s = asyncio.get_running_loop().time() - self._alive_s
-        if code == ErrorCode.UNKNOWN_MEMBER_ID and silent_s * 1000 < self._session_ms:
+        was_heard = self._coordinator == self._kept_by
+        if code == ErrorCode.UNKNOWN_MEMBER_ID and was_heard and silent_s * 1000 < self._session_ms:
             self._history.notice(
                 "expelled-early",
                 f"{self.name} of {self._group} was silent for {silent_s:.3f} s of {self._session_ms / 1000:.1f} s",

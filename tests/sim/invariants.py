@@ -214,10 +214,10 @@ def _compare_compacted(name: str, logs: dict[int, dict[int, bytes]]) -> Iterator
             for key in latest[first].keys() | latest[other].keys()
             if latest[first].get(key) != latest[other].get(key)
         )
-        if differing or keys:
-            yield Anomaly(
-                "different-logs", f"{name}, compacted: n{first} and n{other} differ at {differing[:5]}, keys {keys[:5]}"
-            )
+        if differing:
+            yield Anomaly("different-logs", f"{name}, compacted: n{first} and n{other} differ at {differing[:5]}")
+        if keys:
+            yield Anomaly("different-latest", f"{name}, compacted: n{first} and n{other} differ in keys {keys[:5]}")
 
 
 def _records(log: dict[int, bytes]) -> dict[int, tuple[bytes, bytes]]:
