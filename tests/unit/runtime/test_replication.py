@@ -6,10 +6,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from replication_world import TOPIC, Broker, Cluster, in_cluster, until
+from replication_world import TOPIC, TOPIC_ID, Broker, Cluster, in_cluster, until
 
+from penstock.api.context import Client, RequestContext
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets
+from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from penstock.wire.messages.metadata_records import FenceBrokerRecord, UnfenceBrokerRecord
 
 
@@ -214,6 +216,51 @@ def test_a_fetch_of_a_brokers_former_life_moves_nothing(tmp_path: Path) -> None:
         assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
         two.epoch = former
         await until(lambda: one.partition.high_watermark == 2)
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_late_fetch_of_an_earlier_leader_epoch_counts_for_nothing(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await cluster.start(1), await cluster.start(2)
+        cluster.create((1, 2), min_in_sync=1)
+        await one.send(b"first")
+        await until(lambda: one.partition.high_watermark == 1)
+        cluster.refuse_proposals = True
+        two.fetchers.stop()
+        cluster.change(leader=1)
+        await one.send(b"second", acks=1)
+        late = FetchPartition(0, 0, 2, 0, 0, 1 << 20)
+        request = FetchRequest(
+            replica_state=ReplicaState(2, two.epoch),
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=1 << 20,
+            session_epoch=-1,
+            topics=[FetchTopic(TOPIC, TOPIC_ID, [late])],
+        )
+        response = one.fetch(request, RequestContext(16, "broker-2", Client(("127.0.0.1", 1), "PLAINTEXT")))
+        if asyncio.isfuture(response):
+            response = await response
+        assert response.responses[0].partitions[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert one.partition.leading is not None
+        assert one.partition.leading.follower(2).end_offset == -1, "nothing was shown in this epoch"
+
+    in_cluster(tmp_path, story)
+
+
+def test_older_news_of_who_is_in_sync_changes_nothing(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        cluster.create((1, 2, 3), isr=(1, 2, 3))
+        known = cluster.state
+        fewer = known._replace(in_sync_replicas=(1, 2), partition_epoch=known.partition_epoch + 1)
+        all_again = known._replace(partition_epoch=known.partition_epoch + 2)
+        for news in (fewer, all_again, fewer):
+            one.partition.settle(news, 0)
+        assert one.partition.leading is not None
+        assert one.partition.leading.in_sync_replicas == {1, 2, 3}
+        assert one.partition.partition_epoch == all_again.partition_epoch
 
     in_cluster(tmp_path, story)
 

@@ -100,8 +100,7 @@ GROUP_ROWS = (
         "group.coordinator.append.linger.ms",
         INT,
         5,
-        "How long the coordinator gathers what members of consumer groups change before it writes that. Nothing else "
-        "waits.",
+        "How long the coordinator gathers what members of consumer groups change before it writes it.",
         minimum=0,
     ),
     Property(
