@@ -31,12 +31,13 @@ SPEAKERS = ("logger", "logging", "warnings")
 
 
 class Mutant(NamedTuple):
-    """A file's text with one slip; `line` is where."""
+    """A file's text with one slip; `line` is where, `source` what that line says."""
 
     path: str
     line: int
     before: str
     after: str
+    source: str
     text: str
 
     def diff(self, original: str) -> str:
@@ -59,7 +60,8 @@ def mutants_of(path: str, text: str) -> list[Mutant]:
         before = " ".join(data[start:end].decode().split())
         if before != replacement:
             mutated = (data[:start] + replacement.encode() + data[end:]).decode()
-            found.append(Mutant(path, node.lineno, before, replacement, mutated))
+            source = data[starts[node.lineno - 1] : starts[node.lineno]].decode().strip()
+            found.append(Mutant(path, node.lineno, before, replacement, source, mutated))
     return sorted(found, key=lambda mutant: (mutant.line, mutant.before, mutant.after))
 
 

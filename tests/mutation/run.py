@@ -144,7 +144,7 @@ class Bench:
 
 
 def equivalents() -> dict[tuple[str, str, str], str]:
-    """The slips that change nothing, each with the reason: path, before, after and why, in four lines each."""
+    """Why slips change nothing, by file, line as it reads, and slip; four lines each."""
     lines = [line for line in EQUIVALENT.read_text().splitlines() if line and not line.startswith("#")]
     return {(lines[at], lines[at + 1], lines[at + 2]): lines[at + 3] for at in range(0, len(lines), 4)}
 
@@ -157,7 +157,7 @@ def choose(root: Path, only: str, sample: int, seed: int) -> list[Mutant]:
         for place in rooms(root)
         if only in place
         for mutant in mutants_of(place, (root / place).read_text())
-        if (mutant.path, mutant.before, mutant.after) not in known
+        if (mutant.path, mutant.source, f"{mutant.before} -> {mutant.after}") not in known
     ]
     print(f"{len(found)} slips could be made")
     return sorted(Random(seed).sample(found, min(sample, len(found))))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mutation.mutants import mutants_of
-from mutation.run import TESTS, covering_tests, rooms
+from mutation.run import TESTS, covering_tests, equivalents, rooms
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,6 +44,12 @@ def test_every_mutant_of_the_code_can_be_read() -> None:
     for place in rooms(ROOT):
         for mutant in mutants_of(place, (ROOT / place).read_text())[::60]:
             ast.parse(mutant.text)
+
+
+def test_a_slip_that_changes_nothing_is_still_one_that_could_be_made() -> None:
+    for path, source, slip in equivalents():
+        made = mutants_of(path, (ROOT / path).read_text())
+        assert (source, slip) in {(mutant.source, f"{mutant.before} -> {mutant.after}") for mutant in made}, source
 
 
 def test_every_room_has_tests() -> None:
