@@ -150,7 +150,7 @@ def equivalents() -> dict[tuple[str, str, str], str]:
 
 
 def choose(root: Path, only: str, sample: int, seed: int) -> list[Mutant]:
-    """Mutants by chance, the same for the same seed and the same code."""
+    """Mutants by chance, the same for the same seed and the same code; those of a run that is stopped are as fair."""
     known = equivalents()
     found = [
         mutant
@@ -160,7 +160,7 @@ def choose(root: Path, only: str, sample: int, seed: int) -> list[Mutant]:
         if (mutant.path, mutant.source, f"{mutant.before} -> {mutant.after}") not in known
     ]
     print(f"{len(found)} slips could be made")
-    return sorted(Random(seed).sample(found, min(sample, len(found))))
+    return Random(seed).sample(found, min(sample, len(found)))
 
 
 def main() -> int:

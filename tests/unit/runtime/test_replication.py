@@ -13,6 +13,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from penstock.wire.messages.metadata_records import FenceBrokerRecord, UnfenceBrokerRecord
+from penstock.wire.records import Record, build_batch
 
 
 async def three(cluster: Cluster, *, min_in_sync: int = 1) -> tuple[Broker, Broker, Broker]:
@@ -216,6 +217,18 @@ def test_a_fetch_of_a_brokers_former_life_moves_nothing(tmp_path: Path) -> None:
         assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
         two.epoch = former
         await until(lambda: one.partition.high_watermark == 2)
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_repeated_batch_is_waited_for_where_it_was_first_written(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        cluster.create((1,))
+        batch = build_batch([Record(0, 1, None, b"x")], producer_id=7, producer_epoch=0, base_sequence=0)
+        first = one.partition.append(bytearray(batch), 1)
+        assert first.next_offset == 1
+        assert one.partition.append(bytearray(batch), 2) == first
 
     in_cluster(tmp_path, story)
 
