@@ -4,8 +4,9 @@ PYTHON ?= python3
 RUN := .venv/bin/python
 # Many tests wait more than they work.
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+SIDE_BY_SIDE = $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help up demo test spark-test lint fuzz sim chaos mutate bench docs format clean gateway dev
+.PHONY: help up demo test test-long spark-test lint fuzz sim chaos mutate bench docs format clean gateway dev
 
 help:                ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,10 +18,14 @@ demo:                ## a shop's evening on three nodes and Spark, audited and d
 	@$(PYTHON) scripts/environment.py demo
 	@$(RUN) -m penstock demo $(ARGS)
 
-test: dev            ## every test that this machine can run; names what it had to skip
-	@$(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(or $(ARGS),--ignore=tests/console --ignore=tests/spark)
-	@$(if $(ARGS),,$(RUN) -m pytest tests/console)
-	@$(if $(ARGS),,$(RUN) -m pytest -m "not heavy" tests/spark)
+test: dev            ## every test but the long ones; names what this machine could not run
+	@$(SIDE_BY_SIDE) $(or $(ARGS),-m "not slow" --ignore=tests/console --ignore=tests/spark)
+	@$(if $(ARGS),,$(RUN) -m pytest -m "not slow" tests/console)
+
+test-long: dev       ## the rest: whole clusters under faults, the simulator, the pipeline on Spark
+	@$(SIDE_BY_SIDE) -m slow --ignore=tests/console --ignore=tests/spark
+	@$(RUN) -m pytest -m slow tests/console
+	@$(RUN) -m pytest -m "not heavy" tests/spark
 
 spark-test: dev      ## every test of the pipeline on Spark, the long ones too: real Spark clusters, kills at random
 	@$(RUN) -m pytest tests/spark $(ARGS)

@@ -21,6 +21,8 @@ MISSING_BY_MARKER: dict[str, Callable[[], str | None]] = {
     "prometheus": prometheus_missing,
 }
 NAMES_SHOWN_MAX = 5
+# Everything in these rooms takes long.
+SLOW_ROOMS = ("sim", "chaos", "fuzz")
 ROOMS = {name: place for place, name in enumerate(("sim", "chaos", "clients", "gateway", "metrics", "fuzz", "hostile"))}
 
 
@@ -29,11 +31,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "prometheus: needs Prometheus and promtool")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what is slow for where it lies, before anybody chooses by markers."""
+    if item.path.relative_to(Path(__file__).parent).parts[0] in SLOW_ROOMS:
+        item.add_marker("slow")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long tests first, so that no worker is left alone with them at the end; otherwise the order is by chance."""
-    tests = Path(__file__).parent
-    items.sort(key=lambda item: ROOMS.get(item.path.relative_to(tests).parts[0], len(ROOMS)))
+    rooms = {item: item.path.relative_to(Path(__file__).parent).parts[0] for item in items}
+    items.sort(key=lambda item: ROOMS.get(rooms[item], len(ROOMS)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
