@@ -35,7 +35,7 @@ class Instance:
     options: dict[str, Any]
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     used_at: float = field(default_factory=time.monotonic)
-    topics: list[str] = field(default_factory=list)
+    subscribed: bool = False
     manual: bool = False
 
 

@@ -34,9 +34,11 @@ from penstock.gateway.rest.v3_acls import v3_acl_operations
 from penstock.gateway.rest.v3_cluster_configs import v3_cluster_config_operations
 from penstock.gateway.rest.v3_clusters import v3_cluster_operations
 from penstock.gateway.rest.v3_configs import v3_config_operations
+from penstock.gateway.rest.v3_errors import with_v3_codes
 from penstock.gateway.rest.v3_groups import v3_group_operations
 from penstock.gateway.rest.v3_reassignments import v3_reassignment_operations
 from penstock.gateway.rest.v3_records import v3_record_operations
+from penstock.gateway.rest.v3_schemas import ProduceSchemas
 from penstock.gateway.rest.v3_shapes import V3
 from penstock.gateway.rest.v3_topics import v3_partition_operations, v3_topic_operations
 from penstock.gateway.settings import GatewaySettings
@@ -108,10 +110,7 @@ def _proxy_operations(services: RestServices) -> list[Operation]:
     """Confluent's REST Proxy."""
     admin, publisher, readers = services.admin, services.publisher, services.readers
     codec, v3 = SchemaCodec(services.registry), V3(services.cluster_id)
-    return [
-        *v2_topic_operations(admin, readers, codec),
-        *v2_produce_operations(publisher, codec),
-        *v2_consumer_operations(services.instances, codec, services.settings),
+    managing = [
         *v3_cluster_operations(admin, v3),
         *v3_topic_operations(admin, v3),
         *v3_partition_operations(admin, readers, v3),
@@ -120,7 +119,13 @@ def _proxy_operations(services: RestServices) -> list[Operation]:
         *v3_acl_operations(admin, v3),
         *v3_reassignment_operations(admin, services.wire, v3),
         *v3_group_operations(admin, services.groups, v3),
-        *v3_record_operations(publisher, codec, services.keys, v3),
+    ]
+    return [
+        *v2_topic_operations(admin, readers, codec),
+        *v2_produce_operations(publisher, codec),
+        *v2_consumer_operations(services.instances, codec, services.settings),
+        *(with_v3_codes(operation) for operation in managing),
+        *v3_record_operations(publisher, codec, ProduceSchemas(services.registry, codec), services.keys, v3),
     ]
 
 

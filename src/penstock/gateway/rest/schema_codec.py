@@ -132,7 +132,10 @@ class SchemaCodec:
             index, place = _varint(payload, place)
             indexes.append(index)
         message = self._message_class(schema, indexes).FromString(payload[place:])
-        return json_format.MessageToDict(message, preserving_proto_field_name=True)
+        # Confluent's proxy shows fields that have their default value too.
+        return json_format.MessageToDict(
+            message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
 
 
 TYPE_OF_FORMAT = {"avro": AVRO, "jsonschema": JSON, "protobuf": PROTOBUF}

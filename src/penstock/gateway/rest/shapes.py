@@ -22,6 +22,13 @@ TIMEOUT = number("timeout", "How many milliseconds to wait for the first record.
 
 NULLABLE_TEXT = {"type": ["string", "null"]}
 HEADERS_SHAPE = {"type": "object", "additionalProperties": {"type": "string"}}
+# JSON numbers, or the same as text: clients send ids either way.
+ID_SHAPE: dict[str, Any] = {
+    "type": ["integer", "string", "null"],
+    "minimum": 0,
+    "maximum": INT32_MAX,
+    "pattern": r"^\d{1,10}$",
+}
 OFFSET_SHAPE = {"type": "integer", "minimum": 0, "maximum": INT64_MAX}
 PARTITION_SHAPE = {"type": "integer", "minimum": 0, "maximum": INT32_MAX}
 TOPIC_SHAPE = {"type": "string", "pattern": r"^[a-zA-Z0-9._-]{1,249}$"}
@@ -45,6 +52,11 @@ def text_or_base64(value: bytes | None) -> tuple[str | None, bool]:
         return value.decode(), False
     except UnicodeDecodeError:
         return base64.b64encode(value).decode(), True
+
+
+def id_number(value: int | str | None) -> int | None:
+    """A number of `ID_SHAPE`."""
+    return None if value is None else min(int(value), INT32_MAX)
 
 
 def put_text(shown: dict[str, Any], name: str, value: bytes | None) -> None:

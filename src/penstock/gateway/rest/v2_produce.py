@@ -9,39 +9,50 @@ from starlette.responses import Response
 from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
 from penstock.gateway.registry.schema import StoredSchema
 from penstock.gateway.rest.schema_codec import TYPE_OF_FORMAT, SchemaCodec
-from penstock.gateway.rest.shapes import INT32_MAX, INT64_MAX, PARTITION, TOPIC
+from penstock.gateway.rest.shapes import (
+    ID_SHAPE,
+    INT32_MAX,
+    INT64_MAX,
+    NULLABLE_TEXT,
+    PARTITION,
+    TOPIC,
+    id_number,
+)
 from penstock.gateway.rest.v2_media import PLAIN_TYPES, PRODUCE_TYPES, SCHEMA_FORMATS, answer, produce_format, to_bytes
 from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v2: producing"
 RECORDS_MAX = 100_000
-NULLABLE_ID = {"type": ["integer", "null"], "minimum": 0, "maximum": INT32_MAX}
-PRODUCE_BODY = {
-    "type": "object",
-    "required": ["records"],
-    "properties": {
-        "key_schema": {"type": ["string", "null"]},
-        "key_schema_id": NULLABLE_ID,
-        "value_schema": {"type": ["string", "null"]},
-        "value_schema_id": NULLABLE_ID,
-        "records": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": RECORDS_MAX,
-            "items": {
-                "type": "object",
-                "properties": {
-                    "key": {"description": "Base64 in the binary format, JSON in the others."},
-                    "value": {"description": "Base64 in the binary format, JSON in the others."},
-                    "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": INT32_MAX},
-                    "timestamp": {"type": ["integer", "null"], "minimum": 0, "maximum": INT64_MAX},
-                },
-            },
+PART = {"description": "Base64 in the binary format, JSON in the others."}
+TIMESTAMP = {"type": ["integer", "null"], "minimum": 0, "maximum": INT64_MAX}
+PARTITION_RECORD = {"key": PART, "value": PART, "timestamp": TIMESTAMP}
+TOPIC_RECORD = {**PARTITION_RECORD, "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": INT32_MAX}}
+
+
+def _body(record: dict[str, Any]) -> Body:
+    """A body with records of these fields. A misspelt one must not become a record without it."""
+    records = {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": RECORDS_MAX,
+        "items": {"type": "object", "additionalProperties": False, "properties": record},
+    }
+    shape = {
+        "type": "object",
+        "required": ["records"],
+        "additionalProperties": False,
+        "properties": {
+            "key_schema": NULLABLE_TEXT,
+            "key_schema_id": ID_SHAPE,
+            "value_schema": NULLABLE_TEXT,
+            "value_schema_id": ID_SHAPE,
+            "records": records,
         },
-    },
-}
-BODY = Body(PRODUCE_BODY, (*PRODUCE_TYPES, *PLAIN_TYPES), example={"records": [{"value": "aGVsbG8="}]})
+    }
+    return Body(shape, (*PRODUCE_TYPES, *PLAIN_TYPES), example={"records": [{"value": "aGVsbG8="}]})
+
+
 OFFSETS = {"type": "object", "required": ["offsets", "key_schema_id", "value_schema_id"]}
 
 
@@ -50,7 +61,7 @@ def v2_produce_operations(publisher: Publisher, codec: SchemaCodec) -> list[Oper
 
     async def schema_of(call: Call, form: str, part: str) -> StoredSchema | None:
         body, used = call.body, any(record.get(part) is not None for record in call.body["records"])
-        text, schema_id = body.get(f"{part}_schema"), body.get(f"{part}_schema_id")
+        text, schema_id = body.get(f"{part}_schema"), id_number(body.get(f"{part}_schema_id"))
         if form not in SCHEMA_FORMATS or not used:
             return None
         if text is None and schema_id is None and part == "key":
@@ -92,7 +103,14 @@ def v2_produce_operations(publisher: Publisher, codec: SchemaCodec) -> list[Oper
 
     return [
         Operation(
-            "POST", "/topics/{topic}", produce, "Produce records to a topic.", TAG, (TOPIC,), BODY, {200: OFFSETS}
+            "POST",
+            "/topics/{topic}",
+            produce,
+            "Produce records to a topic.",
+            TAG,
+            (TOPIC,),
+            _body(TOPIC_RECORD),
+            {200: OFFSETS},
         ),
         Operation(
             "POST",
@@ -101,7 +119,7 @@ def v2_produce_operations(publisher: Publisher, codec: SchemaCodec) -> list[Oper
             "Produce records to a partition.",
             TAG,
             (TOPIC, PARTITION),
-            BODY,
+            _body(PARTITION_RECORD),
             {200: OFFSETS},
         ),
     ]
