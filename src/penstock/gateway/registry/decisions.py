@@ -129,10 +129,10 @@ def delete_version(state: RegistryState, subject: str, version: str, *, permanen
     _check_writable(state, subject)
     number = version_number(version)
     everything = state.versions(subject)
-    if not everything or (not permanent and not state.live_versions(subject)):
+    if not everything:
         raise errors.subject_not_found(subject)
     if number is None:
-        candidates = everything if permanent else state.live_versions(subject)
+        candidates = everything if permanent else state.live_versions(subject) or everything
         number = candidates[-1].version
     schema = state.version(subject, number)
     if schema is None:

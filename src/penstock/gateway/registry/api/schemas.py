@@ -53,14 +53,10 @@ def schema_operations(registry: Registry) -> list[Operation]:
 
     async def subjects_of(call: Call) -> Response:
         found = [schema for schema in holders(call) if call["deleted"] or not schema.deleted]
-        if not found:
-            raise errors.schema_not_found(call["id"])
         return answer(page(call, list(dict.fromkeys(schema.subject for schema in found))))
 
     async def versions_of(call: Call) -> Response:
         found = [schema for schema in holders(call) if call["deleted"] or not schema.deleted]
-        if not found:
-            raise errors.schema_not_found(call["id"])
         return answer(page(call, [{"subject": each.subject, "version": each.version} for each in found]))
 
     async def types(call: Call) -> Response:

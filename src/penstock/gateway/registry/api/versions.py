@@ -103,9 +103,9 @@ def version_operations(registry: Registry) -> list[Operation]:
 def _reading_operations(registry: Registry) -> list[Operation]:
     """The operations that look at one version."""
 
-    def chosen(call: Call) -> StoredSchema:
+    def chosen(call: Call, *, deleted: bool = False) -> StoredSchema:
         subject = checked_subject(call["subject"])
-        return find_version(registry.state, subject, call["version"], deleted=call["deleted"])
+        return find_version(registry.state, subject, call["version"], deleted=deleted or call["deleted"])
 
     def text_of(call: Call, schema: StoredSchema) -> str:
         form = call["format"]
@@ -119,7 +119,8 @@ def _reading_operations(registry: Registry) -> list[Operation]:
         return PlainTextResponse(text_of(call, chosen(call)), media_type=REGISTRY_TYPE)
 
     async def referenced_by(call: Call) -> Response:
-        schema = chosen(call)
+        # A deleted version can be asked about too; `deleted` is for those that refer to it.
+        schema = chosen(call, deleted=True)
         referrers = registry.state.referrers(schema.subject, schema.version)
         return answer(page(call, [each.id for each in referrers if call["deleted"] or not each.deleted]))
 
