@@ -68,6 +68,9 @@ class RestServices:
     wire: BrokerWire
     cluster_id: str
     settings: GatewaySettings
+    # The console and the REST Proxy have workers of their own.
+    codec: SchemaCodec
+    console_codec: SchemaCodec
 
 
 def rest_operations(services: RestServices) -> list[Operation]:
@@ -98,6 +101,7 @@ def rest_operations(services: RestServices) -> list[Operation]:
             services.registry,
             services.cluster_id,
             services.wire,
+            services.console_codec,
         ),
         Operation("GET", "/status/ready", ready, "Answer, if the brokers can be reached.", "Health"),
         Operation("GET", "/status/alive", alive, "Answer.", "Health"),
@@ -107,7 +111,7 @@ def rest_operations(services: RestServices) -> list[Operation]:
 def _proxy_operations(services: RestServices) -> list[Operation]:
     """Confluent's REST Proxy."""
     admin, publisher, readers = services.admin, services.publisher, services.readers
-    codec, v3 = SchemaCodec(services.registry), V3(services.cluster_id)
+    codec, v3 = services.codec, V3(services.cluster_id)
     return [
         *v2_topic_operations(admin, readers, codec),
         *v2_produce_operations(publisher, codec),
