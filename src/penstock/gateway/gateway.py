@@ -25,13 +25,18 @@ from penstock.gateway.kafka.shared_keys import SharedKeys
 from penstock.gateway.kafka.subscriptions import Subscriptions
 from penstock.gateway.kafka.tails import Tails
 from penstock.gateway.metrics import HOT_PATH, GatewayMetrics, Gauges
+from penstock.gateway.registry.analysis import answer
 from penstock.gateway.registry.api.application import registry_application
+from penstock.gateway.registry.facts import SchemaFacts
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.application import RestServices, rest_application
 from penstock.gateway.rest.console_wire import BrokerWire
 from penstock.gateway.rest.hot_publish import HotPublish
+from penstock.gateway.rest.record_texts import v2_records
+from penstock.gateway.rest.schema_codec import SchemaCodec
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.hot_path import JsonProtocol, hot_protocol
+from penstock.gateway.work.pool import WorkerPool
 
 log = logging.getLogger(__name__)
 
@@ -89,10 +94,12 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
     cluster_id = await asyncio.to_thread(_cluster_id, settings)
     connected(cluster_id)
     async with contextlib.AsyncExitStack() as stack:
-        registry = Registry(settings.client())
+        pools = _pools(settings, stack)
+        facts = SchemaFacts(settings.budgets.schema_bytes_max)
+        registry = Registry(settings.client(), pools["the registry"], facts)
         await registry.start()
         stack.push_async_callback(registry.stop)
-        services = await _services(settings, registry, cluster_id, stack)
+        services = await _services(settings, registry, pools, cluster_id, stack)
         metrics = GatewayMetrics(cluster_id, services.admin, services.groups)
         metrics.start()
         stack.push_async_callback(metrics.stop)
@@ -112,8 +119,22 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
     return 0
 
 
+def _pools(settings: GatewaySettings, stack: contextlib.AsyncExitStack) -> dict[str, WorkerPool]:
+    """Workers for each part, so that whoever keeps those of one busy does not stop the others."""
+    values = (v2_records.__module__,)
+    modules = {"the console": values, "REST": values, "the registry": (answer.__module__,)}
+    pools = {name: WorkerPool(name, settings.budgets, loaded) for name, loaded in modules.items()}
+    for pool in pools.values():
+        stack.push_async_callback(pool.stop)
+    return pools
+
+
 async def _services(
-    settings: GatewaySettings, registry: Registry, cluster_id: str, stack: contextlib.AsyncExitStack
+    settings: GatewaySettings,
+    registry: Registry,
+    pools: dict[str, WorkerPool],
+    cluster_id: str,
+    stack: contextlib.AsyncExitStack,
 ) -> RestServices:
     """The parts of the REST side; each is stopped when the stack is left."""
     client = AdminClient(settings.client())
@@ -144,6 +165,8 @@ async def _services(
         wire=wire,
         cluster_id=cluster_id,
         settings=settings,
+        codec=SchemaCodec(registry, pools["REST"], settings.budgets),
+        console_codec=SchemaCodec(registry, pools["the console"], settings.budgets),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.gateway.web.application import Limits
+from penstock.gateway.work.budgets import Budgets
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class GatewaySettings:
     registry_port: int = 8081
     client_properties: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+    budgets: Budgets = field(default_factory=Budgets)
     # Publishing: small records wait this long for company, and so many may wait for the brokers.
     linger_ms: int = 2
     publish_timeout_ms: int = 30_000

@@ -28,7 +28,8 @@ PASSING_ERRORS = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "COORDINATOR_LO
 class GroupConsumer:
     """A consumer, what it has read that nobody has taken yet, and the partitions that were taken from it."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], record_bytes_max: int) -> None:
+        self._record_bytes_max = record_bytes_max
         self._consumer = Consumer(settings)
         self._buffer: deque[ReadRecord] = deque()
         # Where partitions that were assigned by hand begin, until something has been read from them.
@@ -188,7 +189,7 @@ class GroupConsumer:
             return None
         error: KafkaError | None = message.error()
         if error is None:
-            return record_of(message)
+            return record_of(message, self._record_bytes_max)
         if error.code() == KafkaError._PARTITION_EOF or error.name() in PASSING_ERRORS or error.retriable():
             return None
         raise KafkaException(error)

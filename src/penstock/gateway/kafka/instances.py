@@ -87,6 +87,7 @@ class Instances:
                     **properties,
                 }
             ),
+            self._settings.budgets.record_bytes_max,
         )
         instance = self._instances[group, name] = Instance(group, name, consumer, options)
         return instance

@@ -122,12 +122,14 @@ class Readers:
     def _read(self, place: TopicPartition, limit: int, bytes_max: int, timeout_s: float) -> list[ReadRecord]:
         with self._consumer() as consumer:
             consumer.assign([place])
-            records = _records(consumer, limit, bytes_max, timeout_s)
+            records = _records(consumer, limit, bytes_max, timeout_s, self._settings.budgets.record_bytes_max)
             consumer.unassign()
             return records
 
 
-def _records(consumer: Consumer, limit: int, bytes_max: int, timeout_s: float) -> list[ReadRecord]:
+def _records(
+    consumer: Consumer, limit: int, bytes_max: int, timeout_s: float, record_bytes_max: int
+) -> list[ReadRecord]:
     records: list[ReadRecord] = []
     started = time.monotonic()
     size, at_end = 0, False
@@ -141,7 +143,7 @@ def _records(consumer: Consumer, limit: int, bytes_max: int, timeout_s: float) -
             continue
         error = message.error()
         if error is None:
-            record = record_of(message)
+            record = record_of(message, record_bytes_max)
             at_end = False
             if records and size + record.size > bytes_max:
                 break

@@ -58,7 +58,7 @@ class Tails:
             # The first batch is empty: from here on whoever stops listening ends what was begun.
             yield []
             while not self._stopping:
-                pending = loop.run_in_executor(self._threads, _batch, consumer)
+                pending = loop.run_in_executor(self._threads, _batch, consumer, self._settings.budgets.record_bytes_max)
                 yield await asyncio.shield(pending)
         except KafkaException as error:
             raise problem_of(error) from None
@@ -87,14 +87,14 @@ class Tails:
             await asyncio.wait(self._closing)
 
 
-def _batch(consumer: Consumer) -> list[ReadRecord]:
+def _batch(consumer: Consumer, record_bytes_max: int) -> list[ReadRecord]:
     first = consumer.poll(STEP_S)
     messages = [] if first is None else [first, *consumer.consume(BATCH_MAX, 0)]
     records = []
     for message in messages:
         error: KafkaError | None = message.error()
         if error is None:
-            records.append(record_of(message))
+            records.append(record_of(message, record_bytes_max))
         elif error.name() not in PASSING_ERRORS and not error.retriable():
             raise KafkaException(error)
     return records

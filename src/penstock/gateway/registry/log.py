@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 TOPIC = "_schemas"
 STOP_TIMEOUT_S = 5.0
 APPEND_TIMEOUT_MS = 10_000
+RECORD_BYTES_MAX = 32 * 1024 * 1024
 
 OnEntry = Callable[[Entry, bool], None]
 
@@ -43,6 +44,8 @@ class SchemaLog:
                 "enable.idempotence": True,
                 "linger.ms": 0,
                 "message.timeout.ms": APPEND_TIMEOUT_MS,
+                # The registry has a limit for schemas, and the topic one for records; this is in the way of neither.
+                "message.max.bytes": RECORD_BYTES_MAX,
             }
         )
         self._delivery = Delivery(producer)

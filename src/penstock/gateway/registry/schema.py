@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 AVRO = "AVRO"
 JSON = "JSON"
@@ -57,6 +57,14 @@ class SchemaUnusable(Exception):
 
 # The schemas that another one refers to, as (name, text), each after those that it needs itself.
 Dependencies = Sequence[tuple[str, str]]
+
+
+class SchemaText(NamedTuple):
+    """A schema as text, with the texts that it refers to: all that is needed to understand it."""
+
+    schema_type: str
+    text: str
+    dependencies: tuple[tuple[str, str], ...] = ()
 
 
 class ParsedSchema(Protocol):

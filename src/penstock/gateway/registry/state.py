@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.gateway.registry.compatibility import Level
+from penstock.gateway.registry.facts import SchemaFacts
 from penstock.gateway.registry.records import RegistryRecord, stored_schema
 from penstock.gateway.registry.schema import StoredSchema
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, GLOBAL_CONTEXT, context_of, in_context
@@ -17,9 +18,13 @@ DEFAULT_MODE = "READWRITE"
 
 
 class RegistryState:
-    """Subjects with their versions, ids, settings. Names of subjects are qualified ones throughout."""
+    """Subjects with their versions, ids, settings. Names of subjects are qualified ones throughout.
 
-    def __init__(self) -> None:
+    `facts` is what workers have found out about the schemas among them and others.
+    """
+
+    def __init__(self, facts: SchemaFacts | None = None) -> None:
+        self.facts = facts or SchemaFacts()
         self._subjects: dict[str, dict[int, StoredSchema]] = {}
         self._by_id: dict[tuple[str, int], dict[tuple[str, int], StoredSchema]] = defaultdict(dict)
         self._ids_by_print: dict[tuple[str, bytes], int] = {}

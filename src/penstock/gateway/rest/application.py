@@ -70,6 +70,9 @@ class RestServices:
     wire: BrokerWire
     cluster_id: str
     settings: GatewaySettings
+    # The console and the REST Proxy have workers of their own.
+    codec: SchemaCodec
+    console_codec: SchemaCodec
 
 
 def rest_operations(services: RestServices) -> list[Operation]:
@@ -100,6 +103,7 @@ def rest_operations(services: RestServices) -> list[Operation]:
             services.registry,
             services.cluster_id,
             services.wire,
+            services.console_codec,
         ),
         Operation("GET", "/status/ready", ready, "Answer, if the brokers can be reached.", "Health"),
         Operation("GET", "/status/alive", alive, "Answer.", "Health"),
@@ -109,7 +113,7 @@ def rest_operations(services: RestServices) -> list[Operation]:
 def _proxy_operations(services: RestServices) -> list[Operation]:
     """Confluent's REST Proxy."""
     admin, publisher, readers = services.admin, services.publisher, services.readers
-    codec, v3 = SchemaCodec(services.registry), V3(services.cluster_id)
+    codec, v3 = services.codec, V3(services.cluster_id)
     managing = [
         *v3_cluster_operations(admin, v3),
         *v3_topic_operations(admin, v3),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from typing import Any, NamedTuple
 
 from starlette.responses import Response
@@ -22,6 +21,7 @@ from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.kafka.subscriptions import Subscriptions
+from penstock.gateway.rest.json_text import json_bytes
 from penstock.gateway.rest.shapes import DELIVERED_SHAPE, HEADERS_SHAPE, NULLABLE_TEXT, TOPIC, put_text, show_headers
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.bodies import parse_json
@@ -129,7 +129,7 @@ def record_of_body(body: Any) -> OutgoingRecord:
     if not (headers is None or (isinstance(headers, dict) and all(isinstance(x, str) for x in headers.values()))):
         raise Problem(400, 40002, "the body does not fit at $.headers: values must be text", "send a map of texts")
     if value is not None and not isinstance(value, str):
-        value = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        value = json_bytes(value).decode()
     try:
         return OutgoingRecord(
             None if key is None else key.encode(),

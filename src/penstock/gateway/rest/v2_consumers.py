@@ -16,7 +16,7 @@ from penstock.gateway.kafka.instances import Instance, Instances
 from penstock.gateway.kafka.topic_pattern import PatternUnusable
 from penstock.gateway.rest.schema_codec import SchemaCodec
 from penstock.gateway.rest.shapes import GROUP, OFFSET_SHAPE, PARTITION_SHAPE, TOPIC_SHAPE
-from penstock.gateway.rest.v2_media import FORMATS, PLAIN_TYPES, V2_TYPE, accepted_format, answer, nothing, show_record
+from penstock.gateway.rest.v2_media import FORMATS, PLAIN_TYPES, V2_TYPE, accepted_format, answer, nothing
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.parameters import number, path
@@ -165,14 +165,14 @@ def v2_consumer_operations(instances: Instances, codec: SchemaCodec, settings: G
         patience_s = min(timeout_ms, settings.poll_timeout_ms_max) / 1000
         found = await instances.use(instance, lambda consumer: consumer.poll(RECORDS_MAX, bytes_max, patience_s))
         try:
-            shown = [show_record(record, form, codec) for record in found]
+            shown = await codec.v2(found, form)
         except Problem:
             # What cannot be shown is not lost: it comes again until the caller seeks past it or reads it as binary.
             await instances.use(instance, lambda consumer: consumer.give_back(found))
             raise
         if found and instance.options["auto_commit"]:
             await instances.use(instance, lambda consumer: consumer.commit(None))
-        return answer(shown, media_type=f"application/vnd.kafka.{form}.v2+json")
+        return Response(shown, media_type=f"application/vnd.kafka.{form}.v2+json")
 
     return [
         _operation("POST", "", create, "Make a consumer instance.", INSTANCE_BODY, required=False),

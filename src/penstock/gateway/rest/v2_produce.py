@@ -68,25 +68,34 @@ def v2_produce_operations(publisher: Publisher, codec: SchemaCodec) -> list[Oper
             raise Problem(422, 42201, "records have keys but there is no key schema", "send key_schema or its id")
         return await codec.schema(f"{call['topic']}-{part}", TYPE_OF_FORMAT[form], text, schema_id)
 
+    async def parts(call: Call, form: str, part: str, schemas: dict[str, StoredSchema | None]) -> list[bytes | None]:
+        """The keys or the values of all records."""
+        values, schema = [record.get(part) for record in call.body["records"]], schemas[part]
+        if schema is None:
+            return [to_bytes(form, value, f"$.records[{index}].{part}") for index, value in enumerate(values)]
+        encoded = iter(await codec.encode_all([(schema, value) for value in values if value is not None]))
+        found: list[bytes | None] = []
+        for value in values:
+            data = None if value is None else next(encoded)
+            if isinstance(data, Problem):
+                raise data
+            found.append(data)
+        return found
+
     async def produce(call: Call) -> Response:
         form = produce_format(call.request)
         schemas = {part: await schema_of(call, form, part) for part in ("key", "value")}
 
-        async def part_of(record: dict[str, Any], part: str, place: str) -> bytes | None:
-            schema = schemas[part]
-            if schema is not None and record.get(part) is not None:
-                return await codec.encode(schema, record[part])
-            return to_bytes(form, record.get(part), f"{place}.{part}")
-
         fixed = call.parameters.get("partition")
+        keys, values = await parts(call, form, "key", schemas), await parts(call, form, "value", schemas)
         records = [
             OutgoingRecord(
-                await part_of(record, "key", f"$.records[{index}]"),
-                await part_of(record, "value", f"$.records[{index}]"),
+                key,
+                value,
                 partition=_first(fixed, record.get("partition"), -1),
                 timestamp_ms=record.get("timestamp") or 0,
             )
-            for index, record in enumerate(call.body["records"])
+            for key, value, record in zip(keys, values, call.body["records"], strict=True)
         ]
         outcomes = await publisher.publish_all(call["topic"], records)
         failures = [outcome for outcome in outcomes if isinstance(outcome, Problem)]

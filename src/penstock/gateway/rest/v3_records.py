@@ -12,6 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from penstock.gateway.kafka.delivery import Delivered
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
 from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
+from penstock.gateway.rest.json_text import json_bytes
 from penstock.gateway.rest.schema_codec import SchemaCodec
 from penstock.gateway.rest.shapes import ID_SHAPE, INT32_MAX, INT64_MAX, from_base64
 from penstock.gateway.rest.v3_schemas import FORMATS, STRATEGIES, ProduceSchemas
@@ -218,7 +219,7 @@ def _plain(name: str, data: dict[str, Any]) -> bytes:
     """The bytes of a part that has no schema."""
     kind, value = data.get("type"), data["data"]
     if kind == "JSON":
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        return json_bytes(value)
     if not isinstance(value, str):
         raise Problem(400, 40002, f"$.{name}.data is not text", "send text, or use the type JSON")
     return value.encode("utf-8", "replace") if kind == "STRING" else from_base64(value, f"$.{name}.data")

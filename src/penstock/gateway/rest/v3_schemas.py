@@ -9,9 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.schema_ids import record_names
-from penstock.gateway.registry.formats.proto_format import ProtobufSchema
-from penstock.gateway.registry.lookup import parse_source
-from penstock.gateway.registry.schema import PROTOBUF, Source, StoredSchema
+from penstock.gateway.registry.schema import Source, StoredSchema
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT
 from penstock.gateway.rest.schema_codec import SchemaCodec
@@ -93,13 +91,9 @@ class ProduceSchemas:
         name = self._record_name(source)
         return f"{topic}-{name}" if strategy == "TOPIC_RECORD_NAME" else name
 
-    def _record_name(self, source: Source) -> str:
-        if source.schema_type == PROTOBUF:
-            parsed = parse_source(self._registry.state, DEFAULT_CONTEXT, source)
-            assert isinstance(parsed, ProtobufSchema)
-            names = [message.full_name for message in parsed.descriptor.message_types_by_name.values()]
-        else:
-            names = list(record_names(source.schema_type, source.text))
+    @staticmethod
+    def _record_name(source: Source) -> str:
+        names = record_names(source.schema_type, source.text)
         if not names:
             raise _not_there("the schema has no name, which its subject should have")
         return names[0]

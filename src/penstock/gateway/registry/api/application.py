@@ -42,15 +42,20 @@ def registry_operations(registry: Registry, cluster_id: str) -> list[Operation]:
         del call
         return answer({"version": __version__, "commitId": ""})
 
+    def informed(operation: Operation) -> Operation:
+        """An operation that looks at schemas may have to wait until a worker has."""
+        handler = operation.handler
+        return replace(operation, handler=lambda call: registry.informed(lambda: handler(call)))
+
     return [
         Operation("GET", "/", root, "Answer, if the registry is up.", "Server"),
         Operation("GET", "/contexts", contexts, "List the contexts.", "Server", PAGE),
         Operation("GET", "/v1/metadata/id", metadata_id, "Show which cluster this is.", "Server"),
         Operation("GET", "/v1/metadata/version", metadata_version, "Show the version of the registry.", "Server"),
-        *subject_operations(registry),
-        *version_operations(registry),
-        *schema_operations(registry),
-        *settings_operations(registry),
+        *map(informed, subject_operations(registry)),
+        *map(informed, version_operations(registry)),
+        *map(informed, schema_operations(registry)),
+        *map(informed, settings_operations(registry)),
     ]
 
 

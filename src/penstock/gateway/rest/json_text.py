@@ -1,0 +1,53 @@
+"""JSON texts of data that others wrote: never broken by half characters, numbers that are none, or depth."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from penstock.gateway.web.problem import Problem
+
+_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_escaped = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def json_bytes(value: Any) -> bytes:
+    """A value that came as JSON as compact JSON again. Half characters stay the escapes that they came as."""
+    try:
+        try:
+            return _compact(value).encode()
+        except UnicodeEncodeError:
+            return _escaped(value).encode()
+    except RecursionError:
+        raise Problem(400, 40002, "a value is nested too deeply", "send a flatter one") from None
+
+
+def _nothing(text: str) -> None:
+    """Numbers are looked at, not made: some take very long to make."""
+    del text
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+_check = json.JSONDecoder(parse_int=_nothing, parse_float=_nothing, parse_constant=_no_constant).decode
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is JSON that others can read. RecursionError where it is nested too deeply to tell."""
+    try:
+        _check(text)
+    except ValueError:
+        return False
+    return True
+
+
+def finite(value: Any) -> Any:
+    """A value without the numbers that JSON does not have, which become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    return [finite(each) for each in value] if isinstance(value, list) else value

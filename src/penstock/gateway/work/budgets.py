@@ -1,0 +1,42 @@
+"""How much schemas and data that others wrote may cost before a gateway gives up on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Limits of a gateway by the names that `penstock gateway --limit NAME=VALUE` and error messages use."""
+
+    # Each of the console, REST and the registry has workers of its own: how many, and who may wait how long for one.
+    worker_count_max: int = 2
+    worker_queue_max: int = 64
+    worker_wait_ms: int = 5_000
+    # One piece of work.
+    worker_deadline_ms: int = 3_000
+    worker_memory_bytes_max: int = 512 * MIB
+    worker_answer_bytes_max: int = 64 * MIB
+    # A worker without work ends after this long.
+    worker_idle_ms: int = 60_000
+    # A value that is decoded: how deep it may be nested, how many values it may hold, and how long its record may be.
+    value_depth_max: int = 200
+    value_count_max: int = 1_000_000
+    record_bytes_max: int = 16 * MIB
+    # A request: the JSON values of its body.
+    body_values_max: int = 500_000
+    # A schema: its text, and the record of `_schemas` that holds it, for which brokers have a limit too.
+    schema_bytes_max: int = 1_000_000
+
+    def named(self, name: str) -> str:
+        """A limit for an error message: its value and the setting behind it."""
+        return f"{getattr(self, name):,} (the limit {name})"
+
+    def fix(self, name: str) -> str:
+        """What an operator can do about a limit."""
+        return f"start the gateway with a higher --limit {name}=…"
+
+
+DEFAULT_BUDGETS = Budgets()
