@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 import uuid
@@ -259,3 +260,20 @@ def test_protobuf_answers_show_fields_with_their_defaults(rest: httpx.Client, to
     assert answer.status_code == 200, answer.text
     [record] = rest.get(f"/topics/{topic}/partitions/0/records", headers={"accept": form}).json()
     assert record["value"] == {"name": "x", "size": 0, "many": []}
+
+
+@pytest.mark.parametrize("kind", ["JSON", "JSONSCHEMA"])
+def test_json_is_written_with_every_digit(rest: httpx.Client, base: str, topic: str, kind: str) -> None:
+    text = '{"b":9223372036854775807,"a":[12.30,1e400],"a":"caf\u00e9"}'
+    schema = '"schema":"{}",' if kind == "JSONSCHEMA" else ""
+    one = f'{{"partition_id": 0, "value": {{"type": "{kind}", {schema} "data": {text}}}}}'
+    batch = f'{{"entries": [{{"id": "1", {one[1:]}]}}'
+    for path, body in (("records", one), ("records", one + one), ("records:batch", batch)):
+        answer = rest.post(
+            f"{base}/topics/{topic}/{path}", content=body.encode(), headers={"content-type": "application/json"}
+        )
+        assert answer.status_code in (200, 207), answer.text
+    headers = {"accept": "application/vnd.kafka.binary.v2+json"}
+    found = rest.get(f"/topics/{topic}/partitions/0/records", headers=headers).json()
+    written = {base64.b64decode(record["value"]).split(b"{", 1)[1] for record in found}
+    assert (len(found), written) == (4, {text.replace("\\u00e9", "é").encode()[1:]})

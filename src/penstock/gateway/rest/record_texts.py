@@ -6,13 +6,13 @@ Plain functions of records and schemas. Small records without schemas are shown 
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.registry.schema import SchemaText
+from penstock.gateway.registry.schema import JSON, SchemaText
 from penstock.gateway.rest.json_text import is_json, json_bytes
+from penstock.gateway.rest.people_texts import json_payload, people_text
 from penstock.gateway.rest.schema_values import MAGIC, PREFIX, Unfit, decode
 from penstock.gateway.work.budgets import Budgets
 
@@ -33,15 +33,20 @@ def schema_id_of(data: bytes | None) -> int | None:
     return schema_id
 
 
-def value_of(data: bytes, schemas: Schemas, budgets: Budgets) -> Any:
-    """The value of bytes that have a schema's id in front; Unfit where they have none, or do not fit it."""
+def schema_of(data: bytes, schemas: Schemas) -> SchemaText:
+    """The schema of bytes that have its id in front; Unfit where they have none, or it is not there."""
     schema_id = schema_id_of(data)
     if schema_id is None:
         raise Unfit("it has no schema's id in front")
     schema = schemas.get(schema_id)
     if schema is None:
         raise Unfit(f"it has schema id {schema_id}, which is not there")
-    return decode(schema, data[PREFIX.size :], budgets)
+    return schema
+
+
+def text_of(data: bytes, schemas: Schemas, budgets: Budgets) -> str:
+    """The value of bytes that have a schema's id in front, for people; Unfit where they do not fit it."""
+    return people_text(schema_of(data, schemas), data[PREFIX.size :], budgets)
 
 
 def show_records(
@@ -87,7 +92,7 @@ def _show_bytes(data: bytes | None, wanted: str, schemas: Schemas, budgets: Budg
     schema_id = schema_id_of(data)
     if wanted in ("auto", "schema") and schema_id is not None:
         try:
-            text = json.dumps(value_of(data, schemas, budgets), ensure_ascii=False)
+            text = text_of(data, schemas, budgets)
             return {**shown, "format": "schema", "schema_id": schema_id, **_cut(text)}
         except Unfit as error:
             shown["note"] = str(error)
@@ -142,7 +147,7 @@ def find_text(
         if data[:1] != b"\0":
             return data.decode("utf-8", "replace")
         try:
-            return json.dumps(value_of(data, schemas, budgets), ensure_ascii=False)
+            return text_of(data, schemas, budgets)
         except Unfit:
             return data.decode("latin-1")
 
@@ -187,7 +192,10 @@ def _v2_text(data: bytes | None, form: str, schemas: Schemas, budgets: Budgets) 
     if form == "binary":
         return b'"%b"' % base64.b64encode(data)
     if form != "json":
-        return json_bytes(value_of(data, schemas, budgets))
+        schema, payload = schema_of(data, schemas), data[PREFIX.size :]
+        if schema.schema_type == JSON:
+            return json_payload(payload).encode()
+        return json_bytes(decode(schema, payload, budgets))
     # JSON goes on as it was written: a number must not change its digits on the way.
     try:
         if is_json(data.decode()):

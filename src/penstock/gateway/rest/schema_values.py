@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -33,17 +35,24 @@ class Unfit(Exception):
 
 def decode(schema: SchemaText, payload: bytes, budgets: Budgets) -> Any:
     """The JSON value of the bytes after a schema's id."""
-    try:
+    with understood():
         if schema.schema_type == AVRO:
             return _decode_avro(schema, payload, budgets)
         if schema.schema_type == JSON:
             return json.loads(payload, parse_constant=str)
         return _decode_protobuf(schema, payload)
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Whatever goes wrong while bytes are decoded comes out as Unfit."""
+    try:
+        yield
     except RecursionError:
         raise Unfit("it is nested too deeply") from None
     except OverBudget as error:
         raise Unfit(str(error)) from None
-    except MemoryError:
+    except (Unfit, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - on such bytes the libraries fail with whatever their code runs into.
         raise Unfit(f"it does not fit its schema: {_said(error)}") from None
@@ -85,7 +94,7 @@ def _said(error: Exception) -> str:
 
 
 def _encode_avro(schema: SchemaText, value: Any) -> bytes:
-    parsed, _ = _parsed_avro(schema)
+    parsed, _ = parsed_avro(schema)
     [converted] = fastavro.json_reader(io.StringIO(json.dumps(value)), parsed)
     out = io.BytesIO()
     fastavro.schemaless_writer(out, parsed, converted)
@@ -93,7 +102,7 @@ def _encode_avro(schema: SchemaText, value: Any) -> bytes:
 
 
 def _decode_avro(schema: SchemaText, payload: bytes, budgets: Budgets) -> Any:
-    parsed, named = _parsed_avro(schema)
+    parsed, named = parsed_avro(schema)
     Measure(named, budgets).check(parsed, payload)
     value = fastavro.schemaless_reader(io.BytesIO(payload), parsed, None, return_record_name=True)
     out = io.StringIO()
@@ -103,7 +112,7 @@ def _decode_avro(schema: SchemaText, payload: bytes, budgets: Budgets) -> Any:
 
 
 @lru_cache(PARSED_KEPT_MAX)
-def _parsed_avro(schema: SchemaText) -> tuple[Any, dict[str, Any]]:
+def parsed_avro(schema: SchemaText) -> tuple[Any, dict[str, Any]]:
     """The schema as fastavro has it, and the named types in it."""
     named: dict[str, Any] = {}
     for _, dependency in schema.dependencies:

@@ -12,8 +12,10 @@ from starlette.responses import Response, StreamingResponse
 from penstock.gateway.kafka.delivery import Delivered
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
 from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
-from penstock.gateway.rest.json_text import json_bytes
+from penstock.gateway.registry.schema import JSON
+from penstock.gateway.rest.json_slices import compact, elements, member
 from penstock.gateway.rest.schema_codec import SchemaCodec
+from penstock.gateway.rest.schema_values import PREFIX
 from penstock.gateway.rest.shapes import ID_SHAPE, INT32_MAX, INT64_MAX, from_base64
 from penstock.gateway.rest.v3_schemas import FORMATS, STRATEGIES, ProduceSchemas
 from penstock.gateway.rest.v3_shapes import CLUSTER, TOPIC_NAME, V3
@@ -96,10 +98,10 @@ def v3_record_operations(
 ) -> list[Operation]:
     """Producing."""
 
-    async def outgoing(topic: str, body: dict[str, Any]) -> tuple[OutgoingRecord, dict[str, Any]]:
-        """A record, and what the answer says of its key and value."""
-        key, shown_key = await part(topic, "key", body.get("key"))
-        value, shown_value = await part(topic, "value", body.get("value"))
+    async def outgoing(topic: str, body: dict[str, Any], text: str) -> tuple[OutgoingRecord, dict[str, Any]]:
+        """A record, and what the answer says of its key and value. `text` is the body as it was sent."""
+        key, shown_key = await part(topic, "key", body.get("key"), text)
+        value, shown_value = await part(topic, "value", body.get("value"), text)
         record = OutgoingRecord(
             key,
             value,
@@ -114,15 +116,18 @@ def v3_record_operations(
         return record, {name: shown for name, shown in parts.items() if shown is not None}
 
     async def part(
-        topic: str, name: str, data: dict[str, Any] | None
+        topic: str, name: str, data: dict[str, Any] | None, text: str
     ) -> tuple[bytes, dict[str, Any]] | tuple[None, None]:
         if data is None or data.get("data") is None:
             return None, None
         schema = await schemas.find(topic, name, data)
         if schema is None:
-            encoded = _plain(name, data)
+            encoded = _plain(name, data, text)
             return encoded, {"type": data.get("type") or "BINARY", "size": len(encoded)}
         encoded = await codec.encode(schema, data["data"])
+        if schema.schema_type == JSON:
+            # The value has been checked; what is written is what was sent, with every digit of its numbers.
+            encoded = encoded[: PREFIX.size] + compact(member(text, name, "data"))
         return encoded, {
             "type": FORMATS[schema.schema_type],
             "subject": schema.subject,
@@ -142,8 +147,8 @@ def v3_record_operations(
             **parts,
         }
 
-    async def produce_one(topic: str, body: dict[str, Any], key: str | None, raw: bytes) -> dict[str, Any]:
-        record, parts = await outgoing(topic, body)
+    async def produce_one(topic: str, body: dict[str, Any], text: str, key: str | None, raw: bytes) -> dict[str, Any]:
+        record, parts = await outgoing(topic, body, text)
         delivered, _ = await keys.once(f"v3 {topic}", key, raw, lambda: publisher.publish(topic, record))
         return shown(topic, parts, delivered)
 
@@ -151,19 +156,21 @@ def v3_record_operations(
         v3.check(call)
         bodies = list(_values(call.raw))
         if len(bodies) == 1:
-            check_shape(bodies[0], RECORD, 400)
-            return json_response(await produce_one(call["topic_name"], bodies[0], call["Idempotency-Key"], call.raw))
+            body, text = bodies[0]
+            check_shape(body, RECORD, 400)
+            answer = await produce_one(call["topic_name"], body, text, call["Idempotency-Key"], call.raw)
+            return json_response(answer)
         # Many values in one body are answered one by one: each may work or not.
         outcomes = await _many(call["topic_name"], bodies)
         answers = [outcome.as_json() if isinstance(outcome, Problem) else outcome for outcome in outcomes]
         return StreamingResponse(_lines(answers), media_type="application/json")
 
-    async def _many(topic: str, bodies: list[Any]) -> list[dict[str, Any] | Problem]:
+    async def _many(topic: str, bodies: list[tuple[Any, str]]) -> list[dict[str, Any] | Problem]:
         records: list[tuple[OutgoingRecord, dict[str, Any]] | Problem] = []
-        for body in bodies:
+        for body, text in bodies:
             try:
                 check_shape(body, RECORD, 400)
-                records.append(await outgoing(topic, body))
+                records.append(await outgoing(topic, body, text))
             except Problem as problem:
                 records.append(problem)
         good = [record[0] for record in records if not isinstance(record, Problem)]
@@ -180,7 +187,11 @@ def v3_record_operations(
     async def produce_batch(call: Call) -> Response:
         v3.check(call)
         entries = call.body["entries"]
-        records = [{name: field for name, field in entry.items() if name != "id"} for entry in entries]
+        texts = elements(member(call.raw.decode(), "entries"))
+        records = [
+            ({name: field for name, field in entry.items() if name != "id"}, text)
+            for entry, text in zip(entries, texts, strict=True)
+        ]
         successes, failures = [], []
         for entry, outcome in zip(entries, await _many(call["topic_name"], records), strict=True):
             if isinstance(outcome, Problem):
@@ -215,11 +226,11 @@ def v3_record_operations(
     ]
 
 
-def _plain(name: str, data: dict[str, Any]) -> bytes:
-    """The bytes of a part that has no schema."""
+def _plain(name: str, data: dict[str, Any], text: str) -> bytes:
+    """The bytes of a part that has no schema; `text` is the body as it was sent."""
     kind, value = data.get("type"), data["data"]
     if kind == "JSON":
-        return json_bytes(value)
+        return compact(member(text, name, "data"))
     if not isinstance(value, str):
         raise Problem(400, 40002, f"$.{name}.data is not text", "send text, or use the type JSON")
     return value.encode("utf-8", "replace") if kind == "STRING" else from_base64(value, f"$.{name}.data")
@@ -230,8 +241,8 @@ async def _lines(answers: list[dict[str, Any]]) -> Any:
         yield json.dumps(answer, separators=(",", ":")) + "\r\n"
 
 
-def _values(raw: bytes) -> Iterator[Any]:
-    """JSON values that stand one after the other."""
+def _values(raw: bytes) -> Iterator[tuple[Any, str]]:
+    """JSON values that stand one after the other, each with its text."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -242,6 +253,7 @@ def _values(raw: bytes) -> Iterator[Any]:
             place += 1
         if place >= len(text):
             break
+        start = place
         try:
             value, place = decoder.raw_decode(text, place)
         except (ValueError, RecursionError) as error:
@@ -249,7 +261,7 @@ def _values(raw: bytes) -> Iterator[Any]:
         count += 1
         if count > RECORDS_MAX:
             raise Problem(400, 40002, f"the body has more than {RECORDS_MAX} records", "send fewer at a time")
-        yield value
+        yield value, text[start:place]
 
 
 def _no_constant(text: str) -> Any:
