@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.registry.schema import JSON, SchemaText
+from penstock.gateway.rest.dead_letter_headers import origin_of
 from penstock.gateway.rest.json_text import is_json, json_bytes
 from penstock.gateway.rest.people_texts import json_payload, people_text
 from penstock.gateway.rest.schema_values import MAGIC, PREFIX, Unfit, decode
@@ -73,7 +74,7 @@ def show_record(
             return {**_raw(data), "note": given_up}
         return _show_bytes(data, wanted, schemas, budgets)
 
-    shown = {
+    shown: dict[str, Any] = {
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
@@ -81,6 +82,9 @@ def show_record(
         "value": show(record.value, value_format),
         "headers": [{"name": name, **show(value, "auto")} for name, value in record.headers],
     }
+    origin = origin_of(record.headers)
+    if origin is not None:
+        shown["origin"] = origin.as_json()
     return json_bytes(shown)
 
 
