@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -99,7 +100,7 @@ def _entry(message: Message) -> Entry:
     listed: list[tuple[str, bytes | None]] = list(message.headers() or ())  # type: ignore[arg-type]
     headers = {name: value for name, value in listed if value is not None}
     base = headers.get(BASE_HEADER, b"").decode("ascii", "replace")
-    known = WRITE_HEADER in headers and base.removeprefix("-").isdigit()
+    known = WRITE_HEADER in headers and re.fullmatch(r"-?\d{1,19}", base) is not None
     return Entry(
         message.offset() or 0,
         message.key(),

@@ -60,6 +60,11 @@ def show_headers(record: ReadRecord) -> dict[str, str | None]:
     return {name: text_or_base64(value)[0] for name, value in record.headers}
 
 
+def left_out(record: ReadRecord) -> dict[str, int]:
+    """How many bytes of a record are not shown because it is too long; nothing for most records."""
+    return {"left_out_bytes": record.left_out_bytes} if record.left_out_bytes else {}
+
+
 def from_base64(text: str, what: str, status: int = 400) -> bytes:
     """The bytes of a base64 text; a Problem where it is none."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from starlette.responses import Response
@@ -13,11 +14,11 @@ from penstock.gateway.rest.shapes import INT32_MAX, INT64_MAX, PARTITION, TOPIC
 from penstock.gateway.rest.v2_media import PLAIN_TYPES, PRODUCE_TYPES, SCHEMA_FORMATS, answer, produce_format, to_bytes
 from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.problem import Problem
+from penstock.gateway.work.budgets import DEFAULT_BUDGETS
 
 TAG = "REST Proxy v2: producing"
-RECORDS_MAX = 100_000
 NULLABLE_ID = {"type": ["integer", "null"], "minimum": 0, "maximum": INT32_MAX}
-PRODUCE_BODY = {
+PRODUCE_BODY: dict[str, Any] = {
     "type": "object",
     "required": ["records"],
     "properties": {
@@ -28,7 +29,8 @@ PRODUCE_BODY = {
         "records": {
             "type": "array",
             "minItems": 1,
-            "maxItems": RECORDS_MAX,
+            "maxItems": DEFAULT_BUDGETS.produce_records_max,
+            "x-limit": "produce_records_max",
             "items": {
                 "type": "object",
                 "properties": {
@@ -41,12 +43,14 @@ PRODUCE_BODY = {
         },
     },
 }
-BODY = Body(PRODUCE_BODY, (*PRODUCE_TYPES, *PLAIN_TYPES), example={"records": [{"value": "aGVsbG8="}]})
 OFFSETS = {"type": "object", "required": ["offsets", "key_schema_id", "value_schema_id"]}
 
 
-def v2_produce_operations(publisher: Publisher, codec: SchemaCodec) -> list[Operation]:
-    """Producing."""
+def v2_produce_operations(publisher: Publisher, codec: SchemaCodec, records_max: int) -> list[Operation]:
+    """Producing, at most so many records at a time."""
+    shape = copy.deepcopy(PRODUCE_BODY)
+    shape["properties"]["records"]["maxItems"] = records_max
+    body = Body(shape, (*PRODUCE_TYPES, *PLAIN_TYPES), example={"records": [{"value": "aGVsbG8="}]})
 
     async def schema_of(call: Call, form: str, part: str) -> StoredSchema | None:
         body, used = call.body, any(record.get(part) is not None for record in call.body["records"])
@@ -101,7 +105,7 @@ def v2_produce_operations(publisher: Publisher, codec: SchemaCodec) -> list[Oper
 
     return [
         Operation(
-            "POST", "/topics/{topic}", produce, "Produce records to a topic.", TAG, (TOPIC,), BODY, {200: OFFSETS}
+            "POST", "/topics/{topic}", produce, "Produce records to a topic.", TAG, (TOPIC,), body, {200: OFFSETS}
         ),
         Operation(
             "POST",
@@ -110,7 +114,7 @@ def v2_produce_operations(publisher: Publisher, codec: SchemaCodec) -> list[Oper
             "Produce records to a partition.",
             TAG,
             (TOPIC, PARTITION),
-            BODY,
+            body,
             {200: OFFSETS},
         ),
     ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,11 +13,12 @@ from penstock.gateway.kafka.delivery import Delivered
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
 from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
 from penstock.gateway.rest.json_text import json_bytes
-from penstock.gateway.rest.schema_codec import SchemaCodec
+from penstock.gateway.rest.schema_codec import Encode, EncodingBatch, SchemaCodec
 from penstock.gateway.rest.shapes import INT32_MAX, INT64_MAX, from_base64
 from penstock.gateway.rest.v3_shapes import CLUSTER, TOPIC_NAME, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.bodies import check_shape
+from penstock.gateway.web.body_work import Bodies
 from penstock.gateway.web.operations import Body, Call, Operation, Validator
 from penstock.gateway.web.parameters import header
 from penstock.gateway.web.problem import Problem
@@ -25,6 +26,8 @@ from penstock.gateway.web.problem import Problem
 TAG = "REST Proxy v3: records"
 RECORDS_MAX = 10_000
 BATCH_MAX = 1000
+# Records that are prepared in one go, while nobody else's are.
+AT_ONCE_MAX = 100
 # The last moment that can be written down.
 TIMESTAMP_MS_MAX = 253_402_300_799_999
 TYPES = ("BINARY", "JSON", "STRING", "AVRO", "JSONSCHEMA", "PROTOBUF")
@@ -88,14 +91,14 @@ EXAMPLE = {"value": {"type": "JSON", "data": {"order_id": "order_123"}}}
 
 
 def v3_record_operations(
-    publisher: Publisher, codec: SchemaCodec, keys: IdempotencyKeys[Delivered], v3: V3
+    publisher: Publisher, codec: SchemaCodec, keys: IdempotencyKeys[Delivered], v3: V3, bodies: Bodies
 ) -> list[Operation]:
     """Producing."""
 
-    async def outgoing(topic: str, body: dict[str, Any]) -> OutgoingRecord:
+    async def outgoing(topic: str, body: dict[str, Any], encode: Encode) -> OutgoingRecord:
         return OutgoingRecord(
-            await part(topic, "key", body.get("key")),
-            await part(topic, "value", body.get("value")),
+            await part(topic, "key", body.get("key"), encode),
+            await part(topic, "value", body.get("value"), encode),
             [
                 (each["name"], None if each.get("value") is None else from_base64(each["value"], "a header's value"))
                 for each in body.get("headers") or ()
@@ -104,7 +107,7 @@ def v3_record_operations(
             timestamp_of(body.get("timestamp")),
         )
 
-    async def part(topic: str, name: str, data: dict[str, Any] | None) -> bytes | None:
+    async def part(topic: str, name: str, data: dict[str, Any] | None, encode: Encode) -> bytes | None:
         if data is None or data.get("data") is None:
             return None
         kind, value = data.get("type"), data["data"]
@@ -113,7 +116,7 @@ def v3_record_operations(
             subject = data.get("subject") or f"{topic}-{name}"
             schema_type = SCHEMA_TYPES.get(kind or "AVRO", "AVRO")
             schema = await codec.schema(subject, schema_type, data.get("schema"), data.get("schema_id"))
-            return await codec.encode(schema, value)
+            return await encode(schema, value)
         if kind == "JSON":
             return json_bytes(value)
         if not isinstance(value, str):
@@ -135,29 +138,34 @@ def v3_record_operations(
         return answer
 
     async def produce_one(topic: str, body: dict[str, Any], key: str | None, raw: bytes) -> dict[str, Any]:
-        record = await outgoing(topic, body)
+        record = await outgoing(topic, body, codec.encode)
         delivered, _ = await keys.once(f"v3 {topic}", key, raw, lambda: publisher.publish(topic, record))
         return shown(topic, record, body, delivered)
 
     async def produce(call: Call) -> Response:
         v3.check(call)
-        bodies = list(_values(call.raw))
-        if len(bodies) == 1:
-            check_shape(bodies[0], RECORD, 400)
-            return json_response(await produce_one(call["topic_name"], bodies[0], call["Idempotency-Key"], call.raw))
+        sent = await bodies.values(call.raw, RECORDS_MAX)
+        if len(sent) == 1:
+            check_shape(sent[0], RECORD, 400)
+            return json_response(await produce_one(call["topic_name"], sent[0], call["Idempotency-Key"], call.raw))
         # Many values in one body are answered one by one: each may work or not.
-        outcomes = await _many(call["topic_name"], bodies)
+        outcomes = await _many(call["topic_name"], sent)
         answers = [outcome.as_json() if isinstance(outcome, Problem) else outcome for outcome in outcomes]
         return StreamingResponse(_lines(answers), media_type="application/json")
 
+    async def attempt(topic: str, body: Any, encode: Encode) -> OutgoingRecord | Problem:
+        try:
+            check_shape(body, RECORD, 400)
+            return await outgoing(topic, body, encode)
+        except Problem as problem:
+            return problem
+
     async def _many(topic: str, bodies: list[Any]) -> list[dict[str, Any] | Problem]:
         records: list[OutgoingRecord | Problem] = []
-        for body in bodies:
-            try:
-                check_shape(body, RECORD, 400)
-                records.append(await outgoing(topic, body))
-            except Problem as problem:
-                records.append(problem)
+        for start in range(0, len(bodies), AT_ONCE_MAX):
+            together = bodies[start : start + AT_ONCE_MAX]
+            encode = EncodingBatch(codec).encode
+            records += await asyncio.gather(*(attempt(topic, body, encode) for body in together))
         good = [record for record in records if isinstance(record, OutgoingRecord)]
         outcomes = iter(await publisher.publish_all(topic, good) if good else [])
         found: list[dict[str, Any] | Problem] = []
@@ -209,32 +217,6 @@ def v3_record_operations(
 async def _lines(answers: list[dict[str, Any]]) -> Any:
     for answer in answers:
         yield json.dumps(answer, separators=(",", ":")) + "\r\n"
-
-
-def _values(raw: bytes) -> Iterator[Any]:
-    """JSON values that stand one after the other."""
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        raise Problem(400, 40002, "the body is not UTF-8", "send JSON text") from None
-    decoder, place, count = json.JSONDecoder(parse_constant=_no_constant), 0, 0
-    while True:
-        while place < len(text) and text[place] in " \t\r\n":
-            place += 1
-        if place >= len(text):
-            break
-        try:
-            value, place = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError) as error:
-            raise Problem(400, 40002, f"the body is not JSON: {error}", "send JSON text") from None
-        count += 1
-        if count > RECORDS_MAX:
-            raise Problem(400, 40002, f"the body has more than {RECORDS_MAX} records", "send fewer at a time")
-        yield value
-
-
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not JSON")
 
 
 def timestamp_of(value: int | str | None) -> int:
