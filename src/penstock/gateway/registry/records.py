@@ -101,8 +101,8 @@ def stored_schema(record: RegistryRecord, timestamp_ms: int) -> StoredSchema | N
                 Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
                 for each in value.get("references") or ()
             ),
-            metadata=dict(value.get("metadata") or {}) or None,
-            rule_set=dict(value.get("ruleSet") or {}) or None,
+            metadata=_mapping(value.get("metadata")),
+            rule_set=_mapping(value.get("ruleSet")),
             deleted=bool(value.get("deleted")),
             timestamp_ms=timestamp_ms,
         )
@@ -110,3 +110,9 @@ def stored_schema(record: RegistryRecord, timestamp_ms: int) -> StoredSchema | N
         return schema if schema.fingerprint and 0 <= schema.id < ID_END and 0 <= schema.version < ID_END else None
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
+
+
+def _mapping(value: Any) -> Mapping[str, Any] | None:
+    if value is not None and not isinstance(value, dict):
+        raise TypeError("neither an object nor null")
+    return value
