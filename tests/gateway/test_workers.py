@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from penstock.gateway.registry.schema import JSON, SchemaText
@@ -18,6 +20,8 @@ from penstock.gateway.rest.schema_values import encode_values
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.work.budgets import DEFAULT_BUDGETS, Budgets, budgets_of
 from penstock.gateway.work.pool import WorkerPool, WorkFailed
+from penstock.testing import Cluster
+from support.gateway_process import GatewayProcess
 
 ONE_WORKER = replace(DEFAULT_BUDGETS, worker_count_max=1)
 FOR_EVER_S = 600
@@ -148,9 +152,22 @@ def test_idle_workers_end_and_one_that_was_killed_is_replaced() -> None:
         pid = await pool.run(os.getpid)
         os.kill(pid, signal.SIGKILL)
         await until(lambda: not Path(f"/proc/{pid}").exists())
+        # The pool may hear of it only when it needs that worker.
+        with contextlib.suppress(WorkFailed):
+            await pool.run(len, "abc")
         assert await pool.run(len, "abc") == 3
 
     with_pool(scenario, replace(ONE_WORKER, worker_idle_ms=300))
+
+
+def test_workers_do_not_outlive_a_gateway_that_is_killed(penstock_cluster: Cluster) -> None:
+    with GatewayProcess(penstock_cluster.bootstrap_servers) as gateway:
+        body = {"schema": '"string"'}
+        assert httpx.post(f"{gateway.registry}/subjects/outlive/versions", json=body, timeout=60).status_code == 200
+        workers = Path(f"/proc/{gateway.pid}/task/{gateway.pid}/children").read_text().split()
+        assert workers
+        gateway.kill()
+        asyncio.run(until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in workers)))
 
 
 def test_a_bug_in_a_worker_is_loud_here() -> None:

@@ -23,7 +23,8 @@ RECORDS_A_READ = 1000
 # A pipeline reports every two seconds.
 SILENT_AFTER_S = 15.0
 PIPELINES_MAX = 1000
-REPORT_BYTES_MAX = 256 * 1024
+REPORT_BYTES_MAX = 64 * 1024
+RECORDS_AT_ONCE = 20
 
 
 def pipeline_operations(readers: Readers) -> list[Operation]:
@@ -84,8 +85,10 @@ class PipelineBoard:
             if not records:
                 # Compaction took what there was.
                 break
-            for record in records:
+            for place, record in enumerate(records):
                 self._take(record)
+                if place % RECORDS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
             self._next_offset = records[-1].offset + 1
 
     def _take(self, record: ReadRecord) -> None:

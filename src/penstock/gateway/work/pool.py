@@ -204,7 +204,8 @@ class _Worker:
     @property
     def lives(self) -> bool:
         """Whether the process has not ended, as far as is known."""
-        return self._process.returncode is None
+        assert self._process.stdout is not None
+        return self._process.returncode is None and not self._process.stdout.at_eof()
 
     def forget_idleness(self) -> None:
         """It is used, or it ends."""
