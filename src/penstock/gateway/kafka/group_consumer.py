@@ -13,6 +13,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from penstock.gateway.kafka.records import ReadRecord, record_of
+from penstock.gateway.kafka.skipping import Skipper
 
 STEP_S = 0.25
 COMMITTED_TIMEOUT_S = 10.0
@@ -25,6 +26,7 @@ class GroupConsumer:
     def __init__(self, settings: dict[str, Any], record_bytes_max: int) -> None:
         self._record_bytes_max = record_bytes_max
         self._consumer = Consumer(settings)
+        self._skipper = Skipper(self._consumer)
         self._buffer: deque[ReadRecord] = deque()
         self.revoked: list[tuple[str, int]] = []
 
@@ -137,4 +139,7 @@ class GroupConsumer:
             return record_of(message, self._record_bytes_max)
         if error.code() == KafkaError._PARTITION_EOF or error.name() in PASSING_ERRORS or error.retriable():
             return None
+        unreadable = self._skipper.past(message)
+        if unreadable is not None:
+            return unreadable
         raise KafkaException(error)

@@ -6,7 +6,6 @@ Plain functions of records and schemas. Small records without schemas are shown 
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.registry.schema import SchemaText
 from penstock.gateway.rest.json_text import is_json, json_bytes
 from penstock.gateway.rest.schema_values import MAGIC, PREFIX, Unfit, decode
+from penstock.gateway.rest.shapes import HEADERS_UNREADABLE
 from penstock.gateway.work.budgets import Budgets
 
 FORMATS = ["auto", "json", "text", "schema", "hex"]
@@ -33,8 +33,8 @@ def schema_id_of(data: bytes | None) -> int | None:
     return schema_id
 
 
-def value_of(data: bytes, schemas: Schemas, budgets: Budgets) -> Any:
-    """The value of bytes that have a schema's id in front; Unfit where they have none, or do not fit it."""
+def decoded(data: bytes, schemas: Schemas, budgets: Budgets) -> str:
+    """The JSON of bytes that have a schema's id in front; Unfit where they have none, or do not fit it."""
     schema_id = schema_id_of(data)
     if schema_id is None:
         raise Unfit("it has no schema's id in front")
@@ -57,18 +57,17 @@ def show_record(
     value_format: str,
     schemas: Schemas,
     budgets: Budgets,
-    given_up: str | None = None,
+    given_up: str = "",
 ) -> bytes:
     """One record. `given_up` says why nothing that takes any work can be shown of it."""
-    if record.left_out_bytes:
-        given_up = f"the record has {record.left_out_bytes:,} bytes, more than {budgets.named('record_bytes_max')}"
+    given_up = record.unreadable or given_up
 
     def show(data: bytes | None, wanted: str) -> dict[str, Any]:
-        if given_up is not None:
+        if given_up:
             return {**_raw(data), "note": given_up}
         return _show_bytes(data, wanted, schemas, budgets)
 
-    shown = {
+    shown: dict[str, Any] = {
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
@@ -76,6 +75,8 @@ def show_record(
         "value": show(record.value, value_format),
         "headers": [{"name": name, **show(value, "auto")} for name, value in record.headers],
     }
+    if record.headers_unreadable:
+        shown["headers"] = [{"name": "?", **_raw(None), "note": HEADERS_UNREADABLE}]
     return json_bytes(shown)
 
 
@@ -87,7 +88,7 @@ def _show_bytes(data: bytes | None, wanted: str, schemas: Schemas, budgets: Budg
     schema_id = schema_id_of(data)
     if wanted in ("auto", "schema") and schema_id is not None:
         try:
-            text = json.dumps(value_of(data, schemas, budgets), ensure_ascii=False)
+            text = decoded(data, schemas, budgets)
             return {**shown, "format": "schema", "schema_id": schema_id, **_cut(text)}
         except Unfit as error:
             shown["note"] = str(error)
@@ -142,7 +143,7 @@ def find_text(
         if data[:1] != b"\0":
             return data.decode("utf-8", "replace")
         try:
-            return json.dumps(value_of(data, schemas, budgets), ensure_ascii=False)
+            return decoded(data, schemas, budgets)
         except Unfit:
             return data.decode("latin-1")
 
@@ -166,8 +167,8 @@ def v2_records(records: list[ReadRecord], form: str, schemas: Schemas, budgets: 
 
 def _v2_record(record: ReadRecord, form: str, schemas: Schemas, budgets: Budgets) -> bytes:
     """Keys of schema formats may be plain bytes; those are shown in base64."""
-    if record.left_out_bytes:
-        raise Unfit(f"it has {record.left_out_bytes:,} bytes, more than {budgets.named('record_bytes_max')}")
+    if record.unreadable:
+        raise Unfit(record.unreadable)
     try:
         key = _v2_text(record.key, form, schemas, budgets)
     except Unfit:
@@ -187,7 +188,7 @@ def _v2_text(data: bytes | None, form: str, schemas: Schemas, budgets: Budgets) 
     if form == "binary":
         return b'"%b"' % base64.b64encode(data)
     if form != "json":
-        return json_bytes(value_of(data, schemas, budgets))
+        return decoded(data, schemas, budgets).encode()
     # JSON goes on as it was written: a number must not change its digits on the way.
     try:
         if is_json(data.decode()):

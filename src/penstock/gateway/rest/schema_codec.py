@@ -133,7 +133,7 @@ class SchemaCodec:
         for record, each in zip(records, shown, strict=True):
             if isinstance(each, str):
                 place = f"the record at offset {record.offset} of partition {record.partition} of {record.topic}"
-                fix = "read it with the format binary" if not record.left_out_bytes else "read it with a Kafka client"
+                fix = "read it with the format binary" if not record.unreadable else "read it with a Kafka client"
                 raise Problem(
                     422, 42206, f"{place} cannot be shown as {form}: {each}", f"{fix}, or go on at the next offset"
                 )
