@@ -13,7 +13,7 @@ import click
 from penstock.cli.client import knock
 from penstock.cli.failures import CommandFailure
 from penstock.cli.logs import log_options, log_to_stderr
-from penstock.cli.options import Connection, connection_options
+from penstock.cli.options import Connection, connection_options, parse_assignments
 from penstock.cli.server import _stop_with_parent
 from penstock.cli.style import StyledCommand
 
@@ -25,6 +25,13 @@ from penstock.cli.style import StyledCommand
 @click.option(
     "--registry-port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="The schema registry."
 )
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="How much schemas and data may cost; see docs/rest.md.",
+)
 @log_options
 @click.option("--ready-fd", type=click.IntRange(0), hidden=True)
 @click.option("--lifeline-fd", type=click.IntRange(0), hidden=True)
@@ -33,6 +40,7 @@ def command(
     host: str,
     port: int,
     registry_port: int,
+    limits: tuple[str, ...],
     log_level: str,
     log_format: str,
     ready_fd: int | None,
@@ -47,12 +55,17 @@ def command(
 
         from penstock.gateway.gateway import serve
         from penstock.gateway.settings import GatewaySettings
+        from penstock.gateway.work.budgets import budgets_of
     except ImportError as error:
         raise CommandFailure(
             "the gateway's packages are not installed",
             f"{error.name} is missing",
             "pip install 'penstock[gateway]'",
         ) from None
+    try:
+        budgets = budgets_of(parse_assignments(limits, "--limit"))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--limit") from None
     knock(connection.bootstrap)
     writer: dict[str, Any] = {"service": "gateway"}
     log_to_stderr(log_level, log_format, lambda: writer)
@@ -70,6 +83,7 @@ def command(
         rest_port=port,
         registry_port=registry_port,
         client_properties=connection.properties,
+        budgets=budgets,
     )
     try:
         sys.exit(serve(settings, ready, lambda cluster_id: writer.update(cluster_id=cluster_id)))

@@ -35,6 +35,7 @@ from penstock.gateway.rest.hot_publish import HotPublish
 from penstock.gateway.rest.record_texts import v2_records
 from penstock.gateway.rest.schema_codec import SchemaCodec
 from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.web.body_work import Bodies
 from penstock.gateway.web.hot_path import JsonProtocol, hot_protocol
 from penstock.gateway.work.pool import WorkerPool
 
@@ -104,7 +105,9 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
         metrics.start()
         stack.push_async_callback(metrics.stop)
         rest = rest_application(services, settings.limits)
-        schemas = registry_application(registry, cluster_id, settings.limits)
+        schemas = registry_application(
+            registry, cluster_id, settings.limits, Bodies(pools["the registry"], settings.budgets).read
+        )
         metrics.gauges = Gauges(
             {"rest": lambda: rest.under_way.count, "registry": lambda: schemas.under_way.count},
             {"consumer instances": lambda: len(services.instances), "tails": lambda: len(services.tails)},
@@ -167,6 +170,7 @@ async def _services(
         settings=settings,
         codec=SchemaCodec(registry, pools["REST"], settings.budgets),
         console_codec=SchemaCodec(registry, pools["the console"], settings.budgets),
+        bodies=Bodies(pools["REST"], settings.budgets),
     )
 
 

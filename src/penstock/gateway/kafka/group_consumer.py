@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
 from penstock.gateway.kafka.records import ReadRecord, record_of
+from penstock.gateway.kafka.skipping import Skipper
 from penstock.gateway.kafka.topic_pattern import posix_pattern
 
 STEP_S = 0.25
@@ -31,6 +32,7 @@ class GroupConsumer:
     def __init__(self, settings: dict[str, Any], record_bytes_max: int) -> None:
         self._record_bytes_max = record_bytes_max
         self._consumer = Consumer(settings)
+        self._skipper = Skipper(self._consumer)
         self._buffer: deque[ReadRecord] = deque()
         # Where partitions that were assigned by hand begin, until something has been read from them.
         self._placed: dict[tuple[str, int], int] | None = None
@@ -192,4 +194,7 @@ class GroupConsumer:
             return record_of(message, self._record_bytes_max)
         if error.code() == KafkaError._PARTITION_EOF or error.name() in PASSING_ERRORS or error.retriable():
             return None
+        unreadable = self._skipper.past(message)
+        if unreadable is not None:
+            return unreadable
         raise KafkaException(error)

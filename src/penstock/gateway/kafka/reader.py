@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from penstock.gateway.kafka.failures import asked, problem_of
 from penstock.gateway.kafka.records import ReadRecord, record_of
+from penstock.gateway.kafka.skipping import Skipper
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem, too_busy
 
@@ -20,6 +21,8 @@ WAITING_PER_READER_MAX = 8
 WATERMARKS_TIMEOUT_S = 10.0
 STEP_S = 0.5
 START_GRACE_S = 5.0
+# Records that cannot be unpacked, in one read.
+SKIPS_MAX = 5
 
 
 class Watermarks(NamedTuple):
@@ -132,7 +135,8 @@ def _records(
 ) -> list[ReadRecord]:
     records: list[ReadRecord] = []
     started = time.monotonic()
-    size, at_end = 0, False
+    size, at_end, skips = 0, False, 0
+    skipper = Skipper(consumer)
     while len(records) < limit and size < bytes_max:
         # Without the end in sight the brokers are given some time even when the caller wants no waiting.
         patience_s = (timeout_s if at_end else max(timeout_s, START_GRACE_S)) - (time.monotonic() - started)
@@ -151,6 +155,11 @@ def _records(
             size += record.size
         elif error.code() == KafkaError._PARTITION_EOF:
             at_end = True
+        elif (unreadable := skipper.past(message)) is not None:
+            records.append(unreadable)
+            skips += 1
+            if skips >= SKIPS_MAX:
+                break
         elif not error.retriable() and error.name() not in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):
             raise KafkaException(error)
     return records

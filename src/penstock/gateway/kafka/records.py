@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.gateway.work.budgets import DEFAULT_BUDGETS
@@ -11,10 +12,17 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 RECORD_OVERHEAD = 64
+_headers = methodcaller("headers")
+
+Headers = list[tuple[str, bytes | None]]
 
 
 class ReadRecord(NamedTuple):
-    """A record of a partition. One that is too long comes without its contents, and says how long it is."""
+    """A record of a partition.
+
+    `unreadable` says why one comes without its contents; empty for nearly all. `headers_unreadable` is true for one
+    that comes without its headers, because some of their names are not UTF-8.
+    """
 
     topic: str
     partition: int
@@ -22,8 +30,9 @@ class ReadRecord(NamedTuple):
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, bytes | None]]
-    left_out_bytes: int = 0
+    headers: Headers
+    unreadable: str = ""
+    headers_unreadable: bool = False
 
     @property
     def parts(self) -> list[bytes | None]:
@@ -39,8 +48,7 @@ class ReadRecord(NamedTuple):
 
 def record_of(message: Message, bytes_max: int = DEFAULT_BUDGETS.record_bytes_max) -> ReadRecord:
     """The record of a message without an error; without its contents where it has more than `bytes_max` bytes."""
-    listed: list[tuple[str, bytes | str | None]] = list(message.headers() or ())  # type: ignore[arg-type]
-    headers = [(name, value.encode() if isinstance(value, str) else value) for name, value in listed]
+    headers = headers_of(message)
     record = ReadRecord(
         message.topic() or "",
         message.partition() or 0,
@@ -48,8 +56,24 @@ def record_of(message: Message, bytes_max: int = DEFAULT_BUDGETS.record_bytes_ma
         message.timestamp()[1],
         message.key(),
         message.value(),
-        headers,
+        headers or [],
+        headers_unreadable=headers is None,
     )
     if record.size <= bytes_max:
         return record
-    return record._replace(key=None, value=None, headers=[], left_out_bytes=record.size)
+    why = f"it has {record.size:,} bytes, more than {bytes_max:,} (the limit record_bytes_max)"
+    return record._replace(key=None, value=None, headers=[], unreadable=why)
+
+
+def headers_of(message: Message) -> Headers | None:
+    """The headers of a message; None where a name is not UTF-8, which Kafka allows but its clients cannot read.
+
+    To be asked once a message. confluent_kafka then returns a list with a hole in it and an error besides; the second
+    time there is no error, and whoever looks into the hole is gone. `methodcaller` looks at the error, as the
+    interpreter's own way to call a method does not once it has been called often.
+    """
+    try:
+        listed: list[tuple[str, bytes | str | None]] = _headers(message) or []
+    except (SystemError, UnicodeDecodeError):
+        return None
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in listed]

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from penstock.gateway.kafka.failures import asked, problem_of
 from penstock.gateway.kafka.records import ReadRecord, record_of
+from penstock.gateway.kafka.skipping import Skipper
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import too_busy
 
@@ -54,11 +55,12 @@ class Tails:
     async def _batches(self, consumer: Consumer) -> AsyncIterator[list[ReadRecord]]:
         loop = asyncio.get_running_loop()
         pending: asyncio.Future[list[ReadRecord]] | None = None
+        skipper, bytes_max = Skipper(consumer), self._settings.budgets.record_bytes_max
         try:
             # The first batch is empty: from here on whoever stops listening ends what was begun.
             yield []
             while not self._stopping:
-                pending = loop.run_in_executor(self._threads, _batch, consumer, self._settings.budgets.record_bytes_max)
+                pending = loop.run_in_executor(self._threads, _batch, consumer, skipper, bytes_max)
                 yield await asyncio.shield(pending)
         except KafkaException as error:
             raise problem_of(error) from None
@@ -87,7 +89,7 @@ class Tails:
             await asyncio.wait(self._closing)
 
 
-def _batch(consumer: Consumer, record_bytes_max: int) -> list[ReadRecord]:
+def _batch(consumer: Consumer, skipper: Skipper, record_bytes_max: int) -> list[ReadRecord]:
     first = consumer.poll(STEP_S)
     messages = [] if first is None else [first, *consumer.consume(BATCH_MAX, 0)]
     records = []
@@ -95,6 +97,8 @@ def _batch(consumer: Consumer, record_bytes_max: int) -> list[ReadRecord]:
         error: KafkaError | None = message.error()
         if error is None:
             records.append(record_of(message, record_bytes_max))
+        elif (unreadable := skipper.past(message)) is not None:
+            records.append(unreadable)
         elif error.name() not in PASSING_ERRORS and not error.retriable():
             raise KafkaException(error)
     return records

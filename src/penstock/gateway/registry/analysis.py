@@ -12,6 +12,9 @@ from penstock.gateway.registry.compatibility import Level, incompatibilities
 from penstock.gateway.registry.parsing import parse
 from penstock.gateway.registry.schema import SchemaText, SchemaUnusable
 
+REASONS_MAX = 200
+REASON_LENGTH_MAX = 5000
+
 
 class Texts(NamedTuple):
     """The texts of a schema that stand for all ways to write it."""
@@ -52,11 +55,21 @@ def answer(question: Question) -> Answer:
             case _:
                 level, schema, older = question.arguments
                 others = [(version, _parsed(each)) for version, each in older]
-                return Answer(incompatibilities(Level(level), _parsed(schema), others))
+                return Answer(_cut(incompatibilities(Level(level), _parsed(schema), others)))
     except SchemaUnusable as error:
         return Answer(unusable=str(error))
     except RecursionError:
         return Answer(unusable="it is nested too deeply")
+
+
+def _cut(reasons: list[str]) -> list[str]:
+    """As many reasons as somebody might read."""
+    shown = [
+        reason if len(reason) <= REASON_LENGTH_MAX else f"{reason[:REASON_LENGTH_MAX]}…"
+        for reason in reasons[:REASONS_MAX]
+    ]
+    left_out = len(reasons) - len(shown)
+    return [*shown, f"and {left_out:,} more"] if left_out else shown
 
 
 def _parsed(schema: SchemaText) -> Any:

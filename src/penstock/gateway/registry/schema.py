@@ -129,11 +129,13 @@ class StoredSchema:
     rule_set: Mapping[str, Any] | None = None
     deleted: bool = False
     timestamp_ms: int = field(default=0, compare=False)
+    # What two registrations of the same schema have in common.
+    fingerprint: bytes = field(init=False, repr=False, compare=False)
 
-    @property
-    def fingerprint(self) -> bytes:
-        """What two registrations of the same schema have in common."""
-        return fingerprint(self.text, self.references, self.metadata, self.rule_set)
+    def __post_init__(self) -> None:
+        # Found once: it takes a look at the whole text, and versions are searched by it.
+        found = fingerprint(self.text, self.references, self.metadata, self.rule_set)
+        object.__setattr__(self, "fingerprint", found)
 
     @property
     def guid(self) -> str:

@@ -48,10 +48,13 @@ class RegistryState:
                     if schema.deleted:
                         self._remove(record.subject, schema.version)
             case "CONFIG":
-                self._set(self._configs, record.subject, record.value)
+                level = record.value.get("compatibilityLevel") if record.value is not None else None
+                if level is None or isinstance(level, str):
+                    self._set(self._configs, record.subject, record.value)
             case "MODE":
                 mode = record.value.get("mode") if record.value is not None else None
-                self._set(self._modes, record.subject, mode)
+                if mode is None or isinstance(mode, str):
+                    self._set(self._modes, record.subject, mode)
 
     @staticmethod
     def _set(table: dict[str, Any], subject: str, value: Any) -> None:

@@ -20,7 +20,7 @@ from penstock.gateway.kafka.tails import Tails
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.console_operations import console_operations
 from penstock.gateway.rest.console_wire import BrokerWire
-from penstock.gateway.rest.docs_page import docs_page
+from penstock.gateway.rest.docs_page import docs_headers, docs_page
 from penstock.gateway.rest.plain_messages import plain_message_operations
 from penstock.gateway.rest.schema_codec import SchemaCodec
 from penstock.gateway.rest.simple_messages import publish_operations, subscribe_operations
@@ -43,6 +43,7 @@ from penstock.gateway.rest.v3_shapes import V3
 from penstock.gateway.rest.v3_topics import v3_partition_operations, v3_topic_operations
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.application import Application, Limits, json_response
+from penstock.gateway.web.body_work import Bodies
 from penstock.gateway.web.openapi import document
 from penstock.gateway.web.operations import Call, Operation
 
@@ -73,6 +74,7 @@ class RestServices:
     # The console and the REST Proxy have workers of their own.
     codec: SchemaCodec
     console_codec: SchemaCodec
+    bodies: Bodies
 
 
 def rest_operations(services: RestServices) -> list[Operation]:
@@ -89,7 +91,7 @@ def rest_operations(services: RestServices) -> list[Operation]:
 
     return [
         *simple_topic_operations(services.admin),
-        *publish_operations(services.publisher, services.keys),
+        *publish_operations(services.publisher, services.keys, services.bodies),
         *subscribe_operations(services.admin, services.subscriptions, services.readers, services.groups),
         *tail_operations(services.admin, services.tails),
         *plain_message_operations(services.admin, services.publisher, services.readers, services.groups, services.keys),
@@ -126,10 +128,12 @@ def _proxy_operations(services: RestServices) -> list[Operation]:
     ]
     return [
         *v2_topic_operations(admin, readers, codec),
-        *v2_produce_operations(publisher, codec),
+        *v2_produce_operations(publisher, codec, services.settings.budgets.produce_records_max),
         *v2_consumer_operations(services.instances, codec, services.settings),
         *(with_v3_codes(operation) for operation in managing),
-        *v3_record_operations(publisher, codec, ProduceSchemas(services.registry, codec), services.keys, v3),
+        *v3_record_operations(
+            publisher, codec, ProduceSchemas(services.registry, codec), services.keys, v3, services.bodies
+        ),
     ]
 
 
@@ -145,7 +149,7 @@ def rest_application(services: RestServices, limits: Limits) -> Application:
 
     async def docs(call: Call) -> Response:
         del call
-        return HTMLResponse(page)
+        return HTMLResponse(page, headers=docs_headers())
 
     async def front(call: Call) -> Response:
         accepted = call.request.headers.get("accept", "")
@@ -164,6 +168,7 @@ def rest_application(services: RestServices, limits: Limits) -> Application:
         limits=limits,
         sockets=tail_sockets(services.admin, services.tails),
         invalid_status=_invalid_status,
+        read_json=services.bodies.read,
     )
 
 

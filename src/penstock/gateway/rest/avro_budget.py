@@ -11,7 +11,6 @@ from typing import Any
 from penstock.gateway.work.budgets import Budgets
 
 FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-NAMED = ("record", "error", "enum", "fixed")
 
 
 class OverBudget(ValueError):
@@ -28,13 +27,19 @@ class Measure:
         self._data = b""
         self._place = 0
 
-    def check(self, schema: Any, data: bytes) -> None:
-        """OverBudget where a value is too large or too deep. What is no value may pass: decoding finds that out."""
+    def check(self, schema: Any, data: bytes) -> int:
+        """How many bytes a value takes; OverBudget where it is too large or too deep.
+
+        What is no value passes, as far as it goes: decoding finds that out.
+        """
         self._count, self._data, self._place = 0, data, 0
         try:
             self._walk(schema, 1)
         except IndexError:
-            return
+            return len(data)
+        except RecursionError:
+            raise OverBudget("it is nested too deeply") from None
+        return self._place
 
     def _walk(self, schema: Any, depth: int) -> None:
         if depth > self._budgets.value_depth_max:
@@ -44,7 +49,10 @@ class Measure:
             self._walk(schema[self._long()], depth + 1)
             return
         kind = schema["type"] if isinstance(schema, dict) else schema
-        if kind in FIXED_SIZES:
+        if not isinstance(kind, str):
+            self._count -= 1
+            self._walk(kind, depth)
+        elif kind in FIXED_SIZES:
             self._skip(FIXED_SIZES[kind])
         elif kind in ("int", "long", "enum"):
             self._long()
@@ -59,12 +67,9 @@ class Measure:
             self._blocks(None, schema["items"], depth)
         elif kind == "map":
             self._blocks("string", schema["values"], depth)
-        elif isinstance(kind, str):
-            self._count -= 1
-            self._walk(self._named[kind], depth)
         else:
             self._count -= 1
-            self._walk(kind, depth)
+            self._walk(self._named[kind], depth)
 
     def _blocks(self, key: str | None, items: Any, depth: int) -> None:
         while count := self._long():

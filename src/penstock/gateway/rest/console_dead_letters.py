@@ -15,7 +15,7 @@ from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.rest.console_picture import Pictures
 from penstock.gateway.rest.console_topics import counts, show
 from penstock.gateway.rest.dead_letter_headers import origin_of, without_reasons
-from penstock.gateway.rest.shapes import OFFSET_SHAPE, PARTITION_SHAPE, TOPIC, TOPIC_SHAPE
+from penstock.gateway.rest.shapes import OFFSET_SHAPE, PARTITION_SHAPE, TOPIC, TOPIC_SHAPE, left_out
 from penstock.gateway.rest.tail import chosen_partitions
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Body, Call, Operation
@@ -65,6 +65,10 @@ def dead_letter_operations(
             raise Problem(404, 40402, f"there is no record at offset {body['offset']}", "peek at the topic first")
         by_target: dict[str, list[ReadRecord]] = {}
         for record in records:
+            if left_out(record):
+                # It would not be the record that was put aside.
+                why = left_out(record)["unreadable"]
+                raise Problem(422, 42206, f"offset {record.offset} cannot be sent again: {why}", "use a Kafka client")
             by_target.setdefault(_target(record, body.get("to"), topic), []).append(record)
         outcomes: list[dict[str, Any]] = []
         for target, group in by_target.items():

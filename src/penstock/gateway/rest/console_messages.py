@@ -126,9 +126,8 @@ class _Finder:
         if self._filters:
             found = await self._codec.find(records, call["key"], call["contains"] or "")
             kept = [record for record, matches in zip(records, found, strict=True) if matches]
-        newest_first = call["from"] == "latest"
-        kept.sort(key=lambda record: (record.timestamp_ms, record.partition, record.offset), reverse=newest_first)
-        return kept[: call["limit"]]
+        ordered = _by_time(kept)
+        return (ordered[::-1] if call["from"] == "latest" else ordered)[: call["limit"]]
 
     async def _starts(self, topic: str, partitions: list[int]) -> dict[int, int]:
         """Offsets to start from; for the latest they are found per partition."""
@@ -160,6 +159,18 @@ class _Finder:
             return await self._readers.read(
                 topic, partition, start, min(count, end - start), bytes_max=self._bytes_a_partition
             )
+
+
+def _by_time(records: list[ReadRecord]) -> list[ReadRecord]:
+    """Records by timestamp; one that could not be read has none, and stays behind the one before it."""
+    times: list[int] = []
+    latest: dict[int, int] = {}
+    for record in records:
+        time_ms = latest.get(record.partition, 0) if record.unreadable else record.timestamp_ms
+        latest[record.partition] = time_ms
+        times.append(time_ms)
+    places = sorted(range(len(records)), key=lambda at: (times[at], records[at].partition, records[at].offset))
+    return [records[place] for place in places]
 
 
 async def _events(

@@ -10,6 +10,8 @@ from typing import Any
 from penstock.gateway.rest.json_text import json_bytes
 
 SPACE = re.compile(r"[ \t\r\n]*")
+# Types of data that are written in other forms, as JSON has them.
+NOT_JSON = ('"BINARY"', '"STRING"', '"AVRO"', '"PROTOBUF"')
 # A whole string, so that nothing in it is taken for something else; or space between tokens.
 STRING_OR_SPACE = re.compile(r'"(?:[^"\\]|\\.)*"|[ \t\r\n]+', re.DOTALL)
 
@@ -55,6 +57,35 @@ def compact(text: str) -> bytes:
         return json_bytes(json.loads(token)).decode() if "\\" in token else token
 
     return STRING_OR_SPACE.sub(written, text).encode()
+
+
+def exact_parts(raw: bytes, *words: Any) -> list[dict[str, bytes]]:
+    """For each record of a v3 body the `data` of its key and value as compact JSON, where that is to be JSON.
+
+    The body is valid. The first word, if it is one, is the member of the body that holds the records.
+    """
+    text = raw.decode()
+    texts = elements(member(text, words[0])) if words and isinstance(words[0], str) else _values(text)
+    found = []
+    for each in texts:
+        parts = {}
+        for name, inner in _members(each) if each.startswith("{") else ():
+            if name in ("key", "value") and inner.startswith("{"):
+                members = dict(_members(inner))
+                if "data" in members and members.get("type") not in NOT_JSON:
+                    parts[name] = compact(members["data"])
+        found.append(parts)
+    return found
+
+
+def _values(text: str) -> list[str]:
+    """JSON texts that stand one after the other."""
+    place, found = _after_space(text, 0), []
+    while place < len(text):
+        end = _pass_over(text, place)[1]
+        found.append(text[place:end])
+        place = _after_space(text, end)
+    return found
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 from penstock.gateway.web.problem import Problem
@@ -42,12 +41,3 @@ def is_json(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def finite(value: Any) -> Any:
-    """A value without the numbers that JSON does not have, which become null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: finite(each) for key, each in value.items()}
-    return [finite(each) for each in value] if isinstance(value, list) else value

@@ -28,6 +28,7 @@ from penstock.gateway.rest.shapes import (
     TIMEOUT,
     TOPIC,
     TOPIC_SHAPE,
+    left_out,
     put_text,
     show_headers,
 )
@@ -162,4 +163,4 @@ def show(record: ReadRecord) -> dict[str, Any]:
     shown["value"] = None if record.value is None else base64.b64encode(record.value).decode()
     shown["timestamp"] = record.timestamp_ms
     shown["headers"] = show_headers(record)
-    return shown
+    return {**shown, **left_out(record)}

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.registry.schema import JSON, SchemaText
+from penstock.gateway.registry.schema import SchemaText
 from penstock.gateway.rest.dead_letter_headers import origin_of
 from penstock.gateway.rest.json_text import is_json, json_bytes
-from penstock.gateway.rest.people_texts import json_payload, people_text
+from penstock.gateway.rest.people_texts import people_text
 from penstock.gateway.rest.schema_values import MAGIC, PREFIX, Unfit, decode
+from penstock.gateway.rest.shapes import HEADERS_UNREADABLE
 from penstock.gateway.work.budgets import Budgets
 
 FORMATS = ["auto", "json", "text", "schema", "hex"]
@@ -63,14 +64,13 @@ def show_record(
     value_format: str,
     schemas: Schemas,
     budgets: Budgets,
-    given_up: str | None = None,
+    given_up: str = "",
 ) -> bytes:
     """One record. `given_up` says why nothing that takes any work can be shown of it."""
-    if record.left_out_bytes:
-        given_up = f"the record has {record.left_out_bytes:,} bytes, more than {budgets.named('record_bytes_max')}"
+    given_up = record.unreadable or given_up
 
     def show(data: bytes | None, wanted: str) -> dict[str, Any]:
-        if given_up is not None:
+        if given_up:
             return {**_raw(data), "note": given_up}
         return _show_bytes(data, wanted, schemas, budgets)
 
@@ -82,6 +82,8 @@ def show_record(
         "value": show(record.value, value_format),
         "headers": [{"name": name, **show(value, "auto")} for name, value in record.headers],
     }
+    if record.headers_unreadable:
+        shown["headers"] = [{"name": "?", **_raw(None), "note": HEADERS_UNREADABLE}]
     origin = origin_of(record.headers)
     if origin is not None:
         shown["origin"] = origin.as_json()
@@ -175,8 +177,8 @@ def v2_records(records: list[ReadRecord], form: str, schemas: Schemas, budgets: 
 
 def _v2_record(record: ReadRecord, form: str, schemas: Schemas, budgets: Budgets) -> bytes:
     """Keys of schema formats may be plain bytes; those are shown in base64."""
-    if record.left_out_bytes:
-        raise Unfit(f"it has {record.left_out_bytes:,} bytes, more than {budgets.named('record_bytes_max')}")
+    if record.unreadable:
+        raise Unfit(record.unreadable)
     try:
         key = _v2_text(record.key, form, schemas, budgets)
     except Unfit:
@@ -196,10 +198,7 @@ def _v2_text(data: bytes | None, form: str, schemas: Schemas, budgets: Budgets) 
     if form == "binary":
         return b'"%b"' % base64.b64encode(data)
     if form != "json":
-        schema, payload = schema_of(data, schemas), data[PREFIX.size :]
-        if schema.schema_type == JSON:
-            return json_payload(payload).encode()
-        return json_bytes(decode(schema, payload, budgets))
+        return decode(schema_of(data, schemas), data[PREFIX.size :], budgets).encode()
     # JSON goes on as it was written: a number must not change its digits on the way.
     try:
         if is_json(data.decode()):

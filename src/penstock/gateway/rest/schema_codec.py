@@ -5,6 +5,7 @@ The schemas are those of the registry in this process; the work is done by worke
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -35,6 +36,7 @@ PATIENCE_S = 6.0
 
 TYPE_OF_FORMAT = {"avro": AVRO, "jsonschema": JSON, "protobuf": PROTOBUF}
 
+Encode = Callable[[StoredSchema, Any], Awaitable[bytes]]
 Item = TypeVar("Item")
 Shown = TypeVar("Shown")
 
@@ -131,7 +133,7 @@ class SchemaCodec:
         for record, each in zip(records, shown, strict=True):
             if isinstance(each, str):
                 place = f"the record at offset {record.offset} of partition {record.partition} of {record.topic}"
-                fix = "read it with the format binary" if not record.left_out_bytes else "read it with a Kafka client"
+                fix = "read it with the format binary" if not record.unreadable else "read it with a Kafka client"
                 raise Problem(
                     422, 42206, f"{place} cannot be shown as {form}: {each}", f"{fix}, or go on at the next offset"
                 )
@@ -175,6 +177,31 @@ class SchemaCodec:
             if size > AT_ONCE_BYTES_MAX or any(schema_id_of(part) is not None for part in record.parts):
                 return False
         return True
+
+
+class EncodingBatch:
+    """Encodes values for callers that do not know of each other but ask at the same time, in one piece of work."""
+
+    def __init__(self, codec: SchemaCodec) -> None:
+        self._codec = codec
+        self._waiting: list[tuple[StoredSchema, Any]] = []
+        self._encoded: asyncio.Future[list[bytes | Problem]] | None = None
+
+    async def encode(self, schema: StoredSchema, value: Any) -> bytes:
+        """The bytes of a value; a Problem where it does not fit."""
+        if self._encoded is None:
+            self._encoded = asyncio.ensure_future(self._encode())
+        place, encoded = len(self._waiting), self._encoded
+        self._waiting.append((schema, value))
+        found = (await encoded)[place]
+        if isinstance(found, Problem):
+            raise found
+        return found
+
+    async def _encode(self) -> list[bytes | Problem]:
+        # By the time that this task runs all who were ready have asked.
+        values, self._waiting, self._encoded = self._waiting, [], None
+        return await self._codec.encode_all(values)
 
 
 async def _in_chunks(

@@ -19,7 +19,7 @@ from penstock.gateway.registry.parsing import parse
 from penstock.gateway.registry.schema import AVRO, JSON, SchemaText
 from penstock.gateway.rest.avro_budget import Measure, OverBudget
 from penstock.gateway.rest.json_check import check
-from penstock.gateway.rest.json_text import json_bytes
+from penstock.gateway.rest.json_text import is_json, json_bytes
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.work.budgets import Budgets
 
@@ -33,14 +33,17 @@ class Unfit(Exception):
     """Bytes or a value that do not fit their schema, or cost too much; the message says why."""
 
 
-def decode(schema: SchemaText, payload: bytes, budgets: Budgets) -> Any:
-    """The JSON value of the bytes after a schema's id."""
+def decode(schema: SchemaText, payload: bytes, budgets: Budgets) -> str:
+    """The bytes after a schema's id as JSON. What is JSON already stays as it was written, digit by digit."""
     with understood():
-        if schema.schema_type == AVRO:
-            return _decode_avro(schema, payload, budgets)
         if schema.schema_type == JSON:
-            return json.loads(payload, parse_constant=str)
-        return _decode_protobuf(schema, payload)
+            text = payload.decode()
+            if not is_json(text):
+                raise Unfit("it is not JSON")
+            return text
+        if schema.schema_type == AVRO:
+            return json.dumps(_decode_avro(schema, payload, budgets), ensure_ascii=False)
+        return json.dumps(_decode_protobuf(schema, payload), ensure_ascii=False)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 # librdkafka takes no more.
 REPLICATION_FACTOR_MAX = 10_000
+HEADERS_UNREADABLE = "its headers are left out, because a name among them is not UTF-8"
 
 TOPIC = path("topic", "The name of a topic.", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
 PARTITION = path("partition", "The number of a partition.", type="integer", minimum=0, maximum=INT32_MAX)
@@ -70,6 +71,13 @@ def put_text(shown: dict[str, Any], name: str, value: bytes | None) -> None:
 def show_headers(record: ReadRecord) -> dict[str, str | None]:
     """Headers by name; of several with one name the last."""
     return {name: text_or_base64(value)[0] for name, value in record.headers}
+
+
+def left_out(record: ReadRecord) -> dict[str, str]:
+    """Why a record is shown without its contents, or without its headers; nothing for nearly all records."""
+    if record.headers_unreadable:
+        return {"unreadable": HEADERS_UNREADABLE}
+    return {"unreadable": record.unreadable} if record.unreadable else {}
 
 
 def from_base64(text: str, what: str, status: int = 400) -> bytes:

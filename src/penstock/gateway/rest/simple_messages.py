@@ -22,9 +22,17 @@ from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.kafka.subscriptions import Subscriptions
 from penstock.gateway.rest.json_text import json_bytes
-from penstock.gateway.rest.shapes import DELIVERED_SHAPE, HEADERS_SHAPE, NULLABLE_TEXT, TOPIC, put_text, show_headers
+from penstock.gateway.rest.shapes import (
+    DELIVERED_SHAPE,
+    HEADERS_SHAPE,
+    NULLABLE_TEXT,
+    TOPIC,
+    left_out,
+    put_text,
+    show_headers,
+)
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.bodies import parse_json
+from penstock.gateway.web.body_work import Bodies
 from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.parameters import header, number, query
 from penstock.gateway.web.problem import Problem
@@ -87,12 +95,13 @@ def parse_message_id(text: str) -> MessageId:
         ) from None
 
 
-def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered]) -> list[Operation]:
+def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], bodies: Bodies) -> list[Operation]:
     """Publishing one message."""
+    body = Body(PUBLISH_BODY, checked=False, example={"key": "order_123", "value": "hello", "headers": {"a": "b"}})
 
     async def publish(call: Call) -> Response:
         topic = call["topic"]
-        record = record_of_body(parse_json(call.raw, 400))
+        record = record_of_body(await bodies.read(call.raw, body, 400))
         delivered, again = await keys.once(
             f"publish {topic}", call["Idempotency-Key"], call.raw, lambda: publisher.publish(topic, record)
         )
@@ -113,7 +122,7 @@ def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered]) -
             "Publish a message.",
             TAG,
             (TOPIC, KEY),
-            Body(PUBLISH_BODY, checked=False, example={"key": "order_123", "value": "hello", "headers": {"a": "b"}}),
+            body,
             {200: DELIVERED_SHAPE},
         )
     ]
@@ -214,4 +223,5 @@ def show(record: ReadRecord, group: str) -> dict[str, Any]:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
+        **left_out(record),
     }

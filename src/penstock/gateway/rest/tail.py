@@ -14,7 +14,7 @@ from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.reader import offset_number
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.kafka.tails import Tails
-from penstock.gateway.rest.shapes import INT32_MAX, TOPIC, put_text, show_headers
+from penstock.gateway.rest.shapes import INT32_MAX, TOPIC, left_out, put_text, show_headers
 from penstock.gateway.web.application import SocketHandler
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.parameters import number, query
@@ -135,4 +135,4 @@ def show(record: ReadRecord) -> dict[str, Any]:
     }
     put_text(shown, "key", record.key)
     put_text(shown, "value", record.value)
-    return {**shown, "headers": show_headers(record)}
+    return {**shown, "headers": show_headers(record), **left_out(record)}

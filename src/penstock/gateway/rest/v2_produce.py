@@ -23,19 +23,19 @@ from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v2: producing"
-RECORDS_MAX = 100_000
 PART = {"description": "Base64 in the binary format, JSON in the others."}
 TIMESTAMP = {"type": ["integer", "null"], "minimum": 0, "maximum": INT64_MAX}
 PARTITION_RECORD = {"key": PART, "value": PART, "timestamp": TIMESTAMP}
 TOPIC_RECORD = {**PARTITION_RECORD, "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": INT32_MAX}}
 
 
-def _body(record: dict[str, Any]) -> Body:
+def _body(record: dict[str, Any], records_max: int) -> Body:
     """A body with records of these fields. A misspelt one must not become a record without it."""
     records = {
         "type": "array",
         "minItems": 1,
-        "maxItems": RECORDS_MAX,
+        "maxItems": records_max,
+        "x-limit": "produce_records_max",
         "items": {"type": "object", "additionalProperties": False, "properties": record},
     }
     shape = {
@@ -56,8 +56,8 @@ def _body(record: dict[str, Any]) -> Body:
 OFFSETS = {"type": "object", "required": ["offsets", "key_schema_id", "value_schema_id"]}
 
 
-def v2_produce_operations(publisher: Publisher, codec: SchemaCodec) -> list[Operation]:
-    """Producing."""
+def v2_produce_operations(publisher: Publisher, codec: SchemaCodec, records_max: int) -> list[Operation]:
+    """Producing, at most so many records at a time."""
 
     async def schema_of(call: Call, form: str, part: str) -> StoredSchema | None:
         body, used = call.body, any(record.get(part) is not None for record in call.body["records"])
@@ -118,7 +118,7 @@ def v2_produce_operations(publisher: Publisher, codec: SchemaCodec) -> list[Oper
             "Produce records to a topic.",
             TAG,
             (TOPIC,),
-            _body(TOPIC_RECORD),
+            _body(TOPIC_RECORD, records_max),
             {200: OFFSETS},
         ),
         Operation(
@@ -128,7 +128,7 @@ def v2_produce_operations(publisher: Publisher, codec: SchemaCodec) -> list[Oper
             "Produce records to a partition.",
             TAG,
             (TOPIC, PARTITION),
-            _body(PARTITION_RECORD),
+            _body(PARTITION_RECORD, records_max),
             {200: OFFSETS},
         ),
     ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,14 +13,15 @@ from penstock.gateway.kafka.delivery import Delivered
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
 from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
 from penstock.gateway.registry.schema import JSON
-from penstock.gateway.rest.json_slices import compact, elements, member
-from penstock.gateway.rest.schema_codec import SchemaCodec
+from penstock.gateway.rest.json_slices import exact_parts
+from penstock.gateway.rest.schema_codec import Encode, EncodingBatch, SchemaCodec
 from penstock.gateway.rest.schema_values import PREFIX
 from penstock.gateway.rest.shapes import ID_SHAPE, INT32_MAX, INT64_MAX, from_base64
 from penstock.gateway.rest.v3_schemas import FORMATS, STRATEGIES, ProduceSchemas
 from penstock.gateway.rest.v3_shapes import CLUSTER, TOPIC_NAME, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.bodies import check_shape
+from penstock.gateway.web.body_work import Bodies
 from penstock.gateway.web.operations import Body, Call, Operation, Validator
 from penstock.gateway.web.parameters import header
 from penstock.gateway.web.problem import Problem
@@ -28,6 +29,8 @@ from penstock.gateway.web.problem import Problem
 TAG = "REST Proxy v3: records"
 RECORDS_MAX = 10_000
 BATCH_MAX = 1000
+# Records that are prepared in one go, while nobody else's are.
+AT_ONCE_MAX = 100
 # The last moment that can be written down.
 TIMESTAMP_MS_MAX = 253_402_300_799_999
 TYPES = ("BINARY", "JSON", "STRING", "AVRO", "JSONSCHEMA", "PROTOBUF")
@@ -90,18 +93,26 @@ BATCH_SHAPE = {
     },
 }
 RECORD = Validator(RECORD_SHAPE)
+# What is in a record's `data`, by `key` and `value`, as JSON with every digit that was sent.
+Exact = dict[str, bytes]
+# A record, and what the answer says of its key and value.
+Outgoing = tuple[OutgoingRecord, dict[str, Any]]
 EXAMPLE = {"value": {"type": "JSON", "data": {"order_id": "order_123"}}}
 
 
 def v3_record_operations(
-    publisher: Publisher, codec: SchemaCodec, schemas: ProduceSchemas, keys: IdempotencyKeys[Delivered], v3: V3
+    publisher: Publisher,
+    codec: SchemaCodec,
+    schemas: ProduceSchemas,
+    keys: IdempotencyKeys[Delivered],
+    v3: V3,
+    bodies: Bodies,
 ) -> list[Operation]:
     """Producing."""
 
-    async def outgoing(topic: str, body: dict[str, Any], text: str) -> tuple[OutgoingRecord, dict[str, Any]]:
-        """A record, and what the answer says of its key and value. `text` is the body as it was sent."""
-        key, shown_key = await part(topic, "key", body.get("key"), text)
-        value, shown_value = await part(topic, "value", body.get("value"), text)
+    async def outgoing(topic: str, body: dict[str, Any], exact: Exact, encode: Encode) -> Outgoing:
+        key, shown_key = await part(topic, "key", body.get("key"), exact, encode)
+        value, shown_value = await part(topic, "value", body.get("value"), exact, encode)
         record = OutgoingRecord(
             key,
             value,
@@ -116,18 +127,18 @@ def v3_record_operations(
         return record, {name: shown for name, shown in parts.items() if shown is not None}
 
     async def part(
-        topic: str, name: str, data: dict[str, Any] | None, text: str
+        topic: str, name: str, data: dict[str, Any] | None, exact: Exact, encode: Encode
     ) -> tuple[bytes, dict[str, Any]] | tuple[None, None]:
         if data is None or data.get("data") is None:
             return None, None
         schema = await schemas.find(topic, name, data)
         if schema is None:
-            encoded = _plain(name, data, text)
+            encoded = exact[name] if data.get("type") == "JSON" else _plain(name, data)
             return encoded, {"type": data.get("type") or "BINARY", "size": len(encoded)}
-        encoded = await codec.encode(schema, data["data"])
+        encoded = await encode(schema, data["data"])
         if schema.schema_type == JSON:
             # The value has been checked; what is written is what was sent, with every digit of its numbers.
-            encoded = encoded[: PREFIX.size] + compact(member(text, name, "data"))
+            encoded = encoded[: PREFIX.size] + exact[name]
         return encoded, {
             "type": FORMATS[schema.schema_type],
             "subject": schema.subject,
@@ -147,32 +158,39 @@ def v3_record_operations(
             **parts,
         }
 
-    async def produce_one(topic: str, body: dict[str, Any], text: str, key: str | None, raw: bytes) -> dict[str, Any]:
-        record, parts = await outgoing(topic, body, text)
+    async def produce_one(
+        topic: str, body: dict[str, Any], exact: Exact, key: str | None, raw: bytes
+    ) -> dict[str, Any]:
+        record, parts = await outgoing(topic, body, exact, codec.encode)
         delivered, _ = await keys.once(f"v3 {topic}", key, raw, lambda: publisher.publish(topic, record))
         return shown(topic, parts, delivered)
 
     async def produce(call: Call) -> Response:
         v3.check(call)
-        bodies = list(_values(call.raw))
-        if len(bodies) == 1:
-            body, text = bodies[0]
-            check_shape(body, RECORD, 400)
-            answer = await produce_one(call["topic_name"], body, text, call["Idempotency-Key"], call.raw)
+        sent = await bodies.values(call.raw, RECORDS_MAX)
+        exact: list[Exact] = await bodies.work(exact_parts, call.raw)
+        if len(sent) == 1:
+            check_shape(sent[0], RECORD, 400)
+            answer = await produce_one(call["topic_name"], sent[0], exact[0], call["Idempotency-Key"], call.raw)
             return json_response(answer)
         # Many values in one body are answered one by one: each may work or not.
-        outcomes = await _many(call["topic_name"], bodies)
+        outcomes = await _many(call["topic_name"], list(zip(sent, exact, strict=True)))
         answers = [outcome.as_json() if isinstance(outcome, Problem) else outcome for outcome in outcomes]
         return StreamingResponse(_lines(answers), media_type="application/json")
 
-    async def _many(topic: str, bodies: list[tuple[Any, str]]) -> list[dict[str, Any] | Problem]:
-        records: list[tuple[OutgoingRecord, dict[str, Any]] | Problem] = []
-        for body, text in bodies:
-            try:
-                check_shape(body, RECORD, 400)
-                records.append(await outgoing(topic, body, text))
-            except Problem as problem:
-                records.append(problem)
+    async def attempt(topic: str, body: Any, exact: Exact, encode: Encode) -> Outgoing | Problem:
+        try:
+            check_shape(body, RECORD, 400)
+            return await outgoing(topic, body, exact, encode)
+        except Problem as problem:
+            return problem
+
+    async def _many(topic: str, bodies: list[tuple[Any, Exact]]) -> list[dict[str, Any] | Problem]:
+        records: list[Outgoing | Problem] = []
+        for start in range(0, len(bodies), AT_ONCE_MAX):
+            together = bodies[start : start + AT_ONCE_MAX]
+            encode = EncodingBatch(codec).encode
+            records += await asyncio.gather(*(attempt(topic, body, exact, encode) for body, exact in together))
         good = [record[0] for record in records if not isinstance(record, Problem)]
         outcomes = iter(await publisher.publish_all(topic, good) if good else [])
         found: list[dict[str, Any] | Problem] = []
@@ -187,13 +205,11 @@ def v3_record_operations(
     async def produce_batch(call: Call) -> Response:
         v3.check(call)
         entries = call.body["entries"]
-        texts = elements(member(call.raw.decode(), "entries"))
-        records = [
-            ({name: field for name, field in entry.items() if name != "id"}, text)
-            for entry, text in zip(entries, texts, strict=True)
-        ]
+        exact: list[Exact] = await bodies.work(exact_parts, call.raw, "entries")
+        records = [{name: field for name, field in entry.items() if name != "id"} for entry in entries]
+        outcomes = await _many(call["topic_name"], list(zip(records, exact, strict=True)))
         successes, failures = [], []
-        for entry, outcome in zip(entries, await _many(call["topic_name"], records), strict=True):
+        for entry, outcome in zip(entries, outcomes, strict=True):
             if isinstance(outcome, Problem):
                 failures.append({"id": entry["id"], **outcome.as_json()})
             else:
@@ -226,46 +242,17 @@ def v3_record_operations(
     ]
 
 
-def _plain(name: str, data: dict[str, Any], text: str) -> bytes:
-    """The bytes of a part that has no schema; `text` is the body as it was sent."""
-    kind, value = data.get("type"), data["data"]
-    if kind == "JSON":
-        return compact(member(text, name, "data"))
+def _plain(name: str, data: dict[str, Any]) -> bytes:
+    """The bytes of text, or of what is base64."""
+    value = data["data"]
     if not isinstance(value, str):
         raise Problem(400, 40002, f"$.{name}.data is not text", "send text, or use the type JSON")
-    return value.encode("utf-8", "replace") if kind == "STRING" else from_base64(value, f"$.{name}.data")
+    return value.encode("utf-8", "replace") if data.get("type") == "STRING" else from_base64(value, f"$.{name}.data")
 
 
 async def _lines(answers: list[dict[str, Any]]) -> Any:
     for answer in answers:
         yield json.dumps(answer, separators=(",", ":")) + "\r\n"
-
-
-def _values(raw: bytes) -> Iterator[tuple[Any, str]]:
-    """JSON values that stand one after the other, each with its text."""
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        raise Problem(400, 40002, "the body is not UTF-8", "send JSON text") from None
-    decoder, place, count = json.JSONDecoder(parse_constant=_no_constant), 0, 0
-    while True:
-        while place < len(text) and text[place] in " \t\r\n":
-            place += 1
-        if place >= len(text):
-            break
-        start = place
-        try:
-            value, place = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError) as error:
-            raise Problem(400, 40002, f"the body is not JSON: {error}", "send JSON text") from None
-        count += 1
-        if count > RECORDS_MAX:
-            raise Problem(400, 40002, f"the body has more than {RECORDS_MAX} records", "send fewer at a time")
-        yield value, text[start:place]
-
-
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not JSON")
 
 
 def timestamp_of(value: int | str | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,19 +15,22 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from penstock.gateway.web.bodies import check_media_type, check_shape, header_of, parse_json, read_body
-from penstock.gateway.web.operations import JSON_TYPE, Call, Operation
+from penstock.gateway.web.bodies import check_media_type, header_of, read_at_once, read_body
+from penstock.gateway.web.operations import JSON_TYPE, Body, Call, Operation
 from penstock.gateway.web.problem import Problem, too_busy
 from penstock.gateway.web.router import Router
 
 log = logging.getLogger(__name__)
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 SocketHandler = Callable[[WebSocket], Awaitable[None]]
 ErrorRenderer = Callable[[Problem], Response]
 # Another way to write a path: the path that is meant, and query parameters that it stands for.
 Rewrite = Callable[[str], tuple[str, dict[str, str]]]
+
+# Reads a JSON body of the declared shape; the status is that of bodies which do not fit.
+ReadJson = Callable[[bytes, Body, int], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +50,23 @@ class UnderWay:
     count: int = 0
 
 
+def finite(value: Any) -> Any:
+    """A value without the numbers that JSON does not have, which become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    return [finite(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 def json_response(
     value: Any, status: int = 200, media_type: str = JSON_TYPE, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer in JSON."""
-    content = _encode(value).encode("utf-8", "replace")
+    """An answer in JSON. Numbers that JSON does not have, such as stored data may hold, are null."""
+    try:
+        content = _encode(value).encode("utf-8", "replace")
+    except ValueError:
+        content = _encode(finite(value)).encode("utf-8", "replace")
     return _JsonResponse(content, status, headers, media_type)
 
 
@@ -91,7 +107,9 @@ class Application:
         invalid_status: Callable[[str], int] = lambda _: 400,
         render_error: ErrorRenderer = plain_error,
         rewrite: Rewrite = lambda path: (path, {}),
+        read_json: ReadJson = read_at_once,
     ) -> None:
+        self._read_body = read_json
         self._router = Router(operations)
         self._limits = limits
         self._sockets = sockets or {}
@@ -136,11 +154,9 @@ class Application:
         raw = await read_body(request.scope, request.receive, self._limits.body_bytes_max)
         if not raw and operation.body.required and operation.body.schema is not None:
             raise Problem(status, status, "the body is empty", "send JSON; /openapi.json says which")
-        validator = operation.body.validator
-        if validator is None or not raw:
+        if operation.body.validator is None or not raw:
             return await operation.handler(Call(request, parameters, None, raw))
-        body = parse_json(raw, status)
-        check_shape(body, validator, status)
+        body = await self._read_body(raw, operation.body, status)
         return await operation.handler(Call(request, parameters, body, raw))
 
     def _parameters(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 
 MIB = 1024 * 1024
 
@@ -25,8 +27,9 @@ class Budgets:
     value_depth_max: int = 200
     value_count_max: int = 1_000_000
     record_bytes_max: int = 16 * MIB
-    # A request: the JSON values of its body.
+    # A request: the JSON values of its body, and the records that REST Proxy v2 takes at a time.
     body_values_max: int = 500_000
+    produce_records_max: int = 50_000
     # A schema: its text, and the record of `_schemas` that holds it, for which brokers have a limit too.
     schema_bytes_max: int = 1_000_000
 
@@ -40,3 +43,14 @@ class Budgets:
 
 
 DEFAULT_BUDGETS = Budgets()
+
+
+def budgets_of(settings: Mapping[str, str]) -> Budgets:
+    """The budgets with some changed by their names; ValueError says what is wrong with a setting."""
+    names = [field.name for field in fields(Budgets)]
+    for name, value in settings.items():
+        if name not in names:
+            raise ValueError(f"{name} is not a limit; there are {', '.join(names)}")
+        if not re.fullmatch(r"[1-9]\d{0,15}", value):
+            raise ValueError(f"{name} cannot be {value!r}; give a whole number from 1")
+    return Budgets(**{name: int(value) for name, value in settings.items()})

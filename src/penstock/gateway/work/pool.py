@@ -114,7 +114,7 @@ class WorkerPool:
         while self._idle:
             worker = self._idle.pop()
             worker.forget_idleness()
-            if worker.usable:
+            if worker.lives:
                 return worker
             self._end(worker)
         process = await asyncio.create_subprocess_exec(
@@ -200,6 +200,12 @@ class _Worker:
         self._process = process
         self.usable = True
         self.idle_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def lives(self) -> bool:
+        """Whether the process has not ended, as far as is known."""
+        assert self._process.stdout is not None
+        return self._process.returncode is None and not self._process.stdout.at_eof()
 
     def forget_idleness(self) -> None:
         """It is used, or it ends."""

@@ -15,7 +15,8 @@ from penstock.gateway.registry.api.shapes import PAGE, REGISTRY_TYPE, answer, pa
 from penstock.gateway.registry.api.subjects import subject_operations
 from penstock.gateway.registry.api.versions import version_operations
 from penstock.gateway.registry.service import Registry
-from penstock.gateway.web.application import Application, Limits, json_response
+from penstock.gateway.web.application import Application, Limits, ReadJson, json_response
+from penstock.gateway.web.bodies import read_at_once
 from penstock.gateway.web.openapi import document
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.problem import Problem
@@ -59,7 +60,9 @@ def registry_operations(registry: Registry, cluster_id: str) -> list[Operation]:
     ]
 
 
-def registry_application(registry: Registry, cluster_id: str, limits: Limits) -> Application:
+def registry_application(
+    registry: Registry, cluster_id: str, limits: Limits, read_json: ReadJson = read_at_once
+) -> Application:
     """What listens on the registry's port."""
     operations = [
         replace(operation, answer_type=REGISTRY_TYPE) for operation in registry_operations(registry, cluster_id)
@@ -83,6 +86,7 @@ def registry_application(registry: Registry, cluster_id: str, limits: Limits) ->
         invalid_status=lambda _: 422,
         render_error=_error,
         rewrite=_rewrite,
+        read_json=read_json,
     )
 
 
