@@ -277,3 +277,24 @@ def test_json_is_written_with_every_digit(rest: httpx.Client, base: str, topic: 
     found = rest.get(f"/topics/{topic}/partitions/0/records", headers=headers).json()
     written = {base64.b64decode(record["value"]).split(b"{", 1)[1] for record in found}
     assert (len(found), written) == (4, {text.replace("\\u00e9", "é").encode()[1:]})
+
+
+@pytest.mark.parametrize("form", ["json", "jsonschema"])
+@pytest.mark.parametrize("count", [1, 2000])
+def test_v2_writes_json_with_every_digit(rest: httpx.Client, topic: str, form: str, count: int) -> None:
+    text = '{"b":9223372036854775807,"a":[12.30,1e400],"a":"caf\\u00e9"}'
+    records = ", ".join([f'{{"key": 1.10, "value": {text}}}'] * count)
+    schemas = '"key_schema": "{}", "value_schema": "{}",' if form == "jsonschema" else ""
+    headers = {"content-type": f"application/vnd.kafka.{form}.v2+json"}
+    body = f'{{{schemas} "records": [{records}]}}'.encode()
+    answer = rest.post(f"/topics/{topic}/partitions/0", content=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    accept = {"accept": "application/vnd.kafka.binary.v2+json"}
+    found = rest.get(f"/topics/{topic}/partitions/0/records", params={"max_bytes": 1}, headers=accept).json()
+    key, value = (base64.b64decode(found[0][part]) for part in ("key", "value"))
+    assert key.endswith(b"1.10")
+    assert value.split(b"{", 1)[1] == text.replace("\\u00e9", "é").encode()[1:]
+    # It comes back the same way, too.
+    accept = {"accept": headers["content-type"]}
+    back = rest.get(f"/topics/{topic}/partitions/0/records", params={"max_bytes": 1}, headers=accept).text
+    assert '"value":{"b":9223372036854775807,"a":[12.30,1e400],"a":"café"}' in back

@@ -128,7 +128,7 @@ def _proxy_operations(services: RestServices) -> list[Operation]:
     ]
     return [
         *v2_topic_operations(admin, readers, codec),
-        *v2_produce_operations(publisher, codec, services.settings.budgets.produce_records_max),
+        *v2_produce_operations(publisher, codec, services.settings.budgets.produce_records_max, services.bodies),
         *v2_consumer_operations(services.instances, codec, services.settings),
         *(with_v3_codes(operation) for operation in managing),
         *v3_record_operations(

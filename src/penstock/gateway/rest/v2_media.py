@@ -7,7 +7,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.gateway.rest.json_text import json_bytes
 from penstock.gateway.rest.shapes import from_base64
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.problem import Problem
@@ -55,12 +54,10 @@ def accepted_format(request: Request, default: str) -> str:
     raise Problem(406, 406, f"records cannot be sent as {wanted[:100]}", f"accept one of {', '.join(PRODUCE_TYPES)}")
 
 
-def to_bytes(form: str, value: Any, place: str) -> bytes | None:
-    """A key or value of a format without schemas."""
+def to_bytes(value: Any, place: str) -> bytes | None:
+    """A key or value of the binary format."""
     if value is None:
         return None
-    if form == "json":
-        return json_bytes(value)
     if not isinstance(value, str):
         raise Problem(422, 422, f"{place} is not base64 text", "send text, or use the json media type")
     return from_base64(value, place, 422)

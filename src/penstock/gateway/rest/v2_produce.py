@@ -7,8 +7,10 @@ from typing import Any
 from starlette.responses import Response
 
 from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
-from penstock.gateway.registry.schema import StoredSchema
+from penstock.gateway.registry.schema import JSON, StoredSchema
+from penstock.gateway.rest.json_slices import exact_records
 from penstock.gateway.rest.schema_codec import TYPE_OF_FORMAT, SchemaCodec
+from penstock.gateway.rest.schema_values import PREFIX
 from penstock.gateway.rest.shapes import (
     ID_SHAPE,
     INT32_MAX,
@@ -19,6 +21,7 @@ from penstock.gateway.rest.shapes import (
     id_number,
 )
 from penstock.gateway.rest.v2_media import PLAIN_TYPES, PRODUCE_TYPES, SCHEMA_FORMATS, answer, produce_format, to_bytes
+from penstock.gateway.web.body_work import Bodies
 from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.problem import Problem
 
@@ -56,7 +59,9 @@ def _body(record: dict[str, Any], records_max: int) -> Body:
 OFFSETS = {"type": "object", "required": ["offsets", "key_schema_id", "value_schema_id"]}
 
 
-def v2_produce_operations(publisher: Publisher, codec: SchemaCodec, records_max: int) -> list[Operation]:
+def v2_produce_operations(
+    publisher: Publisher, codec: SchemaCodec, records_max: int, bodies: Bodies
+) -> list[Operation]:
     """Producing, at most so many records at a time."""
 
     async def schema_of(call: Call, form: str, part: str) -> StoredSchema | None:
@@ -68,17 +73,24 @@ def v2_produce_operations(publisher: Publisher, codec: SchemaCodec, records_max:
             raise Problem(422, 42201, "records have keys but there is no key schema", "send key_schema or its id")
         return await codec.schema(f"{call['topic']}-{part}", TYPE_OF_FORMAT[form], text, schema_id)
 
-    async def parts(call: Call, form: str, part: str, schemas: dict[str, StoredSchema | None]) -> list[bytes | None]:
+    async def parts(
+        call: Call, form: str, part: str, schema: StoredSchema | None, exact: list[dict[str, bytes]]
+    ) -> list[bytes | None]:
         """The keys or the values of all records."""
-        values, schema = [record.get(part) for record in call.body["records"]], schemas[part]
+        values = [record.get(part) for record in call.body["records"]]
+        if form == "json":
+            return [None if value is None else each[part] for value, each in zip(values, exact, strict=True)]
         if schema is None:
-            return [to_bytes(form, value, f"$.records[{index}].{part}") for index, value in enumerate(values)]
+            return [to_bytes(value, f"$.records[{index}].{part}") for index, value in enumerate(values)]
         encoded = iter(await codec.encode_all([(schema, value) for value in values if value is not None]))
         found: list[bytes | None] = []
-        for value in values:
+        for index, value in enumerate(values):
             data = None if value is None else next(encoded)
             if isinstance(data, Problem):
                 raise data
+            if data is not None and schema.schema_type == JSON:
+                # The value has been checked; what is written is what was sent, with every digit of its numbers.
+                data = data[: PREFIX.size] + exact[index][part]
             found.append(data)
         return found
 
@@ -87,7 +99,9 @@ def v2_produce_operations(publisher: Publisher, codec: SchemaCodec, records_max:
         schemas = {part: await schema_of(call, form, part) for part in ("key", "value")}
 
         fixed = call.parameters.get("partition")
-        keys, values = await parts(call, form, "key", schemas), await parts(call, form, "value", schemas)
+        exact = await bodies.work(exact_records, call.raw) if form in ("json", "jsonschema") else []
+        keys = await parts(call, form, "key", schemas["key"], exact)
+        values = await parts(call, form, "value", schemas["value"], exact)
         records = [
             OutgoingRecord(
                 key,
