@@ -22,7 +22,8 @@ HEX_MAX = 4 * 1024
 # Control characters that text has.
 PLAIN_CONTROLS = {9, 10, 13}
 
-Schemas = Mapping[int, SchemaText]
+# By their ids: schemas, or why one cannot be used.
+Schemas = Mapping[int, SchemaText | str]
 
 
 def schema_id_of(data: bytes | None) -> int | None:
@@ -41,6 +42,8 @@ def decoded(data: bytes, schemas: Schemas, budgets: Budgets) -> str:
     schema = schemas.get(schema_id)
     if schema is None:
         raise Unfit(f"it has schema id {schema_id}, which is not there")
+    if isinstance(schema, str):
+        raise Unfit(schema)
     return decode(schema, data[PREFIX.size :], budgets)
 
 
