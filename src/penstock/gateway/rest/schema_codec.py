@@ -201,6 +201,7 @@ class EncodingBatch:
         self._codec = codec
         self._waiting: list[tuple[StoredSchema, Any]] = []
         self._encoded: asyncio.Future[list[bytes | Problem]] | None = None
+        self._turn = asyncio.Lock()
 
     async def encode(self, schema: StoredSchema, value: Any) -> bytes:
         """The bytes of a value; a Problem where it does not fit."""
@@ -214,9 +215,10 @@ class EncodingBatch:
         return found
 
     async def _encode(self) -> list[bytes | Problem]:
-        # By the time that this task runs all who were ready have asked.
-        values, self._waiting, self._encoded = self._waiting, [], None
-        return await self._codec.encode_all(values)
+        # While some are encoded, others who ask gather for the next time.
+        async with self._turn:
+            values, self._waiting, self._encoded = self._waiting, [], None
+            return await self._codec.encode_all(values)
 
 
 async def _in_chunks(

@@ -15,7 +15,7 @@ class Budgets:
 
     # Each of the console, REST and the registry has workers of its own: how many, and who may wait how long for one.
     worker_count_max: int = 2
-    worker_queue_max: int = 64
+    worker_queue_max: int = 1_000
     worker_wait_ms: int = 5_000
     # One piece of work.
     worker_deadline_ms: int = 3_000
