@@ -438,6 +438,19 @@ def test_workers_of_the_registry_that_are_busy_hold_up_the_registry_alone(
     assert all(answer.status_code in (200, 422, 503) for answer in answers)
 
 
+def test_many_records_with_one_new_schema_ask_about_it_once(rest: httpx.Client, topic: str) -> None:
+    """There are more of them than may wait for a worker."""
+    schema = json.dumps({"type": "record", "name": f"R{uuid.uuid4().hex}", "fields": [{"name": "a", "type": "int"}]})
+    entries = [
+        {"id": str(number), "value": {"type": "AVRO", "schema": schema, "data": {"a": number}}} for number in range(250)
+    ]
+    cluster_id = rest.get("/v3/clusters").json()["data"][0]["cluster_id"]
+    answer = rest.post(f"/v3/clusters/{cluster_id}/topics/{topic}/records:batch", json={"entries": entries})
+    assert answer.status_code == 207
+    assert answer.json()["failures"] == []
+    assert len(answer.json()["successes"]) == len(entries)
+
+
 def test_schemas_that_are_too_large_say_so(registry: httpx.Client) -> None:
     answer = register(registry, {"type": "record", "name": "R", "doc": "x" * 1_000_000, "fields": []})
     assert answer.json()["error_code"] == 42209

@@ -143,7 +143,7 @@ def test_large_messages_pass_and_too_large_ones_say_so(rest: httpx.Client, penst
         ('{"value": "x", "headers": []}', "$.headers"),
         ('{"value": NaN}', "not JSON"),
         ('{"value": "\\ud800"}', "character"),
-        ("[" * 100_000, "not JSON"),
+        ("[" * 100_000, "nested too deeply"),
     ],
 )
 def test_bodies_that_are_no_message(rest: httpx.Client, penstock_topic: str, body: str, reason: str) -> None:

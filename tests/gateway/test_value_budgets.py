@@ -13,7 +13,10 @@ import fastavro
 import pytest
 
 from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.registry.schema import AVRO, JSON, PROTOBUF, SchemaText
+from penstock.gateway.registry.analysis import answer
+from penstock.gateway.registry.compatibility import Level
+from penstock.gateway.registry.facts import FactMissing, SchemaFacts
+from penstock.gateway.registry.schema import AVRO, JSON, PROTOBUF, SchemaText, SchemaUnusable
 from penstock.gateway.rest.avro_budget import Measure, OverBudget
 from penstock.gateway.rest.record_texts import show_records, v2_records
 from penstock.gateway.rest.schema_codec import _in_chunks
@@ -195,3 +198,25 @@ def test_lists_that_are_too_long_are_counted_before_they_are_looked_at() -> None
     shape = {"properties": {"records": {"maxItems": 2, "x-limit": "produce_records_max"}}}
     with pytest.raises(Problem, match=r"3 entries, more than 2 \(the limit produce_records_max\)"):
         check_shape({"records": [1, 2, 3]}, Validator(shape), 422)
+
+
+def test_schemas_that_are_too_much_to_compare_are_refused() -> None:
+    facts = SchemaFacts(replace(DEFAULT_BUDGETS, schemas_bytes_max=1000))
+    new, old = SchemaText(AVRO, "x" * 10), SchemaText(AVRO, "y" * 100, (("z", "z" * 100),))
+    with pytest.raises(FactMissing):
+        facts.incompatibilities(Level.FULL_TRANSITIVE, new, [(1, old)])
+    with pytest.raises(Problem, match="the limit schemas_bytes_max"):
+        facts.incompatibilities(Level.FULL_TRANSITIVE, new, [(number, old) for number in range(5)])
+
+
+def test_facts_are_known_once_a_worker_has_answered() -> None:
+    facts = SchemaFacts()
+    with pytest.raises(FactMissing) as missing:
+        facts.texts(SchemaText(AVRO, ' "string" '))
+    facts.learn(missing.value.question, answer(missing.value.question))
+    assert facts.texts(SchemaText(AVRO, ' "string" ')).canonical == '"string"'
+    with pytest.raises(FactMissing) as missing:
+        facts.texts(SchemaText(AVRO, "{"))
+    facts.learn(missing.value.question, answer(missing.value.question))
+    with pytest.raises(SchemaUnusable, match="not JSON"):
+        facts.texts(SchemaText(AVRO, "{"))

@@ -147,7 +147,6 @@ def test_a_caller_who_goes_away_takes_the_work_along() -> None:
 def test_idle_workers_end_and_one_that_was_killed_is_replaced() -> None:
     async def scenario(pool: WorkerPool) -> None:
         await pool.run(len, "abc")
-        assert len(pool) == 1
         await until(lambda: len(pool) == 0)
         pid = await pool.run(os.getpid)
         os.kill(pid, signal.SIGKILL)
@@ -207,3 +206,15 @@ def test_limits_are_set_by_their_names() -> None:
         budgets_of({"worker_dedline_ms": "1"})
     with pytest.raises(ValueError, match="give a whole number"):
         budgets_of({"worker_deadline_ms": "soon"})
+
+
+def test_workers_that_cannot_be_started_are_no_fault_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(pool: WorkerPool) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("sys.executable", "/nowhere/python")
+            with pytest.raises(Problem, match="cannot be started") as refused:
+                await pool.run(len, "abc")
+        assert refused.value.status == 503
+        assert await pool.run(len, "abc") == 3
+
+    with_pool(scenario)

@@ -96,7 +96,7 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
     connected(cluster_id)
     async with contextlib.AsyncExitStack() as stack:
         pools = _pools(settings, stack)
-        facts = SchemaFacts(settings.budgets.schema_bytes_max)
+        facts = SchemaFacts(settings.budgets)
         registry = Registry(settings.client(), pools["the registry"], facts)
         await registry.start()
         stack.push_async_callback(registry.stop)

@@ -5,12 +5,11 @@ Everything here is a function of texts, and answers are texts.
 
 from __future__ import annotations
 
-import hashlib
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from penstock.gateway.registry.compatibility import Level, incompatibilities
 from penstock.gateway.registry.parsing import parse
-from penstock.gateway.registry.schema import SchemaText, SchemaUnusable
+from penstock.gateway.registry.schema import ParsedSchema, SchemaText, SchemaUnusable
 
 REASONS_MAX = 200
 REASON_LENGTH_MAX = 5000
@@ -24,14 +23,20 @@ class Texts(NamedTuple):
 
 
 class Question(NamedTuple):
-    """`texts` of a schema; its text in a `form`; the `reasons` why one may not follow others at a level."""
+    """The `texts` of a schema; its text in another `form`; the `reasons` why it may not follow older ones at a level.
 
-    kind: str
-    arguments: tuple[Any, ...]
+    `detail` is the form or the level; older schemas are given as (version, schema), oldest first.
+    """
 
-    def key(self) -> bytes:
-        """The same for the same question."""
-        return hashlib.sha256(repr(self).encode()).digest()
+    kind: Literal["texts", "form", "reasons"]
+    schema: SchemaText
+    detail: str = ""
+    older: tuple[tuple[int, SchemaText], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The characters of all schemas that it is about."""
+        return self.schema.size + sum(schema.size for _, schema in self.older)
 
 
 class Answer(NamedTuple):
@@ -44,18 +49,15 @@ class Answer(NamedTuple):
 def answer(question: Question) -> Answer:
     """Find it out, here and now."""
     try:
+        parsed = _parsed(question.schema)
         match question.kind:
             case "texts":
-                [schema] = question.arguments
-                parsed = _parsed(schema)
                 return Answer(Texts(parsed.canonical, parsed.normalized))
             case "form":
-                schema, form = question.arguments
-                return Answer(_parsed(schema).formatted(form))
-            case _:
-                level, schema, older = question.arguments
-                others = [(version, _parsed(each)) for version, each in older]
-                return Answer(_cut(incompatibilities(Level(level), _parsed(schema), others)))
+                return Answer(parsed.formatted(question.detail))
+            case "reasons":
+                older = [(version, _parsed(each)) for version, each in question.older]
+                return Answer(_cut(incompatibilities(Level(question.detail), parsed, older)))
     except SchemaUnusable as error:
         return Answer(unusable=str(error))
     except RecursionError:
@@ -72,5 +74,5 @@ def _cut(reasons: list[str]) -> list[str]:
     return [*shown, f"and {left_out:,} more"] if left_out else shown
 
 
-def _parsed(schema: SchemaText) -> Any:
+def _parsed(schema: SchemaText) -> ParsedSchema:
     return parse(schema.schema_type, schema.text, schema.dependencies)

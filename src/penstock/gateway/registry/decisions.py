@@ -84,7 +84,7 @@ def register(
         and not state.referrers(subject, old.version)
     ]
     record = schema_record(schema)
-    size, size_max = len(record.key_bytes()) + len(record.value_bytes() or b""), state.facts.schema_bytes_max
+    size, size_max = len(record.key_bytes()) + len(record.value_bytes() or b""), state.facts.budgets.schema_bytes_max
     if size > size_max:
         raise errors.too_large(size, size_max, "The schema, with its references and as JSON within JSON,")
     return Decision((*records, record), schema)

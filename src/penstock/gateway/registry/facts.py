@@ -15,9 +15,9 @@ from penstock.gateway.registry import errors
 from penstock.gateway.registry.analysis import Answer, Question, Texts
 from penstock.gateway.registry.compatibility import Level
 from penstock.gateway.registry.schema import SchemaText, SchemaUnusable
-from penstock.gateway.work.budgets import DEFAULT_BUDGETS
+from penstock.gateway.work.budgets import DEFAULT_BUDGETS, Budgets
 
-KEPT_BYTES_MAX = 16 * 1024 * 1024
+KEPT_BYTES_MAX = 32 * 1024 * 1024
 # About what an entry takes besides its texts.
 ENTRY_BYTES = 300
 
@@ -33,48 +33,49 @@ class FactMissing(Exception):
 class SchemaFacts:
     """Answers to questions about schemas, the latest ones. Nothing is asked about a text that is too long."""
 
-    def __init__(self, schema_bytes_max: int = DEFAULT_BUDGETS.schema_bytes_max) -> None:
-        self.schema_bytes_max = schema_bytes_max
-        self._answers: OrderedDict[bytes, Answer] = OrderedDict()
+    def __init__(self, budgets: Budgets = DEFAULT_BUDGETS) -> None:
+        self.budgets = budgets
+        self._answers: OrderedDict[Question, Answer] = OrderedDict()
         self._size = 0
 
     def learn(self, question: Question, answer: Answer) -> None:
         """Remember an answer, and forget the oldest where there are too many."""
-        key = question.key()
-        if key in self._answers:
+        if question in self._answers:
             return
-        self._answers[key] = answer
-        self._size += _size(answer)
+        self._answers[question] = answer
+        self._size += _size(question, answer)
         while self._size > KEPT_BYTES_MAX and len(self._answers) > 1:
-            _, oldest = self._answers.popitem(last=False)
-            self._size -= _size(oldest)
+            self._size -= _size(*self._answers.popitem(last=False))
 
-    def _find(self, kind: str, *arguments: object) -> Answer:
-        question = Question(kind, arguments)
-        key = question.key()
-        answer = self._answers.get(key)
+    def _find(self, question: Question) -> Answer:
+        answer = self._answers.get(question)
         if answer is None:
+            if question.size > self.budgets.schemas_bytes_max:
+                reason = "it and the schemas that it refers to or is compared with have together more than"
+                raise errors.too_laborious(
+                    f"{reason} {self.budgets.named('schemas_bytes_max')}", self.budgets.fix("schemas_bytes_max")
+                )
             raise FactMissing(question)
-        self._answers.move_to_end(key)
+        self._answers.move_to_end(question)
         if answer.unusable is not None:
             raise SchemaUnusable(answer.unusable)
         return answer
 
     def texts(self, schema: SchemaText) -> Texts:
         """The canonical and the normalized text of a schema."""
-        found: Texts = self._find("texts", schema).found
+        found: Texts = self._find(Question("texts", schema)).found
         return found
 
     def formatted(self, schema: SchemaText, form: str) -> str:
         """The text of a schema in another form."""
-        found: str = self._find("form", schema, form).found
+        found: str = self._find(Question("form", schema, form)).found
         return found
 
     def incompatibilities(self, level: Level, schema: SchemaText, older: Sequence[tuple[int, SchemaText]]) -> list[str]:
         """Why a schema may not follow older ones, given as (version, schema), oldest first."""
         if level is Level.NONE or not older:
             return []
-        found: list[str] = self._find("reasons", level.value, schema, tuple(older)).found
+        found: list[str] = self._find(Question("reasons", schema, level.value, tuple(older))).found
         return found
 
 
@@ -94,7 +95,8 @@ class KnownSchema:
             raise errors.invalid_schema(error) from None
 
 
-def _size(answer: Answer) -> int:
+def _size(question: Question, answer: Answer) -> int:
+    """About how much is kept for an answer; texts of the registry are kept anyway, but others are kept for it."""
     found = answer.found
     texts = [found] if isinstance(found, str) else found or ()
-    return ENTRY_BYTES + sum(len(text) for text in texts)
+    return ENTRY_BYTES + sum(len(text) for text in texts) + question.size

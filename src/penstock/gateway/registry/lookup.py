@@ -83,7 +83,7 @@ def dependencies(state: RegistryState, context: str, references: tuple[Reference
 
 def parse_source(state: RegistryState, context: str, source: Source) -> KnownSchema:
     """The schema of what was sent; a Problem where it is none, FactMissing where a worker must look at it first."""
-    _check_text(source.text, state.facts.schema_bytes_max)
+    _check_text(source.text, state.facts.budgets.schema_bytes_max)
     wanted = pinned(state, context, source).references
     text = SchemaText(source.schema_type, source.text, dependencies(state, context, wanted))
     try:

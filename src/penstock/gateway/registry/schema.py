@@ -66,6 +66,11 @@ class SchemaText(NamedTuple):
     text: str
     dependencies: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def size(self) -> int:
+        """The characters of all its texts."""
+        return len(self.text) + sum(len(text) for _, text in self.dependencies)
+
 
 class ParsedSchema(Protocol):
     """A schema of one of the formats. `canonical` is what is stored; equal schemas have equal `canonical`."""

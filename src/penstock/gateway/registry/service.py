@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from penstock.gateway.kafka.delivery import QueueFull
 from penstock.gateway.kafka.follower import ensure_topic
 from penstock.gateway.registry import errors
-from penstock.gateway.registry.analysis import answer
+from penstock.gateway.registry.analysis import Answer, Question, answer
 from penstock.gateway.registry.decisions import Decision
 from penstock.gateway.registry.facts import FactMissing, SchemaFacts
 from penstock.gateway.registry.log import TOPIC, SchemaLog
@@ -56,6 +56,7 @@ class Registry:
         self.state = RegistryState(facts)
         self._settings = client_settings
         self._workers = workers
+        self._asking: dict[Question, asyncio.Future[Answer]] = {}
         self._random = random_source or random.Random()
         self._log = SchemaLog(client_settings, self._apply)
         self._writing = asyncio.Lock()
@@ -91,10 +92,18 @@ class Registry:
             except FactMissing as missing:
                 question = missing.question
             try:
-                self.state.facts.learn(question, await self._workers.run(answer, question))
+                self.state.facts.learn(question, await self._asked(question))
             except WorkFailed as failure:
                 raise errors.too_laborious(failure.reason, failure.fix) from None
         raise errors.store_failed("the schemas it depends on changed again and again")
+
+    async def _asked(self, question: Question) -> Answer:
+        """A worker's answer; who asks what is being answered already gets the same."""
+        asking = self._asking.get(question)
+        if asking is None:
+            asking = self._asking[question] = asyncio.ensure_future(self._workers.run(answer, question))
+            asking.add_done_callback(lambda _: self._asking.pop(question, None))
+        return await asyncio.shield(asking)
 
     async def _write_in_turn(self, decide: Decide) -> Any:
         async with self._writing:

@@ -180,7 +180,7 @@ async def _events(
     yield b": following\n\n"
     async for batch in batches:
         idle = 0 if batch else idle + 1
-        for record, shown in zip(batch, await codec.show(batch, key_format, value_format), strict=True):
+        for record, shown in zip(batch, await codec.show_live(batch, key_format, value_format), strict=True):
             yield b"id: %d-%d\ndata: %b\n\n" % (record.partition, record.offset, shown)
         if idle >= IDLE_BATCHES:
             idle = 0

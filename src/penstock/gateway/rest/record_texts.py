@@ -24,7 +24,8 @@ HEX_MAX = 4 * 1024
 # Control characters that text has.
 PLAIN_CONTROLS = {9, 10, 13}
 
-Schemas = Mapping[int, SchemaText]
+# By their ids: schemas, or why one cannot be used.
+Schemas = Mapping[int, SchemaText | str]
 
 
 def schema_id_of(data: bytes | None) -> int | None:
@@ -43,6 +44,8 @@ def schema_of(data: bytes, schemas: Schemas) -> SchemaText:
     schema = schemas.get(schema_id)
     if schema is None:
         raise Unfit(f"it has schema id {schema_id}, which is not there")
+    if isinstance(schema, str):
+        raise Unfit(schema)
     return schema
 
 

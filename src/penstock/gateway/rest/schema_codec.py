@@ -17,7 +17,7 @@ from penstock.gateway.registry.schema import AVRO, JSON, PROTOBUF, SchemaText, S
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.state import RegistryState
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT
-from penstock.gateway.rest.record_texts import find_text, schema_id_of, show_record, show_records, v2_records
+from penstock.gateway.rest.record_texts import Schemas, find_text, schema_id_of, show_record, show_records, v2_records
 from penstock.gateway.rest.schema_values import MAGIC, PREFIX, encode_values
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.work.budgets import Budgets
@@ -114,9 +114,20 @@ class SchemaCodec:
 
         return await _in_chunks(records, _size, work, gives_up)
 
+    async def show_live(self, records: Sequence[ReadRecord], key_format: str, value_format: str) -> list[bytes]:
+        """The same for a tail, which goes on when no worker is free: its records are then shown as bytes."""
+        try:
+            return await self.show(records, key_format, value_format)
+        except Problem as problem:
+            why = f"it is not decoded: {problem.message}"
+            return [
+                show_record(record, key_format, value_format, {}, self._budgets, given_up=why) for record in records
+            ]
+
     async def v2(self, records: Sequence[ReadRecord], form: str) -> bytes:
         """Records as REST Proxy v2 shows them, as a JSON list; a Problem names the first that cannot be shown."""
-        how = (form, self._schemas(records) if form not in ("binary", "json") else {}, self._budgets)
+        schemas: Schemas = self._schemas(records) if form not in ("binary", "json") else {}
+        how = (form, schemas, self._budgets)
 
         async def work(chunk: list[ReadRecord], deadline_s: float | None) -> list[bytes | str]:
             return await self._workers.run(v2_records, chunk, *how, deadline_s=deadline_s)
@@ -155,18 +166,22 @@ class SchemaCodec:
 
         return await _in_chunks(records, _size, work, gives_up)
 
-    def _schemas(self, records: Sequence[ReadRecord]) -> dict[int, SchemaText]:
-        """The schemas that records name; those that are not there are left out."""
-        state = self._registry.state
-        found: dict[int, SchemaText] = {}
+    def _schemas(self, records: Sequence[ReadRecord]) -> Schemas:
+        """The schemas that records name, or why one cannot be used; those that are not there are left out."""
+        state, size = self._registry.state, 0
+        found: dict[int, SchemaText | str] = {}
         for schema_id in {schema_id_of(part) for record in records for part in record.parts} - {None}:
             assert schema_id is not None
             for schema in state.with_id(DEFAULT_CONTEXT, schema_id)[:1]:
                 try:
-                    found[schema_id] = stored_text(state, schema)
-                except Problem:
+                    text = stored_text(state, schema)
+                except Problem as problem:
                     # Something that it refers to is gone, so nothing can be decoded with it.
+                    found[schema_id] = problem.message
                     continue
+                size += text.size
+                over = f"the schemas of these records have more than {self._budgets.named('schemas_bytes_max')}"
+                found[schema_id] = text if size <= self._budgets.schemas_bytes_max else over
         return found
 
     def _is_small(self, records: Sequence[ReadRecord]) -> bool:
@@ -186,6 +201,7 @@ class EncodingBatch:
         self._codec = codec
         self._waiting: list[tuple[StoredSchema, Any]] = []
         self._encoded: asyncio.Future[list[bytes | Problem]] | None = None
+        self._turn = asyncio.Lock()
 
     async def encode(self, schema: StoredSchema, value: Any) -> bytes:
         """The bytes of a value; a Problem where it does not fit."""
@@ -199,9 +215,10 @@ class EncodingBatch:
         return found
 
     async def _encode(self) -> list[bytes | Problem]:
-        # By the time that this task runs all who were ready have asked.
-        values, self._waiting, self._encoded = self._waiting, [], None
-        return await self._codec.encode_all(values)
+        # While some are encoded, others who ask gather for the next time.
+        async with self._turn:
+            values, self._waiting, self._encoded = self._waiting, [], None
+            return await self._codec.encode_all(values)
 
 
 async def _in_chunks(

@@ -15,7 +15,7 @@ class Budgets:
 
     # Each of the console, REST and the registry has workers of its own: how many, and who may wait how long for one.
     worker_count_max: int = 2
-    worker_queue_max: int = 64
+    worker_queue_max: int = 1_000
     worker_wait_ms: int = 5_000
     # One piece of work.
     worker_deadline_ms: int = 3_000
@@ -32,10 +32,13 @@ class Budgets:
     produce_records_max: int = 50_000
     # A schema: its text, and the record of `_schemas` that holds it, for which brokers have a limit too.
     schema_bytes_max: int = 1_000_000
+    # All texts that one piece of work needs: a schema, what it refers to, and the versions that it is compared with.
+    schemas_bytes_max: int = 32 * MIB
 
     def named(self, name: str) -> str:
         """A limit for an error message: its value and the setting behind it."""
-        return f"{getattr(self, name):,} (the limit {name})"
+        unit = " bytes" if "_bytes_" in name else " ms" if name.endswith("_ms") else ""
+        return f"{getattr(self, name):,}{unit} (the limit {name})"
 
     def fix(self, name: str) -> str:
         """What an operator can do about a limit."""

@@ -97,7 +97,7 @@ class WorkerPool:
             async with asyncio.timeout(budgets.worker_wait_ms / 1000):
                 await self._turns.acquire()
         except TimeoutError:
-            raise self._busy(f"no worker was free for {budgets.named('worker_wait_ms')} ms") from None
+            raise self._busy(f"no worker was free for {budgets.named('worker_wait_ms')}") from None
         finally:
             self._waiting -= 1
 
@@ -117,6 +117,13 @@ class WorkerPool:
             if worker.lives:
                 return worker
             self._end(worker)
+        try:
+            return await self._start()
+        except (TimeoutError, OSError, _Died) as error:
+            log.warning("a worker for %s could not be started: %s", self._name, error or type(error).__name__)
+            raise self._busy("another one cannot be started; the gateway's log says why") from None
+
+    async def _start(self) -> _Worker:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
@@ -130,9 +137,6 @@ class WorkerPool:
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await worker.answer(START_ANSWER_BYTES_MAX)
-        except (TimeoutError, _Died):
-            self._end(worker)
-            raise WorkFailed("its worker process could not be started", "look at the gateway's log") from None
         except BaseException:
             self._end(worker)
             raise
@@ -157,12 +161,12 @@ class WorkerPool:
             raise WorkFailed("it ended the process that worked on it", "make it smaller or flatter") from None
         worker.usable = not reply.last
         if reply.outcome == "memory":
-            reason = f"it needed more memory than {budgets.named('worker_memory_bytes_max')} bytes"
+            reason = f"it needed more memory than {budgets.named('worker_memory_bytes_max')}"
             raise WorkFailed(reason, budgets.fix("worker_memory_bytes_max"))
         if reply.outcome == "depth":
             raise _too_deep()
         if reply.outcome == "size":
-            reason = f"its result has more bytes than {budgets.named('worker_answer_bytes_max')}"
+            reason = f"its result has more than {budgets.named('worker_answer_bytes_max')}"
             raise WorkFailed(reason, budgets.fix("worker_answer_bytes_max"))
         if reply.outcome != "done":
             raise RuntimeError(f"{function.__name__} failed in a worker:\n{reply.result}")

@@ -85,7 +85,7 @@ def _work(request: bytes, orders: Orders) -> tuple[bytes, bool]:
     try:
         function, arguments = pickle.loads(request)
         result = function(*arguments)
-        last = _peak_bytes() > GROWN_BYTES
+        last = _resident_bytes() > GROWN_BYTES
         answer = frame(Reply("done", result, last))
         if len(answer) <= orders.answer_bytes_max:
             return answer, last
@@ -100,10 +100,12 @@ def _work(request: bytes, orders: Orders) -> tuple[bytes, bool]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _peak_bytes() -> int:
-    """The most memory that this process has had."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+def _resident_bytes() -> int:
+    """The memory in use; 0 where that cannot be told."""
+    try:
+        return _statm()[1]
+    except OSError:
+        return 0
 
 
 def _send(target: BinaryIO, data: bytes) -> None:
@@ -118,10 +120,11 @@ def _limit(memory_bytes_max: int) -> None:
         os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (_mapped_bytes() + memory_bytes_max,) * 2)
+        # On top of what is mapped already.
+        resource.setrlimit(resource.RLIMIT_AS, (_statm()[0] + memory_bytes_max,) * 2)
 
 
-def _mapped_bytes() -> int:
-    """The address space that is in use already."""
+def _statm() -> list[int]:
+    """The sizes of this process in bytes: what is mapped, and what is resident, first. OSError where nobody knows."""
     with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[0]) * resource.getpagesize()
+        return [int(pages) * resource.getpagesize() for pages in statm.read().split()]
