@@ -81,11 +81,11 @@ def test_a_record_comes_again_when_nobody_acknowledges_it_in_time(clock: Clock) 
     async def scenario() -> None:
         subscriptions, consumer = start()
         consumer.batches = [[record(0), record(1)]]
-        assert await subscriptions.next("g", "t", "earliest", 1) == record(0)
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(0)
         clock.now += module.ACK_TIMEOUT_S - 1
-        assert await subscriptions.next("g", "t", "earliest", 1) == record(1)
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(1)
         clock.now += 2
-        assert await subscriptions.next("g", "t", "earliest", 1) == record(0)
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(0)
         assert await subscriptions.acknowledge("g", "t", 0, 0)
         assert consumer.commits == [[("t", 0, 1)]]
         assert await subscriptions.acknowledge("g", "t", 0, 1)
@@ -98,12 +98,12 @@ def test_records_of_partitions_that_moved_away_are_not_ours(clock: Clock) -> Non
     async def scenario() -> None:
         subscriptions, consumer = start()
         consumer.batches = [[record(0), record(5, 1), record(1)]]
-        assert await subscriptions.next("g", "t", "earliest", 1) == record(0)
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(0)
         consumer.revoked = [("t", 0)]
         assert not await subscriptions.acknowledge("g", "t", 0, 0)
-        assert await subscriptions.next("g", "t", "earliest", 1) == record(5, 1)
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(5, 1)
         clock.now += 1000
-        assert await subscriptions.next("g", "t", "earliest", 1) == record(5, 1)
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(5, 1)
         assert consumer.commits == []
 
     asyncio.run(scenario())
@@ -114,7 +114,7 @@ def test_what_was_never_handed_out_cannot_be_acknowledged_here() -> None:
         subscriptions, consumer = start()
         assert not await subscriptions.acknowledge("g", "t", 0, 0)
         consumer.batches = [[record(0)]]
-        await subscriptions.next("g", "t", "earliest", 1)
+        await subscriptions.next("g", "t", "earliest", 1, "me")
         assert not await subscriptions.acknowledge("g", "t", 0, 7)
         assert not await subscriptions.acknowledge("g", "t", 3, 0)
 

@@ -47,9 +47,9 @@ class Subscriptions:
         self._settings = settings
         self._subscriptions: dict[tuple[str, str], _Subscription] = {}
 
-    async def next(self, group: str, topic: str, reset: str, timeout_s: float) -> ReadRecord | None:
+    async def next(self, group: str, topic: str, reset: str, timeout_s: float, caller: str) -> ReadRecord | None:
         """The next record of the group's; None when none came in time. `reset` is where a new group starts."""
-        subscription = await self._subscription(group, topic, reset)
+        subscription = await self._subscription(group, topic, reset, caller)
         deadline = time.monotonic() + timeout_s
         while True:
             record = self._due(subscription) or (subscription.waiting.popleft() if subscription.waiting else None)
@@ -81,11 +81,11 @@ class Subscriptions:
         )
         return True
 
-    async def _subscription(self, group: str, topic: str, reset: str) -> _Subscription:
+    async def _subscription(self, group: str, topic: str, reset: str, caller: str) -> _Subscription:
         known = self._subscriptions.get((group, topic))
         if known is not None and self._instances.get(group, _name(topic)) is known.instance:
             return known
-        instance = self._instances.create(group, _name(topic), {}, {"auto.offset.reset": reset})
+        instance = self._instances.create(group, _name(topic), {}, {"auto.offset.reset": reset}, caller)
         subscription = self._subscriptions[group, topic] = _Subscription(instance)
         await self._instances.use(instance, lambda consumer: consumer.subscribe([topic]))
         return subscription

@@ -40,7 +40,8 @@ from penstock.gateway.rest.v3_records import v3_record_operations
 from penstock.gateway.rest.v3_shapes import V3
 from penstock.gateway.rest.v3_topics import v3_partition_operations, v3_topic_operations
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.application import Application, Limits, json_response
+from penstock.gateway.web.application import Application, json_response
+from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.openapi import document
 from penstock.gateway.web.operations import Call, Operation
 
@@ -99,8 +100,10 @@ def rest_operations(services: RestServices) -> list[Operation]:
             services.cluster_id,
             services.wire,
         ),
-        Operation("GET", "/status/ready", ready, "Answer, if the brokers can be reached.", "Health"),
-        Operation("GET", "/status/alive", alive, "Answer.", "Health"),
+        Operation(
+            "GET", "/status/ready", ready, "Answer, if the brokers can be reached.", "Health", always_served=True
+        ),
+        Operation("GET", "/status/alive", alive, "Answer.", "Health", always_served=True),
     ]
 
 

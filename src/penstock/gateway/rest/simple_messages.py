@@ -150,7 +150,7 @@ def subscribe_operations(
         count = await admin.partition_count(topic)
         start = call["offset"]
         if start in ("earliest", "latest"):
-            record = await subscriptions.next(group, topic, start, call["timeout"] / 1000)
+            record = await subscriptions.next(group, topic, start, call["timeout"] / 1000, call.caller)
         else:
             record = await replay(topic, count, offset_number(start), call["timeout"])
         return Response(status_code=204) if record is None else json_response(show(record, group))

@@ -14,10 +14,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from penstock.gateway.web.bodies import check_media_type, check_shape, header_of, parse_json, read_body
+from penstock.gateway.web.bodies import check_media_type, check_shape, header_of, parse_json, whole_body
+from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.operations import JSON_TYPE, Call, Operation
 from penstock.gateway.web.problem import Problem, too_busy
 from penstock.gateway.web.router import Router
+from penstock.gateway.web.shares import Shares
 
 log = logging.getLogger(__name__)
 
@@ -27,15 +29,6 @@ SocketHandler = Callable[[WebSocket], Awaitable[None]]
 ErrorRenderer = Callable[[Problem], Response]
 # Another way to write a path: the path that is meant, and query parameters that it stands for.
 Rewrite = Callable[[str], tuple[str, dict[str, str]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much one process takes on at a time."""
-
-    body_bytes_max: int = 20 * 1024 * 1024
-    requests_max: int = 2000
-    query_fields_max: int = 100
 
 
 @dataclass(slots=True)
@@ -99,6 +92,12 @@ class Application:
         self._render_error = render_error
         self._rewrite = rewrite
         self.under_way = UnderWay(limits.requests_max)
+        self._large_bodies = Shares(
+            "bytes of large bodies",
+            limits.large_bodies_bytes_max,
+            limits.large_bodies_bytes_per_caller_max,
+            "large_bodies_bytes_per_caller_max",
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI's entry."""
@@ -110,19 +109,13 @@ class Application:
             await _no_lifespan(receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        self.under_way.count += 1
         try:
-            if self.under_way.count > self.under_way.limit:
-                raise too_busy(f"{self.under_way.limit} requests are being served already")
-            response = await self._answer(request)
+            response = await self._answer(Request(scope, receive))
         except Problem as problem:
             response = self._render_error(problem)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             response = self._render_error(Problem(500, 50001, "the gateway failed", "its log says why"))
-        finally:
-            self.under_way.count -= 1
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -130,18 +123,29 @@ class Application:
         operation, values = self._router.find(request.method, path)
         parameters = self._parameters(request, operation, values, implied)
         if operation.body is None:
-            return await operation.handler(Call(request, parameters))
+            return await self._run(operation, Call(request, parameters))
         status = self._invalid_status(path)
         check_media_type(request.scope, operation.body)
-        raw = await read_body(request.scope, request.receive, self._limits.body_bytes_max)
-        if not raw and operation.body.required and operation.body.schema is not None:
-            raise Problem(status, status, "the body is empty", "send JSON; /openapi.json says which")
-        validator = operation.body.validator
-        if validator is None or not raw:
-            return await operation.handler(Call(request, parameters, None, raw))
-        body = parse_json(raw, status)
-        check_shape(body, validator, status)
-        return await operation.handler(Call(request, parameters, body, raw))
+        async with whole_body(request, self._limits.body_bytes_max, self._large_bodies) as raw:
+            if not raw and operation.body.required and operation.body.schema is not None:
+                raise Problem(status, status, "the body is empty", "send JSON; /openapi.json says which")
+            validator = operation.body.validator
+            if validator is None or not raw:
+                return await self._run(operation, Call(request, parameters, None, raw))
+            body = parse_json(raw, status)
+            check_shape(body, validator, status)
+            return await self._run(operation, Call(request, parameters, body, raw))
+
+    async def _run(self, operation: Operation, call: Call) -> Response:
+        """Serve a request that has come whole. One that has not uses nobody's place, however slowly it comes."""
+        under_way = self.under_way
+        if under_way.count >= under_way.limit and not operation.always_served:
+            raise too_busy(f"{under_way.limit} requests are being served already")
+        under_way.count += 1
+        try:
+            return await operation.handler(call)
+        finally:
+            under_way.count -= 1
 
     def _parameters(
         self, request: Request, operation: Operation, values: dict[str, str], implied: dict[str, str]
