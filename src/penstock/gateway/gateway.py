@@ -264,8 +264,9 @@ def _affordable(limits: Limits) -> Limits:
     """As many connections as there can be open files: accepting fails for everybody where those run out."""
     files = allow_open_files()
     connections_max = max(1, min(limits.connections_max, max(files - OTHER_FILES, files // 2)))
-    if connections_max < limits.connections_max:
-        log.warning("%d files may be open, so %d connections are taken (ulimit -n)", files, connections_max)
+    if connections_max == limits.connections_max:
+        return limits
+    log.warning("%d files may be open, so %d connections are taken (ulimit -n)", files, connections_max)
     each_max = min(limits.connections_per_caller_max, max(1, connections_max // 2))
     return replace(limits, connections_max=connections_max, connections_per_caller_max=each_max)
 

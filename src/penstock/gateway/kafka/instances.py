@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 WORKERS_MAX = 64
 TICK_S = 1.0
+# librdkafka wants it to be no shorter than a session.
+POLL_INTERVAL_MS_MIN = 60_000
 
 Result = TypeVar("Result")
 
@@ -93,7 +95,7 @@ class Instances:
                         "enable.auto.commit": False,
                         "auto.offset.reset": "earliest",
                         "allow.auto.create.topics": False,
-                        "max.poll.interval.ms": int(self._settings.instance_idle_s * 2000),
+                        "max.poll.interval.ms": max(POLL_INTERVAL_MS_MIN, int(self._settings.instance_idle_s * 2000)),
                         **SMALL_BUFFERS,
                         **properties,
                     }

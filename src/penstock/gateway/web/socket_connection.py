@@ -12,7 +12,7 @@ from penstock.gateway.web.connection_policy import ConnectionPolicy, SlowReader
 log = logging.getLogger(__name__)
 
 # How long a slow reader may take to find out why it was dropped.
-LINGER_S = 2.0
+LINGER_S = 5.0
 TOO_SLOW = 1013
 REASON = "you read more slowly than records come; connect again, from the offset that you have reached"
 
