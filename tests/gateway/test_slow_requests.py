@@ -211,6 +211,19 @@ def full_topic(strict: GatewayProcess, penstock_cluster: Cluster) -> str:
     return name
 
 
+def handshake() -> tuple[str, ...]:
+    """The headers that open a WebSocket."""
+    key = base64.b64encode(os.urandom(16)).decode()
+    return "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {key}"
+
+
+def test_a_handshake_that_is_too_long_is_answered(strict: GatewayProcess, topic: str) -> None:
+    """uvicorn reads it well, the WebSocket's own parser does not."""
+    with RawConnection(strict.rest) as connection:
+        connection.send(get(f"/topics/{topic}/tail", *handshake(), *(f"X-{number}: y" for number in range(200))))
+        assert b" 431 " in connection.rest()
+
+
 def unread(gateway: GatewayProcess, request: bytes) -> socket.socket:
     """A connection with small buffers that nobody reads."""
     host, _, port = gateway.rest.removeprefix("http://").rpartition(":")
@@ -224,10 +237,8 @@ def unread(gateway: GatewayProcess, request: bytes) -> socket.socket:
 
 def test_unread_tails_are_dropped_and_shut_nobody_out(strict: GatewayProcess, topic: str, full_topic: str) -> None:
     path = f"/topics/{full_topic}/tail?offset=earliest"
-    key = base64.b64encode(os.urandom(16)).decode()
-    upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {key}")
     with neighbour(strict.rest, topic), contextlib.ExitStack() as stack:
-        for request in (get(path), get(path, *upgrade)):
+        for request in (get(path), get(path, *handshake())):
             for _ in range(LIMITS["tails_per_caller_max"] + 2):
                 stack.enter_context(unread(strict, request))
             eventually(lambda: in_use(strict, "tails") > 0)

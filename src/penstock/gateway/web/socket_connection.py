@@ -32,6 +32,10 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self._policy = policy
         self._caller = caller
         self._reader = SlowReader(policy.limits)
+        if not self.handshake_initiated:
+            # The handshake was more than the WebSocket's own parser takes, and its answer is still to be sent.
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is over."""
