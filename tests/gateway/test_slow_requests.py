@@ -35,6 +35,9 @@ LIMITS = {
     "instances_max": 6,
     "instances_per_caller_max": 3,
     "instance_idle_s": 2,
+    "readers_max": 2,
+    "long_polls_max": 6,
+    "long_polls_per_caller_max": 3,
 }
 
 
@@ -123,6 +126,21 @@ def test_a_long_poll_is_not_idle(strict: GatewayProcess, topic: str) -> None:
     with RawConnection(strict.rest) as connection:
         connection.send(get(f"/api/v1/topics/{topic}/partitions/0/messages?offset=latest&timeout=4000"))
         assert connection.answer().status == 200
+
+
+def test_long_polls_of_one_caller_keep_nobody_from_reading(strict: GatewayProcess, topic: str) -> None:
+    path = f"/api/v1/topics/{topic}/partitions/0/messages?offset=latest"
+    started = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        polls = [stack.enter_context(RawConnection(strict.rest)) for _ in range(10)]
+        for each in polls:
+            each.send(get(f"{path}&timeout=20000"))
+        elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
+        with httpx.Client(base_url=strict.rest, timeout=60, transport=elsewhere) as other:
+            assert other.get(f"/topics/{topic}/partitions/0/offsets").json()["end_offset"] == 1
+            assert other.get(f"{path}&timeout=1").status_code == 200
+        # None of the polls had to end for that.
+        assert time.monotonic() < started + 20
 
 
 @pytest.mark.parametrize("flood", ["long line", "many lines", "long path", "trailers", "extension", "blank lines"])

@@ -41,6 +41,8 @@ class GatewaySettings:
     queued_records_max: int = 100_000
     # Reading: consumers that are kept open for reads by offset, and what one read returns at most.
     readers_max: int = 16
+    long_polls_max: int = 64
+    long_polls_per_caller_max: int = 32
     read_records_max: int = 10_000
     read_bytes_max: int = 8 * 1024 * 1024
     poll_timeout_ms_max: int = 60_000

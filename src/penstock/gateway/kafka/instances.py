@@ -21,7 +21,6 @@ from penstock.gateway.web.shares import Shares
 
 log = logging.getLogger(__name__)
 
-WORKERS_MAX = 64
 TICK_S = 1.0
 # librdkafka wants it to be no shorter than a session.
 POLL_INTERVAL_MS_MIN = 60_000
@@ -49,7 +48,8 @@ class Instances:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._threads = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="instance")
+        # One for each: a poll may wait for a minute, and must not make the polls of others wait.
+        self._threads = ThreadPoolExecutor(settings.instances_max, thread_name_prefix="instance")
         self._instances: dict[tuple[str, str], Instance] = {}
         self._places = Shares(
             "consumer instances",

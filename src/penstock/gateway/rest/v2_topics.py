@@ -81,6 +81,7 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
             READ_MAX,
             bytes_max=call["max_bytes"],
             timeout_ms=call["timeout"],
+            caller=call.caller,
         )
         shown = [show_record(record, form, codec) for record in found]
         return answer(shown, media_type=f"application/vnd.kafka.{form}.v2+json")
