@@ -86,7 +86,11 @@ class _Server(uvicorn.Server):
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
                 assert isinstance(connection, Connection | SocketConnection)
-                connection.check_deadlines(now)
+                try:
+                    connection.check_deadlines(now)
+                except Exception:
+                    log.exception("looking at a connection failed; it is closed")
+                    connection.transport.abort()
         return await super().on_tick(counter)
 
     @contextlib.contextmanager

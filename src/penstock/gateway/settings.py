@@ -39,17 +39,18 @@ class GatewaySettings:
     linger_ms: int = 2
     publish_timeout_ms: int = 30_000
     queued_records_max: int = 100_000
-    # Reading: consumers that are kept open for reads by offset, and what one read returns at most.
+    # Reading: consumers that are kept open for reads by offset, those that wait for records, and what one read returns.
     readers_max: int = 16
     long_polls_max: int = 64
     long_polls_per_caller_max: int = 32
-    read_records_max: int = 10_000
     read_bytes_max: int = 8 * 1024 * 1024
     poll_timeout_ms_max: int = 60_000
     # Consumers that belong to callers: group members over HTTP, and live tails.
     instances_max: int = 200
     instances_per_caller_max: int = 100
     instance_idle_s: float = 300.0
+    unacknowledged_records_max: int = 10_000
+    unacknowledged_bytes_max: int = 16 * 1024 * 1024
     tails_max: int = 100
     tails_per_caller_max: int = 50
     # Answers that are remembered for requests that carry an Idempotency-Key.

@@ -58,6 +58,8 @@ class Instances:
             "instances_per_caller_max",
         )
         self._keeper: asyncio.Task[None] | None = None
+        # Told of every instance that ends.
+        self.on_remove: Callable[[Instance], None] = lambda _: None
 
     def __len__(self) -> int:
         return len(self._instances)
@@ -126,6 +128,7 @@ class Instances:
         """Let a member leave its group."""
         if self._instances.pop((instance.group, instance.name), None) is None:
             return
+        self.on_remove(instance)
         async with instance.lock:
             try:
                 await self._run(GroupConsumer.close, instance.consumer)

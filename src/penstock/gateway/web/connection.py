@@ -134,7 +134,7 @@ class Connection(HttpToolsProtocol):
             self.transport.write(rendered(problem, b"connection: close\r\n"))
         if others:
             self.transport.close()
-        else:
+        elif not self.transport.is_closing():
             # Closing with bytes unread would reset the connection, and the peer might never see the answer.
             self.flow.resume_reading()
             self.transport.write_eof()
