@@ -14,7 +14,9 @@ from penstock.gateway.kafka.records import ReadRecord, record_of
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.shares import Shares
 
+# A batch is written out in one go, during which the loop does nothing else.
 BATCH_MAX = 200
+BATCH_BYTES_MAX = 128 * 1024
 STEP_S = 0.5
 PASSING_ERRORS = {"_PARTITION_EOF", "_TRANSPORT", "_ALL_BROKERS_DOWN"}
 
@@ -91,13 +93,15 @@ class Tails:
 
 
 def _batch(consumer: Consumer) -> list[ReadRecord]:
-    first = consumer.poll(STEP_S)
-    messages = [] if first is None else [first, *consumer.consume(BATCH_MAX, 0)]
-    records = []
-    for message in messages:
+    records: list[ReadRecord] = []
+    size = 0
+    message = consumer.poll(STEP_S)
+    while message is not None:
         error: KafkaError | None = message.error()
         if error is None:
             records.append(record_of(message))
+            size += records[-1].size
         elif error.name() not in PASSING_ERRORS and not error.retriable():
             raise KafkaException(error)
+        message = consumer.poll(0) if len(records) < BATCH_MAX and size < BATCH_BYTES_MAX else None
     return records
