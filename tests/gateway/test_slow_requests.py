@@ -69,6 +69,12 @@ def in_use(gateway: GatewayProcess, what: str) -> int:
     return int(found[1])
 
 
+def await_long_polls(gateway: GatewayProcess, topic: str) -> None:
+    """Long polls of other tests may still be under way, though nobody waits for them."""
+    path = f"{gateway.rest}/api/v1/topics/{topic}/partitions/0/messages?offset=latest&timeout=1"
+    eventually(lambda: httpx.get(path, timeout=60).status_code == 200)
+
+
 def test_a_head_that_does_not_end_is_given_up(strict: GatewayProcess, topic: str) -> None:
     for half in (b"G", b"GET /status/alive HTTP/1.1\r\nHost: loc", post(f"/topics/{topic}/publish", b"")[:-2]):
         with RawConnection(strict.rest) as connection:
@@ -123,6 +129,7 @@ def test_connections_that_say_nothing_are_closed(strict: GatewayProcess, topic: 
 
 def test_a_long_poll_is_not_idle(strict: GatewayProcess, topic: str) -> None:
     """What the gateway itself takes does not count."""
+    await_long_polls(strict, topic)
     with RawConnection(strict.rest) as connection:
         connection.send(get(f"/api/v1/topics/{topic}/partitions/0/messages?offset=latest&timeout=4000"))
         assert connection.answer().status == 200
@@ -287,6 +294,7 @@ def test_a_slow_reader_that_comes_back_in_time_is_told_why(strict: GatewayProces
 
 
 def test_an_answer_that_nobody_reads_is_dropped(strict: GatewayProcess, full_topic: str) -> None:
+    await_long_polls(strict, full_topic)
     seen = strict.log().count("does not read its answer")
     path = f"/topics/{full_topic}/partitions/0/records?offset=0&timeout=1000&max_bytes=8000000"
     with unread(strict, get(path, "Accept: application/vnd.kafka.binary.v2+json")):
