@@ -18,7 +18,7 @@ import pytest
 from penstock.gateway.registry.schema import JSON, SchemaText
 from penstock.gateway.rest.schema_values import encode_values
 from penstock.gateway.web.problem import Problem
-from penstock.gateway.work.budgets import DEFAULT_BUDGETS, Budgets, budgets_of
+from penstock.gateway.work.budgets import DEFAULT_BUDGETS, Budgets
 from penstock.gateway.work.pool import WorkerPool, WorkFailed
 from penstock.testing import Cluster
 from support.gateway_process import GatewayProcess
@@ -198,14 +198,6 @@ def test_a_pattern_that_takes_for_ever_holds_nobody_up() -> None:
         assert beats > 20
 
     with_pool(scenario, replace(ONE_WORKER, worker_deadline_ms=1500))
-
-
-def test_limits_are_set_by_their_names() -> None:
-    assert budgets_of({"worker_deadline_ms": "5000"}) == replace(DEFAULT_BUDGETS, worker_deadline_ms=5000)
-    with pytest.raises(ValueError, match="not a limit; there are worker_count_max"):
-        budgets_of({"worker_dedline_ms": "1"})
-    with pytest.raises(ValueError, match="give a whole number"):
-        budgets_of({"worker_deadline_ms": "soon"})
 
 
 def test_workers_that_cannot_be_started_are_no_fault_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:

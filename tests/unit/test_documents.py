@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from pathlib import Path
-
 from penstock.api.document import DOCUMENT_PATH, document
 from penstock.gateway import metrics_document
-from penstock.gateway.work.budgets import Budgets
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def test_the_page_of_supported_apis_is_current() -> None:
@@ -28,9 +22,3 @@ def test_the_page_of_metrics_is_current() -> None:
         for metric in metrics
         if metric.kind == "counter"
     )
-
-
-def test_every_limit_of_the_gateway_is_documented_with_its_default() -> None:
-    page = (REPOSITORY / "docs" / "rest.md").read_text()
-    for limit in fields(Budgets):
-        assert f"| `{limit.name}` | {limit.default:,} |" in page

@@ -42,8 +42,9 @@ from penstock.gateway.rest.v3_schemas import ProduceSchemas
 from penstock.gateway.rest.v3_shapes import V3
 from penstock.gateway.rest.v3_topics import v3_partition_operations, v3_topic_operations
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.application import Application, Limits, json_response
+from penstock.gateway.web.application import Application, json_response
 from penstock.gateway.web.body_work import Bodies
+from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.openapi import document
 from penstock.gateway.web.operations import Call, Operation
 
@@ -107,8 +108,10 @@ def rest_operations(services: RestServices) -> list[Operation]:
             services.wire,
             services.console_codec,
         ),
-        Operation("GET", "/status/ready", ready, "Answer, if the brokers can be reached.", "Health"),
-        Operation("GET", "/status/alive", alive, "Answer.", "Health"),
+        Operation(
+            "GET", "/status/ready", ready, "Answer, if the brokers can be reached.", "Health", always_served=True
+        ),
+        Operation("GET", "/status/alive", alive, "Answer.", "Health", always_served=True),
     ]
 
 

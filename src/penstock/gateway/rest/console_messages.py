@@ -60,7 +60,7 @@ def message_operations(
 
     async def tail(call: Call) -> Response:
         partitions = await chosen_partitions(admin, call["topic"], call["partition"])
-        batches = tails.follow(call["topic"], partitions, offset_number("latest"))
+        batches = tails.follow(call["topic"], partitions, offset_number("latest"), call.caller)
         await anext(batches)
         events = _events(batches, codec, call["key_format"], call["value_format"])
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})

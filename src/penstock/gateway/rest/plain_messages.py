@@ -97,7 +97,9 @@ def plain_message_operations(
             committed = await groups.committed(call["X-Consumer-Group"])
             start = str(committed[topic, partition]) if (topic, partition) in committed else "earliest"
         offset = offset_number(start if start is not None else "earliest")
-        records = await readers.read(topic, partition, offset, call["limit"], timeout_ms=call["timeout"])
+        records = await readers.read(
+            topic, partition, offset, call["limit"], timeout_ms=call["timeout"], caller=call.caller
+        )
         if records:
             next_offset = records[-1].offset + 1
         else:

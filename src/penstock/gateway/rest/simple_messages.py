@@ -159,17 +159,17 @@ def subscribe_operations(
         count = await admin.partition_count(topic)
         start = call["offset"]
         if start in ("earliest", "latest"):
-            record = await subscriptions.next(group, topic, start, call["timeout"] / 1000)
+            record = await subscriptions.next(group, topic, start, call["timeout"] / 1000, call.caller)
         else:
-            record = await replay(topic, count, offset_number(start), call["timeout"])
+            record = await replay(topic, count, offset_number(start), call["timeout"], call.caller)
         return Response(status_code=204) if record is None else json_response(show(record, group))
 
-    async def replay(topic: str, count: int, offset: int, timeout_ms: int) -> ReadRecord | None:
+    async def replay(topic: str, count: int, offset: int, timeout_ms: int, caller: str) -> ReadRecord | None:
         """The message at an offset, of the first partition that has one there."""
         for partition in range(count):
             marks = await readers.watermarks(topic, partition)
             if marks.beginning <= offset < marks.end or count == 1:
-                found = await readers.read(topic, partition, offset, 1, timeout_ms=timeout_ms)
+                found = await readers.read(topic, partition, offset, 1, timeout_ms=timeout_ms, caller=caller)
                 return found[0] if found else None
         return None
 

@@ -114,7 +114,7 @@ def v2_consumer_operations(instances: Instances, codec: SchemaCodec, settings: G
         properties: dict[str, Any] = {"auto.offset.reset": reset}
         if body.get("fetch.min.bytes") not in (None, "-1"):
             properties["fetch.min.bytes"] = max(1, int(body["fetch.min.bytes"]))
-        instances.create(call["group"], name, options, properties)
+        instances.create(call["group"], name, options, properties, call.caller)
         base = str(call.request.base_url).rstrip("/")
         uri = f"{base}/consumers/{call['group']}/instances/{name}"
         return answer({"instance_id": name, "base_uri": uri})

@@ -81,6 +81,7 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
             READ_MAX,
             bytes_max=call["max_bytes"],
             timeout_ms=call["timeout"],
+            caller=call.caller,
         )
         return Response(await codec.v2(found, form), media_type=f"application/vnd.kafka.{form}.v2+json")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -15,10 +16,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from penstock.gateway.web.bodies import check_media_type, header_of, read_at_once, read_body
+from penstock.gateway.web.bodies import check_media_type, header_of, read_at_once, whole_body
+from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.operations import JSON_TYPE, Body, Call, Operation
 from penstock.gateway.web.problem import Problem, too_busy
 from penstock.gateway.web.router import Router
+from penstock.gateway.web.shares import Shares
 
 log = logging.getLogger(__name__)
 
@@ -31,15 +34,6 @@ Rewrite = Callable[[str], tuple[str, dict[str, str]]]
 
 # Reads a JSON body of the declared shape; the status is that of bodies which do not fit.
 ReadJson = Callable[[bytes, Body, int], Awaitable[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much one process takes on at a time."""
-
-    body_bytes_max: int = 20 * 1024 * 1024
-    requests_max: int = 2000
-    query_fields_max: int = 100
 
 
 @dataclass(slots=True)
@@ -117,6 +111,12 @@ class Application:
         self._render_error = render_error
         self._rewrite = rewrite
         self.under_way = UnderWay(limits.requests_max)
+        self._large_bodies = Shares(
+            "bytes of large bodies",
+            limits.large_bodies_bytes_max,
+            limits.large_bodies_bytes_per_caller_max,
+            "large_bodies_bytes_per_caller_max",
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI's entry."""
@@ -128,19 +128,13 @@ class Application:
             await _no_lifespan(receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        self.under_way.count += 1
         try:
-            if self.under_way.count > self.under_way.limit:
-                raise too_busy(f"{self.under_way.limit} requests are being served already")
-            response = await self._answer(request)
+            response = await self._answer(Request(scope, receive))
         except Problem as problem:
             response = self._render_error(problem)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             response = self._render_error(Problem(500, 50001, "the gateway failed", "its log says why"))
-        finally:
-            self.under_way.count -= 1
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -148,16 +142,29 @@ class Application:
         operation, values = self._router.find(request.method, path)
         parameters = self._parameters(request, operation, values, implied)
         if operation.body is None:
-            return await operation.handler(Call(request, parameters))
+            with self._place(operation):
+                return await operation.handler(Call(request, parameters))
         status = self._invalid_status(path)
         check_media_type(request.scope, operation.body)
-        raw = await read_body(request.scope, request.receive, self._limits.body_bytes_max)
-        if not raw and operation.body.required and operation.body.schema is not None:
-            raise Problem(status, status, "the body is empty", "send JSON; /openapi.json says which")
-        if operation.body.validator is None or not raw:
-            return await operation.handler(Call(request, parameters, None, raw))
-        body = await self._read_body(raw, operation.body, status)
-        return await operation.handler(Call(request, parameters, body, raw))
+        async with whole_body(request, self._limits.body_bytes_max, self._large_bodies) as raw:
+            if not raw and operation.body.required and operation.body.schema is not None:
+                raise Problem(status, status, "the body is empty", "send JSON; /openapi.json says which")
+            with self._place(operation):
+                is_read = operation.body.validator is not None and bool(raw)
+                body = await self._read_body(raw, operation.body, status) if is_read else None
+                return await operation.handler(Call(request, parameters, body, raw))
+
+    @contextlib.contextmanager
+    def _place(self, operation: Operation) -> Iterator[None]:
+        """A place for a request that has come whole. One that has not uses nobody's, however slowly it comes."""
+        under_way = self.under_way
+        if under_way.count >= under_way.limit and not operation.always_served:
+            raise too_busy(f"{under_way.limit} requests are being served already")
+        under_way.count += 1
+        try:
+            yield
+        finally:
+            under_way.count -= 1
 
     def _parameters(
         self, request: Request, operation: Operation, values: dict[str, str], implied: dict[str, str]

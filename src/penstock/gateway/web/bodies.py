@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from jsonschema.exceptions import best_match
 from jsonschema.protocols import Validator
+from starlette.requests import Request
 from starlette.types import Receive, Scope
 
 from penstock.gateway.web.operations import Body
 from penstock.gateway.web.problem import Problem
+from penstock.gateway.web.shares import Shares, caller_of
 
 SHOWN_MAX = 160
+SMALL_BODY_BYTES = 64 * 1024
 
 
 def no_constant(text: str) -> Any:
@@ -23,8 +28,29 @@ def no_constant(text: str) -> Any:
 _decode = json.JSONDecoder(parse_constant=no_constant).decode
 
 
-async def read_body(scope: Scope, receive: Receive, size_max: int) -> bytes:
-    """The whole body; 413 as soon as it is known to be longer than `size_max`."""
+@contextlib.asynccontextmanager
+async def whole_body(request: Request, size_max: int, large: Shares) -> AsyncIterator[bytes]:
+    """The whole body; 413 as soon as it is known to be longer than `size_max`.
+
+    What it has beyond a small body's size is the caller's share of `large` for as long as the body is in use.
+    """
+    caller, taken = caller_of(request.scope), 0
+
+    def reserve(size: int) -> None:
+        nonlocal taken
+        more = size - SMALL_BODY_BYTES - taken
+        if more > 0:
+            large.take(caller, more)
+            taken += more
+
+    try:
+        yield await _read(request.scope, request.receive, size_max, reserve)
+    finally:
+        if taken:
+            large.give_back(caller, taken)
+
+
+async def _read(scope: Scope, receive: Receive, size_max: int, reserve: Callable[[int], None]) -> bytes:
     declared = header_of(scope, b"content-length")
     if declared is not None and declared.isdigit() and int(declared) > size_max:
         raise _too_large(size_max, f"{int(declared):,} bytes")
@@ -38,6 +64,7 @@ async def read_body(scope: Scope, receive: Receive, size_max: int) -> bytes:
         size += len(part)
         if size > size_max:
             raise _too_large(size_max, f"at least {size:,} bytes")
+        reserve(size)
         if not message.get("more_body", False):
             return b"".join([*parts, part]) if parts else part
         parts.append(part)

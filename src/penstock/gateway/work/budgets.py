@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 MIB = 1024 * 1024
 
@@ -46,14 +44,3 @@ class Budgets:
 
 
 DEFAULT_BUDGETS = Budgets()
-
-
-def budgets_of(settings: Mapping[str, str]) -> Budgets:
-    """The budgets with some changed by their names; ValueError says what is wrong with a setting."""
-    names = [field.name for field in fields(Budgets)]
-    for name, value in settings.items():
-        if name not in names:
-            raise ValueError(f"{name} is not a limit; there are {', '.join(names)}")
-        if not re.fullmatch(r"[1-9]\d{0,15}", value):
-            raise ValueError(f"{name} cannot be {value!r}; give a whole number from 1")
-    return Budgets(**{name: int(value) for name, value in settings.items()})

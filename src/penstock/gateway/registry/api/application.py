@@ -15,8 +15,9 @@ from penstock.gateway.registry.api.shapes import PAGE, REGISTRY_TYPE, answer, pa
 from penstock.gateway.registry.api.subjects import subject_operations
 from penstock.gateway.registry.api.versions import version_operations
 from penstock.gateway.registry.service import Registry
-from penstock.gateway.web.application import Application, Limits, ReadJson, json_response
+from penstock.gateway.web.application import Application, ReadJson, json_response
 from penstock.gateway.web.bodies import read_at_once
+from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.openapi import document
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.problem import Problem
