@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from penstock.wire.messages.incremental_alter_configs import (
@@ -121,6 +123,27 @@ class Admin:
         """Send something that may fail."""
         with contextlib.suppress(Failed):
             await self._cluster.call(self._cluster.some_address(), request)
+
+    async def insist(self, topics: Sequence[str], settings: dict[str, str]) -> None:
+        """Give topics settings as soon as they are there."""
+        configs = [AlterableConfig(name, 0, value) for name, value in settings.items()]
+        waiting = list(topics)
+        while waiting and not self.stopping:
+            await asyncio.sleep(BACKOFF_S * 5)
+            request = IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC, topic, configs) for topic in waiting])
+            with contextlib.suppress(Failed):
+                answers = (await self._cluster.call(self._cluster.some_address(), request)).responses
+                done = {answer.resource_name for answer in answers if answer.error_code == ErrorCode.NONE}
+                waiting = [topic for topic in waiting if topic not in done]
+
+    async def trim(self, topic: str, partition: int, offset: int) -> None:
+        """Ask once for the deletion of what lies before an offset."""
+        await self._cluster.refresh([topic])
+        address = self._cluster.leader_address(topic, partition)
+        if address is not None:
+            wanted = DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])
+            with contextlib.suppress(Failed):
+                await self._cluster.call(address, DeleteRecordsRequest([wanted], TIMEOUT_MS))
 
     # At the end.
 

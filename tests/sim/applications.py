@@ -18,6 +18,7 @@ from sim.wire import BACKOFF_S, Failed
 
 ABORTED_PART = 0.25
 BATCHES_MAX = 4
+POLLS_MAX = 5
 COPY_GROUP = "copiers"
 
 # Makes a producer with a name of its own, which may be on its own machine.
@@ -105,7 +106,12 @@ class Copier(Instance):
         while not (self.stopping and await self._is_at_end()):
             await asyncio.sleep(self._random.uniform(0.05, 0.3))
             self._reader.fetched = []
-            await self._reader.poll()
+            for _ in range(POLLS_MAX):
+                # Of small segments only a few records come at a time.
+                found = len(self._reader.fetched)
+                await self._reader.poll()
+                if len(self._reader.fetched) == found:
+                    break
             if not self._reader.fetched:
                 continue
             try:

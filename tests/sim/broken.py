@@ -6,6 +6,7 @@ Each is a context manager that puts a wrong function in the place of a right one
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,12 +18,17 @@ from penstock.core.metadata import alter_partition
 from penstock.core.metadata.changes import PartitionChange
 from penstock.core.raft.messages import NOBODY
 from penstock.core.raft.quorum import Quorum
+from penstock.core.replica.producer_state import ProducerState
 from penstock.core.transaction import decisions
 from penstock.core.transaction.shard import TransactionShard
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER
+from penstock.runtime.log_sync import LogSync
 from penstock.runtime.partition import Partition
 from penstock.runtime.transactions import Transactions
+from penstock.storage import recovery
+from penstock.storage.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EndOffset
+from penstock.storage.log import Log
 from sim.disk import SimFile
 
 
@@ -102,7 +108,84 @@ def never_sync() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def accept_a_hole() -> Iterator[None]:
+    """Let recovery put up with a gap between segments, and sync finished ones only when somebody looks after them."""
+    right = LogSync.request
+
+    def request(sync: LogSync) -> None:
+        if not sync._log.has_unsynced_segment or sys._getframe(1).f_code.co_name in ("flush", "durable", "settle"):
+            right(sync)
+
+    with (
+        patch.object(recovery._Loader, "_gap_after", lambda *_: False),
+        patch.object(LogSync, "request", request),
+    ):
+        yield
+
+
+@contextmanager
+def trust_an_unheard_leader() -> Iterator[None]:
+    """With a minimum of one forget who else has everything before the new leader has said that it knows it is alone.
+
+    When that one comes back without its log, it leads all the same: it led last.
+    """
+    right = PartitionChange._remember_eligible
+
+    def remember_eligible(change: Any) -> None:
+        change.by_leader = True
+        right(change)
+
+    with patch.object(PartitionChange, "_remember_eligible", remember_eligible):
+        yield
+
+
+@contextmanager
+def forget_a_sync() -> Iterator[None]:
+    """Do nothing where a sync is asked for while another one is under way."""
+
+    def request(sync: LogSync) -> None:
+        if sync._work is None and not sync._scheduled:
+            sync._scheduled = True
+            asyncio.get_running_loop().call_soon(sync._start)
+
+    with patch.object(LogSync, "request", request):
+        yield
+
+
+@contextmanager
+def lead_without_an_epoch() -> Iterator[None]:
+    """Note a leader's epoch with its first batch, so that a leader of an empty log knows of none."""
+
+    def end_of_epoch(partition: Partition, epoch: int) -> EndOffset:
+        log = partition.log
+        if epoch == partition.state.leader_epoch:
+            return EndOffset(epoch, log.end_offset)
+        latest = log.epochs.latest
+        if epoch > partition.state.leader_epoch or epoch < 0 or (epoch > latest and latest < 0):
+            return EndOffset(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+        return EndOffset(latest, log.end_offset) if epoch > latest else log.epochs.end_offset_for(epoch, log.end_offset)
+
+    with (
+        patch.object(Log, "assign_epoch", lambda *_: None),
+        patch.object(Partition, "end_of_epoch", end_of_epoch),
+    ):
+        yield
+
+
 # Of transactions.
+
+
+@contextmanager
+def take_late_markers() -> Iterator[None]:
+    """Let a marker that comes late or again end whatever transaction its producer has open."""
+    right = ProducerState.check_marker
+
+    def check_marker(state: ProducerState, header: Any, marker: Any) -> Any:
+        return right(state, header, marker._replace(transaction_version=1))
+
+    with patch.object(ProducerState, "check_marker", check_marker):
+        yield
 
 
 @contextmanager
@@ -158,5 +241,23 @@ def verify_nothing() -> Iterator[None]:
         yield
 
 
-VARIANTS = (ack_before_in_sync, elect_outside_in_sync, skip_truncation, forget_a_vote, trust_a_stale_epoch, never_sync)
-TRANSACTIONAL_VARIANTS = (mark_before_decision, ignore_last_stable_offset, fence_nobody, verify_nothing)
+VARIANTS = (
+    ack_before_in_sync,
+    elect_outside_in_sync,
+    skip_truncation,
+    forget_a_vote,
+    trust_a_stale_epoch,
+    never_sync,
+    accept_a_hole,
+    trust_an_unheard_leader,
+    lead_without_an_epoch,
+)
+# Not found yet: it takes a power cut in the moment between losing the last follower and the next acknowledgement.
+UNSEEN = (forget_a_sync,)
+TRANSACTIONAL_VARIANTS = (
+    mark_before_decision,
+    ignore_last_stable_offset,
+    fence_nobody,
+    verify_nothing,
+    take_late_markers,
+)

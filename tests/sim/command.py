@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sim.schedule import Plan, draw, draw_transactional
+from sim.shape import DIMENSIONS, without_dimensions
 from sim.shrink import shrink
 from sim.simulate import Outcome, simulate
 from sim.world import silence_logs
@@ -37,7 +38,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", help="with --seed: the numbers of the faults to keep, such as 0,3")
     parser.add_argument("--transactions", action="store_true", help="with transactional clients")
     parser.add_argument("--nodes", type=int, default=3, help="brokers of a cluster (default: 3)")
-    parser.add_argument("--without", default="", help="kinds of faults to leave out, such as power,clock")
+    parser.add_argument(
+        "--without",
+        default="",
+        help=f"kinds of faults to leave out, such as power,clock, and of {', '.join(DIMENSIONS)}",
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="processes to spread seeds over")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failing seed")
     parser.add_argument("--no-shrink", action="store_true", help="do not look for the shortest story of a failure")
@@ -98,7 +103,8 @@ def _run_seed(work: tuple[int, argparse.Namespace]) -> Outcome:
 def _plan(seed: int, options: argparse.Namespace) -> Plan:
     plan = draw_transactional(seed, options.nodes) if options.transactions else draw(seed, options.nodes)
     unwanted = options.without.split(",")
-    return replace(plan, faults=tuple(fault for fault in plan.faults if fault.kind not in unwanted))
+    faults = tuple(fault for fault in plan.faults if fault.kind not in unwanted)
+    return replace(plan, faults=faults, shape=without_dimensions(plan.shape, unwanted))
 
 
 # One seed.

@@ -20,6 +20,8 @@ TRANSACTIONAL = 0x10
 # The type of a marker that aborts.
 ABORT = 0
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+# What ListOffsets is asked for.
+LATEST, EARLIEST = -1, -2
 FETCH_WAIT_MS = 300
 PAUSE_S = 0.05
 
@@ -66,6 +68,8 @@ class Consumer:
         self.isolation_level = isolation_level
         # What was got, as partition, offset and value, for those who want to do something with it.
         self.fetched: list[tuple[int, int, str]] | None = None
+        # Whether it reads on at the log's start where what it wants is deleted.
+        self.follows_start = False
         self.topic = topic
         self.cluster = cluster
         self.history = history
@@ -137,7 +141,22 @@ class Consumer:
         for topic in response.responses:
             for answer in topic.partitions:
                 settled &= self._take(answer, asked)
+                if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    await self._go_to_start(answer.partition_index, asked[answer.partition_index])
         return settled
+
+    async def _go_to_start(self, partition: int, asked: int) -> None:
+        """What we want is not there: retention has deleted it, or something is wrong."""
+        starts = await self.start_offsets([partition]) if self.follows_start else {partition: 0}
+        if self.positions.get(partition) != asked or starts is None:
+            return
+        if starts[partition] > asked:
+            self.assign(partition, starts[partition])
+        else:
+            name = f"{self.topic}-{partition}"
+            self.history.notice(
+                "fetch-refused", f"{self.name} {name} at {asked}: OFFSET_OUT_OF_RANGE, the start is {starts[partition]}"
+            )
 
     def _take(self, answer: Any, asked: dict[int, int]) -> bool:
         partition, code = answer.partition_index, answer.error_code
@@ -158,7 +177,7 @@ class Consumer:
                 self.fetched += [(partition, *record) for record in found]
             self.positions[partition] = following
             return True
-        if code not in RETRIABLE:
+        if code not in RETRIABLE and code != ErrorCode.OFFSET_OUT_OF_RANGE:
             self.history.notice("fetch-refused", f"{self.name} {name} at {asked[partition]}: {ErrorCode(code).name}")
         return False
 
@@ -169,13 +188,21 @@ class Consumer:
 
     async def end_offsets(self, isolation_level: int = READ_UNCOMMITTED) -> dict[int, int] | None:
         """The high watermarks (or last stable offsets) of the leaders; None while any of them cannot be asked."""
-        ends: dict[int, int] = {}
-        for partition in self.positions:
+        return await self._list_offsets(LATEST, isolation_level, list(self.positions))
+
+    async def start_offsets(self, partitions: list[int] | None = None) -> dict[int, int] | None:
+        """Where the leaders' logs start; None while any of them cannot be asked."""
+        wanted = list(self.positions) if partitions is None else partitions
+        return await self._list_offsets(EARLIEST, READ_UNCOMMITTED, wanted)
+
+    async def _list_offsets(self, timestamp: int, isolation_level: int, partitions: list[int]) -> dict[int, int] | None:
+        found: dict[int, int] = {}
+        for partition in partitions:
             address = self.cluster.leader_address(self.topic, partition)
             if address is None:
                 await self.cluster.refresh([self.topic])
                 return None
-            wanted = ListOffsetsTopic(self.topic, [ListOffsetsPartition(partition, -1, -1)])
+            wanted = ListOffsetsTopic(self.topic, [ListOffsetsPartition(partition, -1, timestamp)])
             try:
                 response = await self.cluster.call(address, ListOffsetsRequest(-1, isolation_level, [wanted]))
             except Failed:
@@ -185,5 +212,5 @@ class Consumer:
             if answer.error_code:
                 await self.cluster.refresh([self.topic])
                 return None
-            ends[partition] = answer.offset
-        return ends
+            found[partition] = answer.offset
+        return found

@@ -22,7 +22,8 @@ from sim.scheduler import SECOND_US
 from sim.world import TOPIC, World
 
 HOUR_MS = 3_600_000
-STRIKES = ("kill", "pause", "isolate", "stop", "power", "deafen")
+STRIKES = ("kill", "pause", "isolate", "stop", "power", "deafen", "reset")
+EVERY_STREAM = 1_000
 OPERATOR_TIMEOUT_MS = 3_000
 DEAD_S = 0.5
 
@@ -182,7 +183,8 @@ class Faults:
     def _strike(self, machine: Machine | None, fault: Fault) -> None:
         if machine is not None:
             kind = STRIKES[fault.amount]
-            KINDS[kind](self, Fault(fault.at_s, kind, (machine.node_id,), fault.duration_s))
+            amount = EVERY_STREAM if kind == "reset" else 0
+            KINDS[kind](self, Fault(fault.at_s, kind, (machine.node_id,), fault.duration_s, amount))
 
     def _restart_later(self, machine: Machine, delay_s: float) -> None:
         self._later(delay_s, self._restart, machine)
@@ -200,6 +202,11 @@ class Faults:
         partition = ReassignablePartition(fault.amount, fault.nodes)
         topics = [ReassignableTopic(TOPIC, [partition])]
         self._world.operate(AlterPartitionReassignmentsRequest(OPERATOR_TIMEOUT_MS, topics=topics))
+
+    def trim(self, fault: Fault) -> None:
+        """A part of a partition (here in place of a node) is deleted, in percent of what was acknowledged."""
+        for partition in fault.nodes:
+            self._world.trim(partition, fault.amount)
 
     def elect(self, fault: Fault) -> None:
         """Preferred leaders are asked for."""
@@ -259,6 +266,7 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "slow_disk",
         "clock",
         "reassign",
+        "trim",
         "elect",
     )
 }

@@ -6,10 +6,12 @@ leader-behind      the newest leader's log ends before what was committed
 different-logs     replicas disagree about what lies below the high watermark
 different-metadata nodes disagree about a partition in one partition epoch
 two-decisions      a transaction was committed here and aborted there
+deleted-early      retention deleted what it had to keep
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -41,6 +43,8 @@ class Watch:
         # By partition: the newest leader epoch in which somebody led, and how far anything was committed.
         self._epochs: dict[PartitionKey, int] = {}
         self._committed: dict[PartitionKey, int] = {}
+        # By partition, when its leaders' logs were first seen to start at or after an offset.
+        self._starts: dict[str, list[tuple[float, int]]] = {}
 
     @property
     def anomalies(self) -> list[Anomaly]:
@@ -112,7 +116,42 @@ class Watch:
                         f"{machine.name} leads {partition.name} in epoch {epoch} up to {partition.log.end_offset}, "
                         f"and {committed} was committed",
                     )
-                self._committed[key] = max(committed, partition.high_watermark)
+                self._committed[key] = max(committed, _kept(partition))
+                self._look_at_start(partition)
+
+    def _look_at_start(self, partition: Partition) -> None:
+        start = partition.log.start_offset
+        seen = self._starts.setdefault(f"{partition.name.topic}-{partition.name.partition}", [(0.0, 0)])
+        if start > seen[-1][1]:
+            seen.append((self._world.now_s, start))
+
+    def deletions(self, clocks_jump: bool) -> Iterator[Anomaly]:
+        """Records that were deleted although nothing asked for it; a wrong clock makes them look old."""
+        shape, history = self._world.shape, self._world.history
+        by_age_s = math.inf if shape.retention_ms is None else shape.retention_ms / 1000
+        if clocks_jump and shape.retention_ms is not None:
+            by_age_s = 0.0
+        for send in history.operations:
+            if send.kind is not Kind.SEND or not isinstance(send.result, int):
+                continue
+            if send.result < history.trimmed.get(send.key, 0):
+                continue
+            gone_s = next((time for time, start in self._starts.get(send.key, ()) if start > send.result), None)
+            if gone_s is None or gone_s - send.invoked >= by_age_s:
+                continue
+            if (
+                shape.retention_bytes is None
+                or history.starts[send.key] == max(history.finals[send.key], default=-1) + 1
+            ):
+                yield Anomaly("deleted-early", f"[{gone_s:.3f}] {send}")
+
+
+def _kept(partition: Partition) -> int:
+    """Up to where a leader has to keep its log; what only one replica has counts once it is on disk."""
+    leading = partition.leading
+    if leading is not None and leading.is_sole_replica:
+        return min(partition.high_watermark, partition.log.flushed_offset)
+    return partition.high_watermark
 
 
 def _told(state: PartitionState) -> str:
@@ -131,7 +170,10 @@ def partitions_of(node: Node) -> Iterable[Partition]:
 
 
 def compare_logs(world: World) -> Iterator[Anomaly]:
-    """Once everything has settled all replicas of a partition have the same bytes on their disks."""
+    """Once everything has settled all replicas of a partition have the same bytes on their disks.
+
+    Replicas delete and compact each on their own: what they all have counts, and the latest record of each key.
+    """
     for name, final in world.history.finals.items():
         if not final:
             continue
@@ -142,10 +184,50 @@ def compare_logs(world: World) -> Iterator[Anomaly]:
         if not logs:
             yield Anomaly("different-logs", f"{name}: nobody says who has it")
             continue
+        if name in world.history.compacted:
+            yield from _compare_compacted(name, logs)
+            continue
+        start_offset = max(_start(world.machines[node_id], name) for node_id in logs)
+        if start_offset:
+            logs = {node_id: _from(log, start_offset) for node_id, log in logs.items()}
         first, *others = logs
         for other in others:
             if logs[other] != logs[first]:
                 yield Anomaly("different-logs", f"{name}: {_difference(first, logs[first], other, logs[other])}")
+
+
+def _from(log: dict[int, bytes], start_offset: int) -> dict[int, bytes]:
+    return {offset: batch for offset, batch in log.items() if offset >= start_offset}
+
+
+def _compare_compacted(name: str, logs: dict[int, dict[int, bytes]]) -> Iterator[Anomaly]:
+    records = {node_id: _records(log) for node_id, log in logs.items()}
+    first, *others = records
+    latest = {
+        node_id: {key: (offset, value) for offset, (key, value) in found.items()} for node_id, found in records.items()
+    }
+    for other in others:
+        one, two = records[first], records[other]
+        differing = sorted(offset for offset in one.keys() & two.keys() if one[offset] != two[offset])
+        keys = sorted(
+            key
+            for key in latest[first].keys() | latest[other].keys()
+            if latest[first].get(key) != latest[other].get(key)
+        )
+        if differing:
+            yield Anomaly("different-logs", f"{name}, compacted: n{first} and n{other} differ at {differing[:5]}")
+        if keys:
+            yield Anomaly("different-latest", f"{name}, compacted: n{first} and n{other} differ in keys {keys[:5]}")
+
+
+def _records(log: dict[int, bytes]) -> dict[int, tuple[bytes, bytes]]:
+    """By offset, key and value of the records in batches."""
+    found: dict[int, tuple[bytes, bytes]] = {}
+    for _, batch in sorted(log.items()):
+        if not read_header(batch).is_control:
+            for record in read_records(batch, len(batch), 0):
+                found[record.offset] = bytes(record.key or b""), bytes(record.value or b"")
+    return found
 
 
 def compare_decisions(world: World) -> Iterator[Anomaly]:
@@ -185,6 +267,15 @@ def _batches(machine: Machine, name: str, end_offset: int) -> dict[int, bytes]:
                 if header.base_offset < end_offset:
                     found[header.base_offset] = content[position : position + header.size_bytes]
     return found
+
+
+def _start(machine: Machine, name: str) -> int:
+    """Where a partition's first segment on a machine's disk begins."""
+    data = machine.disk.root.entries[DATA]
+    assert isinstance(data, Directory)
+    directory = data.entries[name]
+    assert isinstance(directory, Directory)
+    return min(int(file_name.partition(".")[0]) for file_name in directory.entries if file_name.endswith(".log"))
 
 
 def _difference(first: int, one: dict[int, bytes], second: int, other: dict[int, bytes]) -> str:

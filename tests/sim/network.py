@@ -3,8 +3,9 @@
 A stream never loses, repeats or reorders its bytes, as TCP does not; it stalls and breaks. What is sent over a cut
 link waits in the sender's kernel and arrives when the link heals. Between streams nothing is in any order.
 
-A process that dies resets its streams. A machine without power says nothing: its peers notice when they send to it
-after it came back.
+A process that dies, or hangs up, ends its streams: what it sent before still arrives, or is dropped where the kernel
+resets the stream, as the seed has it. So a request may arrive long after its sender gave it up. A machine without power
+says nothing: its peers notice when they send to it after it came back.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ KERNEL_BYTES = 256 * 1024
 HIGH_WATER_BYTES = 64 * 1024
 WATCH_INTERVAL_S = 1.0
 RETRANSMIT_S = 0.3
+HELD_US_MAX = 500_000
+LATE_US_MAX = (100_000, 400_000, 1_500_000)
 
 Link = tuple[str, str]
 Trace = Callable[..., None]
@@ -75,6 +78,8 @@ class SimNetwork:
         self._cuts: dict[Link, int] = {}
         self._stalled: dict[Link, list[StreamEnd]] = {}
         self.delivered = 0
+        # Of streams that end with bytes under way, the part whose bytes are dropped: the kernel resets them.
+        self.reset_part = 1.0
 
     def host(self, name: str) -> Host:
         if name not in self.hosts:
@@ -195,6 +200,9 @@ class StreamEnd(asyncio.Transport):
         # Arrived and not yet given to the protocol.
         self._inbox: deque[bytes | None] = deque()
         self._arrives_us = 0
+        # Whether what is under way to here is held up somewhere, and what is.
+        self._is_held_up = False
+        self._held_up: list[bytes] = []
         self._unread_by_peer = 0
         self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
         self._writing_paused = False
@@ -263,6 +271,9 @@ class StreamEnd(asyncio.Transport):
     # Receiving.
 
     def _arrive(self, message: bytes) -> None:
+        if self._is_held_up:
+            self._held_up.append(message)
+            return
         if self._closed:
             if not self.host.has_power:
                 self.host.knocking.append(self.peer)
@@ -311,9 +322,14 @@ class StreamEnd(asyncio.Transport):
         if self._closed:
             return
         self._closing = True
-        self._stalled.clear()
+        self._drop_unsent()
         self._say_end()
         self._loop.call_soon(self._lost, None)
+
+    def _drop_unsent(self) -> None:
+        """What waits for a link to heal is sent all the same, before the end, unless the kernel resets the stream."""
+        if self._stalled and self._network.random.random() < self._network.reset_part:
+            self._stalled.clear()
 
     def _say_end(self) -> None:
         if self._stalled or self._network.is_cut(self.host.name, self.peer.host.name):
@@ -344,9 +360,30 @@ class StreamEnd(asyncio.Transport):
             self._protocol.connection_lost(error)
 
     def break_off(self) -> None:
-        """Something between the hosts resets the stream: both ends lose it."""
-        for end in (self, self.peer):
-            end._loop.call_soon(end._reset, "the stream broke")
+        """Something between the hosts breaks the stream: both ends lose it, at once or one after the other.
+
+        In the second case nothing gets through for a while; then this end loses the stream, and may try again on a new
+        one; and only later does the other end get what was held up, before it learns that it speaks to nobody.
+        """
+        network = self._network
+        if network.random.random() < network.reset_part:
+            for end in (self, self.peer):
+                end._loop.call_soon(end._reset, "the stream broke")
+            return
+        self.peer._is_held_up = True
+        held_us = network.random.randint(0, HELD_US_MAX)
+        late_us = held_us + network.random.randint(0, network.random.choice(LATE_US_MAX))
+        now_us = network.scheduler.now_us
+        network.kernel.call_at_us(now_us + held_us, self._loop.call_soon, self._reset, "the stream broke")
+        network.kernel.call_at_us(now_us + late_us, self.peer._catch_up)
+
+    def _catch_up(self) -> None:
+        """What was held up arrives, and then that the stream is broken."""
+        self._is_held_up = False
+        held_up, self._held_up = self._held_up, []
+        for message in held_up:
+            self._arrive(message)
+        self._network.refuse(self)
 
     def die(self) -> None:
         """This end's process is gone; its kernel says so."""
@@ -354,7 +391,7 @@ class StreamEnd(asyncio.Transport):
             return
         self._closed = self._closing = True
         self.host.ends.pop(self, None)
-        self._stalled.clear()
+        self._drop_unsent()
         self._say_end()
 
     def vanish(self) -> None:

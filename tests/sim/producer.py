@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 from penstock.model.errors import ErrorCode
@@ -70,6 +71,9 @@ class Producer:
         self._producer_epoch = -1
         self._lanes = [Lane(topic, partition) for partition in range(partitions)]
         self._count = 0
+        # How many keys its records have.
+        self.keys = 1
+        self._key_random = Random(f"{name} keys")
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -103,7 +107,8 @@ class Producer:
         operations = []
         for _ in range(count):
             self._count += 1
-            operations.append(self._history.send(self.name, lane.name, f"{self.name}:{self._count}"))
+            key = f"k{self._key_random.randrange(self.keys)}"
+            operations.append(self._history.send(self.name, lane.name, f"{self.name}:{self._count}", key))
         lane.waiting.append(Batch(lane.next_sequence, operations))
         lane.next_sequence += count
         lane.wake.set()
@@ -164,7 +169,8 @@ class Producer:
     def _request(self, lane: Lane, batch: Batch) -> ProduceRequest:
         now_ms = self._now_ms()
         records = [
-            Record(index, now_ms, None, operation.value.encode()) for index, operation in enumerate(batch.operations)
+            Record(index, now_ms, (operation.record_key or "").encode(), operation.value.encode())
+            for index, operation in enumerate(batch.operations)
         ]
         data = build_batch(
             records,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from sim.faults import HOUR_MS, STRIKES, Fault
-from sim.world import Shape
+from sim.shape import COMPACT, KEEP, RETAIN, Shape
 
 QUIET_S = 2.0
 STORM_TRANSACTION_TIMEOUTS_MS = (400, 700, 1_000)
@@ -21,11 +21,15 @@ READ_BEFORE_SYNCED = frozenset(
         "nonmonotonic-poll",
         "unseen",
         "lost-update",
+        "expelled-early",
+        "aborted-early",
     }
 )
 TRANSACTIONS_BEFORE_SYNCED = frozenset({"duplicate-copy", "lost-copy", "stray-copy", "torn-transaction"})
-# When all replicas lose power at once, what they had not synced yet is gone, acknowledged or not.
+# When all replicas lose power at once, what they had not synced yet is gone, acknowledged or not. One that had compacted
+# lacks what a lost record had replaced.
 LOST_EVERYWHERE = READ_BEFORE_SYNCED | {
+    "different-latest",
     "lost-write",
     "producer-refused",
     "nonmonotonic-send",
@@ -49,9 +53,14 @@ class Plan:
 def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan:
     """The plan of a seed with transactional clients; one node loses power at most."""
     random = Random(f"{seed} transactional plan")
-    shape = _draw_shape(random, nodes)
+    dimensions = Random(f"{seed} transactional dimensions")
+    shape = draw_dimensions(dimensions, _draw_shape(random, nodes))
     shape = replace(
         shape,
+        policy=KEEP,
+        retention_ms=None,
+        retention_bytes=None,
+        deletes_records=False,
         controllers=0,
         producers=random.randint(0, 1),
         members=random.randint(0, 1),
@@ -69,9 +78,15 @@ def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan
     for _ in range(random.randint(0, 4) if nodes > 1 else 0):
         at_s, duration_s = round(random.uniform(QUIET_S, seconds), 3), round(random.uniform(0.05, 3.0), 3)
         faults.append(Fault(at_s, "strike_coordinator", (), duration_s, random.choice((0, 0, 1, 2))))
+    faults += _draw_together(dimensions, everybody, shape, seconds)
+    for _ in range(dimensions.choice((0, 1, 4))):
+        # Markers are under way when streams break, and go out again on others.
+        at_s = round(dimensions.uniform(QUIET_S, seconds), 3)
+        faults.append(Fault(at_s, "strike_coordinator", (), 0.0, STRIKES.index("reset")))
     powers = [fault for fault in faults if fault.kind == "power"]
     faults = [fault for fault in faults if fault not in powers[1:]]
-    excused = READ_BEFORE_SYNCED | TRANSACTIONS_BEFORE_SYNCED if powers and nodes == 1 else frozenset()
+    alone = powers and shape.min_insync_replicas == 1
+    excused = READ_BEFORE_SYNCED | TRANSACTIONS_BEFORE_SYNCED if alone else frozenset()
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
 
 
@@ -98,13 +113,20 @@ def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
     random = Random(f"{seed} plan")
     if nodes > 1 and random.random() < 0.1:
         return _draw_storm(random, seed, nodes, seconds)
-    shape = _draw_shape(random, nodes)
+    dimensions = Random(f"{seed} dimensions")
+    shape = draw_dimensions(dimensions, _draw_shape(random, nodes))
     everybody = list(range(1, nodes + 1)) + list(range(101, 101 + shape.controllers))
     blackout = nodes > 1 and random.random() < 0.1
     faults: list[Fault] = []
     for _ in range(random.randint(1, 7)):
         at_s = round(random.uniform(QUIET_S, seconds), 3)
         faults.append(_draw_fault(random, at_s, everybody, shape))
+    if not blackout:
+        faults += _draw_together(dimensions, everybody, shape, seconds)
+    if shape.deletes_records:
+        for _ in range(dimensions.randint(1, 4)):
+            at_s, partition = round(dimensions.uniform(QUIET_S, seconds), 3), dimensions.randrange(shape.partitions)
+            faults.append(Fault(at_s, "trim", (partition,), 0.0, dimensions.randint(20, 100)))
     powers = [fault for fault in faults if fault.kind == "power"]
     excused: frozenset[str] = frozenset()
     if blackout:
@@ -116,6 +138,9 @@ def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
     elif powers:
         # One power cut a run: two at once may take what only the two had.
         faults = [fault for fault in faults if fault not in powers[1:]]
+        if shape.min_insync_replicas == 1:
+            # A leader that is alone acknowledges what is on its disk, and lets others read it a moment before.
+            excused = READ_BEFORE_SYNCED
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
 
 
@@ -146,6 +171,100 @@ def _draw_shape(random: Random, nodes: int) -> Shape:
         admin_pause_s=random.choice((1.0, 3.0)),
         delay_ms_max=random.choice((1, 1, 5, 30)),
     )
+
+
+def draw_dimensions(random: Random, shape: Shape) -> Shape:
+    """The shape with everything that makes more of the code run: replicas, segments, snapshots, compaction, groups."""
+    factor, min_insync = shape.replication_factor, shape.min_insync_replicas
+    if shape.nodes > 1:
+        factor, min_insync = random.choice(
+            ((3, 2), (3, 2), (3, 2), (3, 1), (3, 1), (3, 1), (3, 3), (2, 1), (2, 2), (1, 1))
+        )
+        factor, min_insync = min(factor, shape.nodes), min(min_insync, shape.nodes)
+    small = random.random() < 0.7
+    shape = replace(
+        shape,
+        replication_factor=factor,
+        min_insync_replicas=min_insync,
+        classic_members=random.choice((0, 0, 1, 2)),
+        session_ms=random.choice((2_000, 4_000, 6_000)),
+        member_lifetime_s=random.choice((None, None, 3.0, 8.0)),
+        segment_bytes=random.choice((200, 400, 900, 3_000)) if small else None,
+        segment_ms=random.choice((None, None, 500, 2_000)) if small else None,
+        index_interval_bytes=random.choice((None, 0, 256)),
+        checkpoint_ms=random.choice((None, 500, 1_000, 5_000)),
+        cleaner_pause_ms=random.choice((None, 100, 500)) if small else None,
+        reset_part=random.choice((0.0, 0.2, 0.5, 1.0)),
+    )
+    if random.random() < 0.6:
+        shape = replace(
+            shape,
+            snapshot_bytes=random.choice((300, 1_000, 5_000)),
+            snapshot_ms=random.choice((None, 0, 1_000, 3_000)),
+            metadata_segment_bytes=random.choice((300, 1_000, 4_000)),
+        )
+    return _draw_policy(random, shape) if small else shape
+
+
+def _draw_policy(random: Random, shape: Shape) -> Shape:
+    """What becomes of old records."""
+    policy = random.choice((KEEP, KEEP, COMPACT, RETAIN))
+    if policy == COMPACT:
+        return replace(
+            shape, policy=policy, keys=random.choice((2, 8, 30)), cleaner_pause_ms=random.choice((50, 200, 1_000))
+        )
+    if policy == RETAIN:
+        by_time, by_size, by_hand = random.choice(
+            ((True, False, False), (True, False, False), (False, True, False), (False, False, True), (True, True, True))
+        )
+        return replace(
+            shape,
+            policy=policy,
+            retention_ms=random.choice((1, 200, 1_000, 4_000)) if by_time else None,
+            retention_bytes=random.choice((500, 2_000, 10_000)) if by_size else None,
+            deletes_records=by_hand,
+            # Partitions that are empty for a while are a case of their own.
+            produce_pause_s=random.choice((0.1, 0.5, 1.5)),
+        )
+    return shape
+
+
+def _draw_together(random: Random, everybody: list[int], shape: Shape, seconds: float) -> list[Fault]:
+    """What single faults seldom come to: a power cut while the others are killed, clocks that jump,
+    and streams that break with something under way."""
+    faults = []
+    if len(everybody) > 1 and random.random() < 0.2:
+        one = random.choice(everybody)
+        at_s = random.uniform(QUIET_S, seconds - 1.0)
+        others = tuple(node for node in everybody if node != one)
+        faults.append(Fault(round(at_s, 3), "power", (one,), round(random.uniform(0.1, 2.0), 3)))
+        for other in random.sample(others, random.randint(1, len(others))):
+            later_s = at_s + random.choice((0.05, random.uniform(-1.0, 3.0)))
+            faults.append(Fault(round(later_s, 3), "kill", (other,), round(random.uniform(0.1, 2.0), 3)))
+    if 1 == shape.min_insync_replicas < shape.replication_factor and random.random() < 0.35:
+        faults += _draw_left_alone(random, shape, seconds)
+    if random.random() < 0.2:
+        amount = random.choice((-HOUR_MS, HOUR_MS, HOUR_MS, 10_000))
+        at_s = round(random.uniform(QUIET_S, seconds), 3)
+        faults.append(Fault(at_s, "clock", (random.choice(everybody),), round(random.uniform(0.5, 5.0), 3), amount))
+    for _ in range(random.choice((0, 0, 1, 4))):
+        at_s = round(random.uniform(QUIET_S, seconds), 3)
+        faults.append(Fault(at_s, "reset", (random.choice(everybody),), 0.0, random.randint(2, 8)))
+    return faults
+
+
+def _draw_left_alone(random: Random, shape: Shape, seconds: float) -> list[Fault]:
+    """A broker with a slow disk is left alone with what others had too, and then loses power."""
+    one, *others = random.sample(range(1, shape.nodes + 1), shape.nodes)
+    # Where brokers are the quorum, too, most of them have to stay, or nobody notices that the others are gone.
+    killed = others if shape.controllers else others[: (shape.nodes - 1) // 2]
+    at_s = random.uniform(QUIET_S + 1.0, seconds - 2.0)
+    dark_s = at_s + random.uniform(0.3, 1.5)
+    return [
+        Fault(round(at_s - 1.0, 3), "slow_disk", (one,), 3.0, random.choice((20, 100, 500))),
+        *(Fault(round(at_s, 3), "kill", (other,), 3.0) for other in killed),
+        Fault(round(dark_s, 3), "power", (one,), round(random.uniform(0.1, 1.0), 3)),
+    ]
 
 
 def _draw_fault(random: Random, at_s: float, everybody: list[int], shape: Shape) -> Fault:

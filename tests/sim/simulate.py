@@ -89,6 +89,11 @@ def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
             *world.history.noticed,
             Anomaly("unavailable", f"metadata differs {SETTLE_S} s later: {world.states()}"),
         ]
+    if not watch.run(SETTLE_S, world.groups_are_whole):
+        return [
+            *world.history.noticed,
+            Anomaly("unavailable", f"groups do not share the partitions {SETTLE_S} s later: {world.shares()}"),
+        ]
     world.members_stop()
     for what, work, limit_s in (
         ("consumers did not reach the end", world.catch_up, READ_S),
@@ -99,4 +104,9 @@ def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
         if not world.call(work(), limit_s):
             return [*world.history.noticed, Anomaly("unavailable", f"{what} {limit_s} s later: {world.states()}")]
     watch.run(1.0)
-    return [*check(world.history), *compare_logs(world), *compare_decisions(world)]
+    return [
+        *check(world.history),
+        *watch.deletions(any(fault.kind == "clock" for fault in plan.faults)),
+        *compare_logs(world),
+        *compare_decisions(world),
+    ]

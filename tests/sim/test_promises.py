@@ -13,8 +13,9 @@ import pytest
 
 from sim.faults import HOUR_MS, STRIKES, Fault
 from sim.schedule import Plan
+from sim.shape import Shape
 from sim.simulate import simulate
-from sim.world import TOPIC, Shape, World
+from sim.world import TOPIC, World
 from support.history import Kind, Operation, Status
 
 SEEDS = range(2)

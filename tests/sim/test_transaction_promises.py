@@ -29,10 +29,11 @@ from penstock.wire.records import Record, build_batch
 from sim.consumer import READ_COMMITTED, Consumer
 from sim.faults import Fault
 from sim.schedule import LOST_EVERYWHERE, Plan
+from sim.shape import Shape
 from sim.simulate import simulate
 from sim.transactional import GROUP, VERSIONS, Fenced, TransactionalProducer
 from sim.wire import BACKOFF_S, RETRIABLE, Cluster, Failed
-from sim.world import TOPIC, Shape, World, without_collector
+from sim.world import TOPIC, World, without_collector
 from support.history import Status
 from support.history_checks import check
 

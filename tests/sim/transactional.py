@@ -27,7 +27,7 @@ from penstock.wire.messages.txn_offset_commit import (
 )
 from penstock.wire.records import Record, build_batch
 from sim.wire import BACKOFF_S, RETRIABLE, Cluster, Failed
-from support.history import History, Operation, Status, Transaction
+from support.history import History, Kind, Operation, Status, Transaction
 
 GROUP, TRANSACTION = 0, 1
 PRODUCE_TIMEOUT_MS = 2_000
@@ -135,9 +135,27 @@ class TransactionalProducer:
 
     def _raise_unless_again(self, code: int) -> None:
         if code in FENCED:
+            self._check_reason(code)
             raise Fenced(ErrorCode(code).name)
         if code not in AGAIN:
             raise GaveUp(ErrorCode(code).name)
+
+    def _check_reason(self, code: int) -> None:
+        """We are shut out: by a successor, or because our transaction took too long. Anything else is wrong."""
+        transaction = self.transaction
+        if code not in FENCED or transaction is None:
+            return
+        took_s = self.history.now() - transaction.began
+        starts = [one for one in self.history.operations if one.kind is Kind.START and one.key == self.transactional_id]
+        own = next(one for one in starts if one.process == self.name)
+        # One of which nobody knows whether it worked may have.
+        others = [one for one in starts if one.status is not Status.OK or one.result > own.result]
+        if took_s * 1000 < self._timeout_ms and not others:
+            self.history.notice(
+                "aborted-early",
+                f"{self.name} was shut out ({ErrorCode(code).name}) {took_s:.3f} s after {transaction} began, "
+                f"which had {self._timeout_ms / 1000:.1f} s",
+            )
 
     async def _pause(self) -> None:
         await asyncio.sleep(BACKOFF_S * (0.2 + self.cluster.random.random()))
@@ -351,6 +369,7 @@ class TransactionalProducer:
                     self.transaction = None
                     return
                 if code not in AGAIN:
+                    self._check_reason(code)
                     self._refused(transaction, operation, in_doubt, ErrorCode(code).name)
                 if code != ErrorCode.CONCURRENT_TRANSACTIONS:
                     in_doubt = True

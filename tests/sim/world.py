@@ -9,19 +9,30 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from penstock.runtime.groups import OFFSETS_TOPIC
+from penstock.runtime.transactions import TRANSACTION_TOPIC
 from sim.admin import Admin
 from sim.applications import Application, Copier, Writer
-from sim.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
-from sim.disk import DATA
-from sim.group import GroupMember
+from sim.classic import ClassicMember
+from sim.consumer import Consumer
+from sim.group import GroupMember, Member, Seat
 from sim.machine import WALL_START_MS, Machine
 from sim.network import NetworkFaults, SimNetwork
 from sim.producer import Producer
 from sim.scheduler import SECOND_US, Scheduler, SimLoop
+from sim.shape import (
+    BROKER_PORT,
+    COMPACT,
+    CONTROLLER_PORT,
+    RETAIN,
+    Shape,
+    coordinator_topic_settings,
+    node_properties,
+    topic_settings,
+)
 from sim.transactional import TransactionalProducer
 from sim.wire import BACKOFF_S, Cluster
 from support.history import History
@@ -30,55 +41,9 @@ SILENCED = ("penstock", "sim", "asyncio")
 TOPIC = "data"
 COPIES = "copies"
 GROUP = "readers"
-BROKER_PORT = 9092
-CONTROLLER_PORT = 9093
+CLASSIC_GROUP = "classics"
+COORDINATOR_TOPICS = (OFFSETS_TOPIC, TRANSACTION_TOPIC)
 RETRY_S = 2.0
-
-
-# Times that let more happen in a short run.
-SHORT_TIMES = {
-    "group.initial.rebalance.delay.ms": "0",
-    "group.consumer.min.session.timeout.ms": "3000",
-    "group.consumer.session.timeout.ms": "5000",
-    "group.consumer.min.heartbeat.interval.ms": "500",
-    "group.consumer.heartbeat.interval.ms": "500",
-    "replica.lag.time.max.ms": "3000",
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a simulated cluster looks like."""
-
-    nodes: int = 3
-    # 0 where the brokers are controllers, too.
-    controllers: int = 0
-    partitions: int = 2
-    producers: int = 2
-    consumers: int = 1
-    members: int = 2
-    replication_factor: int = 3
-    min_insync_replicas: int = 2
-    produce_pause_s: float = 0.1
-    admin_pause_s: float = 2.0
-    # How long messages take at most.
-    delay_ms_max: int = 1
-    # Whether nodes have the timings that they come with, instead of shorter ones.
-    default_times: bool = False
-    # Transactional ids of writers and of copiers; readers get committed records where there are any.
-    writers: int = 0
-    copiers: int = 0
-    # Of batches in transactions, the part that arrives after its producer gave it up.
-    late_part: float = 0.03
-    transaction_timeouts_ms: tuple[int, ...] = (2_000, 5_000, 8_000)
-    # The topics' flush.ms; without it nodes sync when they see fit.
-    flush_ms: int | None = None
-
-    @property
-    def isolation_level(self) -> int:
-        return READ_COMMITTED if self.writers or self.copiers else READ_UNCOMMITTED
 
 
 class World:
@@ -91,6 +56,7 @@ class World:
         self.trace_hash = 0
         self._tell = tell
         self.network = SimNetwork(self.scheduler, Random(f"{seed} network"), self._note)
+        self.network.reset_part = shape.reset_part
         self.calm_network()
         self.random = Random(f"{seed} faults")
         self.history = History(lambda: self.scheduler.now_us / SECOND_US)
@@ -100,7 +66,7 @@ class World:
         self.bootstrap = [(machine.name, BROKER_PORT) for machine in brokers]
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
-        self.members: list[GroupMember] = []
+        self.seats: dict[str, list[Seat]] = {GROUP: [], CLASSIC_GROUP: []}
         self.writers: list[Application] = []
         self.copiers: list[Application] = []
         # Transactional ids whose every transaction has an epoch of its own.
@@ -221,6 +187,7 @@ class World:
         for number in range(shape.producers):
             name = f"p{number}"
             producer = Producer(name, self._cluster(name), self.history, TOPIC, shape.partitions, self.now_ms)
+            producer.keys = shape.keys
             self.producers.append(producer)
             self.client_loop(name).create_task(producer.run(shape.produce_pause_s))
         for number in range(shape.consumers):
@@ -228,17 +195,33 @@ class World:
                 consumer = self._reader(f"r{number}{topic}", topic)
                 self.consumers.append(consumer)
                 self.client_loop(consumer.name).create_task(consumer.run())
-        for number in range(shape.members):
-            name = f"m{number}"
-            member = GroupMember(name, self._cluster(name), self.history, GROUP, TOPIC, shape.isolation_level)
-            self.members.append(member)
-            self.client_loop(name).create_task(member.run())
+        for group, count in ((GROUP, shape.members), (CLASSIC_GROUP, shape.classic_members)):
+            for number in range(count):
+                self._start_seat(group, f"{group[0]}{number}")
         self._start_applications()
         self.client_loop("admin").create_task(self.admin.run(shape.admin_pause_s))
+        settings = coordinator_topic_settings(shape)
+        if settings:
+            self.client_loop("operator").create_task(self.admin.insist(COORDINATOR_TOPICS, settings))
 
-    def _reader(self, name: str, topic: str) -> Consumer:
-        everything = list(range(self.shape.partitions))
-        return Consumer(name, self._cluster(name), self.history, topic, everything, self.shape.isolation_level)
+    def _start_seat(self, group: str, name: str) -> None:
+        shape = self.shape
+
+        def make(member_name: str) -> Member:
+            reader = self._reader(member_name, TOPIC, [])
+            if group == CLASSIC_GROUP:
+                return ClassicMember(member_name, group, reader, shape.session_ms, shape.partitions)
+            return GroupMember(member_name, group, reader, shape.session_ms)
+
+        seat = Seat(name, make, shape.member_lifetime_s)
+        self.seats[group].append(seat)
+        self.client_loop(name).create_task(seat.run())
+
+    def _reader(self, name: str, topic: str, partitions: list[int] | None = None) -> Consumer:
+        wanted = list(range(self.shape.partitions)) if partitions is None else partitions
+        reader = Consumer(name, self._cluster(name), self.history, topic, wanted, self.shape.isolation_level)
+        reader.follows_start = self.shape.policy == RETAIN
+        return reader
 
     def _start_applications(self) -> None:
         shape = self.shape
@@ -286,12 +269,21 @@ class World:
 
     async def create_topic(self) -> None:
         """Create the topics that everybody works on."""
-        settings = {"min.insync.replicas": str(self.shape.min_insync_replicas)}
-        if self.shape.flush_ms is not None:
-            settings["flush.ms"] = str(self.shape.flush_ms)
+        settings = topic_settings(self.shape)
+        if self.shape.policy == COMPACT:
+            self.history.compacted = {f"{TOPIC}-{partition}" for partition in range(self.shape.partitions)}
         for topic in self.topics:
             while not await self.admin.create(topic, self.shape.partitions, settings):  # noqa: ASYNC110
                 await asyncio.sleep(BACKOFF_S)
+
+    def trim(self, partition: int, percent: int) -> None:
+        """Ask once for the deletion of so much of a partition as was acknowledged."""
+        name = f"{TOPIC}-{partition}"
+        offsets = [one.result for one in self.history.operations if one.key == name and isinstance(one.result, int)]
+        if offsets:
+            offset = max(offsets) * percent // 100
+            self.history.trimmed[name] = max(offset, self.history.trimmed.get(name, 0))
+            self.client_loop("operator").create_task(self.admin.trim(TOPIC, partition, offset))
 
     def operate(self, request: Any) -> None:
         """Ask some broker for something once, whatever comes of it."""
@@ -305,12 +297,30 @@ class World:
             producer.stop()
         for writer in self.writers:
             writer.stop()
+        for seats in self.seats.values():
+            for seat in seats:
+                seat.settle()
         self.admin.stopping = True
 
     def members_stop(self) -> None:
         """Groups commit and end."""
-        for member in self.members:
-            member.stop()
+        for seats in self.seats.values():
+            for seat in seats:
+                seat.member.stop()
+
+    def groups_are_whole(self) -> bool:
+        """Every partition is read by exactly one living member of each group."""
+        everything = list(range(self.shape.partitions))
+        owned = (sorted(one for seat in seats for one in seat.member.owned) for seats in self.seats.values() if seats)
+        return self.keep_running() and all(one == everything for one in owned)
+
+    def shares(self) -> str:
+        """Who reads what in each group."""
+        return "; ".join(
+            f"{seat.member.name} of {group} {seat.member.owned}"
+            for group, seats in self.seats.items()
+            for seat in seats
+        )
 
     def is_drained(self) -> bool:
         """All nodes run, and everything that was sent is acknowledged."""
@@ -358,16 +368,21 @@ class World:
         for poll in self.history.polls[polls_before:]:
             if poll.process == reader.name:
                 records[poll.partition] += poll.records
+        while (starts := await reader.start_offsets()) is None:  # noqa: ASYNC110
+            await asyncio.sleep(BACKOFF_S)
         for partition, found in records.items():
             self.history.final(partition, found)
+        for index, offset in starts.items():
+            self.history.starts[f"{topic}-{index}"] = offset
         self.history.polls = [poll for poll in self.history.polls if poll.process != reader.name]
 
     async def read_metadata(self) -> None:
         """Ask for all that was committed and changed."""
         await self.admin.look_at_everything()
-        for member in self.members[:1]:
-            for partition in range(self.shape.partitions):
-                await member.committed_at_end(partition)
+        for seats in self.seats.values():
+            for seat in seats[:1]:
+                for partition in range(self.shape.partitions):
+                    await seat.member.committed_at_end(partition)
 
     def close(self) -> None:
         """End every process. The world is of no use afterwards."""
@@ -375,34 +390,6 @@ class World:
             loop.kill()
         for machine in self.machines.values():
             machine.kill()
-
-
-def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -> dict[str, str]:
-    """Settings of a small node with short patience."""
-    listeners = []
-    if "broker" in roles:
-        listeners.append(f"PLAINTEXT://n{node_id}:{BROKER_PORT}")
-    if "controller" in roles:
-        listeners.append(f"CONTROLLER://n{node_id}:{CONTROLLER_PORT}")
-    return {
-        "node.id": str(node_id),
-        "process.roles": ",".join(roles),
-        "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-        "controller.quorum.voters": voters,
-        "listeners": ",".join(listeners),
-        "log.dirs": f"/{DATA}",
-        "log.cleaner.enable": "false",
-        "auto.create.topics.enable": "false",
-        "offsets.topic.num.partitions": "1",
-        "offsets.topic.replication.factor": str(shape.replication_factor),
-        "transaction.state.log.num.partitions": "1",
-        "transaction.state.log.replication.factor": str(shape.replication_factor),
-        "transaction.state.log.min.isr": str(shape.min_insync_replicas),
-        "min.insync.replicas": str(shape.min_insync_replicas),
-        "default.replication.factor": str(shape.replication_factor),
-        **({} if shape.default_times else SHORT_TIMES),
-    }
 
 
 def silence_logs() -> None:
@@ -414,6 +401,8 @@ def silence_logs() -> None:
 def without_collector(work: Callable[[], Any]) -> Any:
     """Run something with the garbage collector off: collections would run code of dead processes at odd moments."""
     gc.disable()
+    # What was there before is looked at only once, not after every run.
+    gc.freeze()
     told, sys.unraisablehook = sys.unraisablehook, _overhear
     try:
         return work()

@@ -84,6 +84,8 @@ class Operation:
     transaction: Transaction | None = None
     # The partition and offset of the record that this one is a copy of.
     copy_of: tuple[str, int] | None = None
+    # What compaction goes by.
+    record_key: str | None = None
 
     @property
     def is_acknowledged(self) -> bool:
@@ -134,13 +136,24 @@ class History:
         self.transactions: list[Transaction] = []
         # Partitions each of whose records is to be copied, and the ones that the copies go to.
         self.copied: tuple[list[str], list[str]] = ([], [])
+        # Partitions of which only the latest record of each key must be there.
+        self.compacted: set[str] = set()
+        # By partition, where it starts in the end, and up to where its records were asked to be deleted.
+        self.starts: dict[str, int] = {}
+        self.trimmed: dict[str, int] = {}
         self._moved: dict[tuple[str, str], bool] = {}
+
+    def now(self) -> float:
+        """What the clock says."""
+        return self._clock()
 
     # Producing.
 
-    def send(self, process: str, partition: str, value: str) -> Operation:
+    def send(self, process: str, partition: str, value: str, record_key: str | None = None) -> Operation:
         """A record is on its way."""
-        return self._invoke(Kind.SEND, process, partition, value)
+        operation = self._invoke(Kind.SEND, process, partition, value)
+        operation.record_key = record_key
+        return operation
 
     # Transactions.
 

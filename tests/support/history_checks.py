@@ -13,7 +13,8 @@
     lost-update           a committed offset or a metadata change is gone, or an older one is back
     phantom-value         a committed offset or a metadata value that nobody wrote
 
-Those of transactions are in `support.history_transactions`.
+Those of transactions are in `support.history_transactions`, and what may lawfully be gone is in
+`support.history_policies`.
 
 `check` also hands on what clients noticed by themselves. It is pure: the same history gives the same list.
 """
@@ -24,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from support.history import Anomaly, History, Kind, Operation, Status
+from support.history_policies import Policies
 from support.history_transactions import check_transactions
 
 # Of one kind of anomaly so many are told; the rest is counted.
@@ -88,16 +90,22 @@ def _check_presence(
     sent = {(send.key, send.value): send for send in sends}
     polled = {(poll.partition, value): poll for poll in history.polls for _, value in poll.records}
     final = {partition: set(records.values()) for partition, records in history.finals.items()}
+    policies = Policies(history, places)
     for send in sends:
         if not send.is_acknowledged or send.key not in final:
             continue
-        if send.value not in final[send.key]:
+        if send.value in final[send.key]:
+            if drained and (send.key, send.value) not in polled:
+                yield Anomaly("unseen", str(send))
+        elif not policies.let_go(send):
             yield Anomaly("lost-write", str(send))
-        elif drained and (send.key, send.value) not in polled:
-            yield Anomaly("unseen", str(send))
     for (partition, value), poll in polled.items():
         if partition in final and value not in final[partition]:
-            yield Anomaly("lost-read", f"{poll.process} got {value!r} of {partition} at {poll.time:.3f}; it is gone")
+            known = sent.get((partition, value))
+            if known is None or not policies.let_go(known):
+                yield Anomaly(
+                    "lost-read", f"{poll.process} got {value!r} of {partition} at {poll.time:.3f}; it is gone"
+                )
     for partition, by_offset in places.items():
         for offset, values in by_offset.items():
             for value in values:
@@ -111,7 +119,8 @@ def _check_presence(
 def _check_polls(history: History) -> Iterator[Anomaly]:
     known: dict[str, list[int]] = {}
     for partition, by_offset in _places(history).items():
-        known[partition] = sorted(by_offset)
+        # Of what compaction took away nobody knows when it did.
+        known[partition] = sorted(history.finals[partition] if partition in history.compacted else by_offset)
     last_offset: dict[tuple[str, str], int] = {}
     for poll in history.polls:
         place = poll.process, poll.partition

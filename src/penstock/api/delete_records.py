@@ -7,6 +7,7 @@ in-sync replica has it, so that they do not come back with another leader.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -14,12 +15,15 @@ from penstock.api.context import Handler, RequestContext
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.partition import Partition
 from penstock.runtime.partitions import Partitions
+from penstock.storage.files import StorageError
 from penstock.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+
+logger = logging.getLogger("penstock.api")
 
 Waiting = list[tuple[asyncio.Future[None], list[DeleteRecordsPartitionResult], int]]
 
@@ -32,6 +36,7 @@ def make_delete_records(partitions: Partitions, settle: Callable[[list[Partition
     ) -> DeleteRecordsResponse | Coroutine[Any, Any, DeleteRecordsResponse]:
         topics = []
         moved = []
+        places: list[tuple[list[DeleteRecordsPartitionResult], int]] = []
         waiting: Waiting = []
         for topic in request.topics:
             rows = []
@@ -43,12 +48,20 @@ def make_delete_records(partitions: Partitions, settle: Callable[[list[Partition
                     rows.append(DeleteRecordsPartitionResult(wanted.partition_index, -1, error.code))
                     continue
                 moved.append(partition)
+                places.append((rows, len(rows)))
                 gone = partition.deleted(start)
                 if not gone.done():
                     waiting.append((gone, rows, len(rows)))
                 rows.append(DeleteRecordsPartitionResult(wanted.partition_index, start))
             topics.append(DeleteRecordsTopicResult(topic.name, rows))
-        settle(moved)
+        try:
+            settle(moved)
+        except StorageError as error:
+            # A full disk, for one: until the new starts are durable nothing may be said to be gone.
+            logger.error("records were not deleted: %s", error)
+            waiting = []
+            for rows, number in places:
+                rows[number] = DeleteRecordsPartitionResult(rows[number].partition_index, -1, error.code)
         response = DeleteRecordsResponse(topics=topics)
         return _wait(response, waiting, request.timeout_ms) if waiting else response
 

@@ -122,7 +122,7 @@ def make_produce(
                     committed = partition.committed(appended.next_offset, sync=sync_on_ack)
                     if not committed.done() or committed.exception() is not None:
                         waiting.append((committed, len(answers) - 1, len(rows)))
-                if partition.log.flush_due(now_ms):
+                if partition.log.is_flush_due:
                     durable = partition.durable(appended.next_offset)
                     if not durable.done():
                         waiting.append((durable, len(answers) - 1, len(rows)))

@@ -140,7 +140,7 @@ TABLE: Mapping[int, Entry[Services]] = {
         0, 4, "add_offsets_to_txn", lambda api, s: api.make_add_offsets_to_txn(s.image, s.groups, s.transactions)
     ),
     26: Entry(0, 5, "end_txn", lambda api, s: api.make_end_txn(s.transactions)),
-    27: Entry(1, 1, "write_txn_markers", lambda api, s: api.make_write_txn_markers(s.write_marker)),
+    27: Entry(1, 2, "write_txn_markers", lambda api, s: api.make_write_txn_markers(s.write_marker)),
     28: Entry(
         0,
         5,

@@ -1,4 +1,7 @@
-"""Version 1. KIP-98: a transaction coordinator ends transactions on the partitions that this broker leads."""
+"""Versions 1-2. KIP-98: a transaction coordinator ends transactions on the partitions that this broker leads.
+
+From version 2 on a marker says in which version its transaction was (KIP-1228).
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ async def answer_markers(write_marker: WriteMarker, request: WriteTxnMarkersRequ
 
 async def _end(write_marker: WriteMarker, marker: WritableTxnMarker) -> WritableTxnMarkerResult:
     partitions = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
-    ending = EndMarker(not marker.transaction_result, marker.coordinator_epoch)
+    ending = EndMarker(not marker.transaction_result, marker.coordinator_epoch, marker.transaction_version)
 
     async def write(partition: TopicPartition) -> ErrorCode:
         try:

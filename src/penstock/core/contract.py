@@ -56,7 +56,11 @@ class Reply(NamedTuple):
 
 
 class Timer(NamedTuple):
-    """Have `timer_fired(key)` called at `deadline_ms`; a later Timer with the same key replaces it, None cancels it."""
+    """Have `timer_fired(key)` called at `deadline_ms`; a later Timer with the same key replaces it, None cancels it.
+
+    The deadline is told by the clock whose time came with the event, but it is kept by one that never jumps: a timer
+    that fires is due, whatever the time is that comes with it.
+    """
 
     key: TimerKey
     deadline_ms: int | None

@@ -128,6 +128,8 @@ class BrokerRole:
         self.partitions.on_change(self._schema_guard.note)
         raft.on_commit(self.partitions.follow)
         await self.partitions.open_gradually()
+        if self.partitions.are_all_open:
+            self._directories.note_checked(self._lifecycle.broker_epoch)
         self._coordinate()
         self._housekeeping = Housekeeping(env, self.partitions, settings)
         await self._housekeeping.watch_disks()

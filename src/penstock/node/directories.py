@@ -13,6 +13,7 @@ from penstock.runtime.log_directories import LogDirectory, format_directory, loc
 from penstock.runtime.raft_driver import DIRECTORY as METADATA_DIRECTORY
 from penstock.storage.files import File, StorageError
 from penstock.storage.metadata_files import (
+    BootMarker,
     read_boot_marker,
     read_clean_shutdown_epoch,
     read_meta_properties,
@@ -55,13 +56,23 @@ class Directories:
 
     def _intact_epoch(self, path: Path) -> int:
         stopped = read_clean_shutdown_epoch(self._env.filesystem, path)
-        return stopped if stopped >= 0 else read_boot_marker(self._env.filesystem, path, self._env.boot_id)
+        if stopped >= 0:
+            return stopped
+        marker = read_boot_marker(self._env.filesystem, path, self._env.boot_id)
+        return marker.broker_epoch if marker is not None else -1
+
+    def note_checked(self, broker_epoch: int) -> None:
+        """Every log was opened: what a power cut may have taken was found, and until the next one nothing is lost."""
+        for directory in self.log_directories:
+            directory.lost_power = False
+        self.note_epoch(broker_epoch)
 
     def note_epoch(self, broker_epoch: int) -> None:
         """Remember which incarnation uses the directories, until the machine starts again."""
         for directory in self.log_directories:
+            marker = BootMarker(broker_epoch, not directory.lost_power)
             try:
-                write_boot_marker(self._env.filesystem, directory.path, self._env.boot_id, broker_epoch)
+                write_boot_marker(self._env.filesystem, directory.path, self._env.boot_id, marker)
             except StorageError as error:
                 logger.warning(
                     "%s: after a crash it will not be known that nothing was lost: %s", directory.path, error

@@ -22,9 +22,10 @@ from penstock.core.lifecycle.compaction import (
     max_segment_ms,
     plan_compaction,
 )
+from penstock.model.errors import ApiError
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import Env
-from penstock.runtime.log_directories import LogDirectory
+from penstock.runtime.log_directories import LogDirectory, raise_recovery_point
 from penstock.runtime.partition import Partition
 from penstock.runtime.partitions import Partitions
 from penstock.storage.checkpoint import CheckpointError, read_offsets, write_offsets
@@ -161,6 +162,8 @@ class Cleaner:
 
     async def _clean(self, partition: Partition, job: CompactionJob) -> bool:
         generation = partition.log.generation
+        if not await self._make_durable(partition, job.segments[-1].end_offset):
+            return False
         started_ms = self._env.monotonic_ms()
         report: CompactionReport | None = None
         async with contextlib.aclosing(work(self._env, job)) as answers:
@@ -189,6 +192,28 @@ class Cleaner:
         self.counters.cleaned(report, (self._env.monotonic_ms() - started_ms) / 1000)
         await self._note(partition, report)
         return True
+
+    async def _make_durable(self, partition: Partition, end_offset: int) -> bool:
+        """Note that everything before an offset is on disk; False if that cannot be had.
+
+        Cleaning leaves gaps. Past the recovery point, recovery takes a gap for something that a power cut took.
+        """
+        try:
+            await partition.durable(end_offset)
+            if not self._is_here(partition):
+                return False
+            raise_recovery_point(self._env, self._partitions.home(partition), partition.name, end_offset)
+        except StorageError as error:
+            self._fail_unless_passing(partition, error)
+            return False
+        except ApiError:
+            # The partition is closed, deleted, or follows another leader; it will be looked at again.
+            return False
+        return True
+
+    def _fail_unless_passing(self, partition: Partition, error: StorageError) -> None:
+        if self._is_here(partition) and not error.is_passing:
+            self._partitions.fail_directory(self._partitions.home(partition), error)
 
     def _job(self, partition: Partition, plan: CompactionPlan) -> CompactionJob:
         log, topic, node = partition.log, partition.settings, self._settings
@@ -231,8 +256,7 @@ class Cleaner:
         except FileNotFoundError as error:
             raise CompactionError(f"{log.directory} is gone", is_passing=True) from error
         except StorageError as error:
-            if self._is_here(partition) and not error.is_passing:
-                self._partitions.fail_directory(self._partitions.home(partition), error)
+            self._fail_unless_passing(partition, error)
             return False
         return True
 

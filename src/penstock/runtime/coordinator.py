@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from penstock.core.contract import Effects, ProducerIdentity, Reply, TimerKey
+from penstock.core.contract import Effects, ProducerIdentity, Reply, Timer, TimerKey
 from penstock.core.contract import Record as CoordinatorRecord
 from penstock.core.replica.producer_state import AppendOrigin, EndMarker
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
@@ -87,12 +87,12 @@ class Seat(Generic[ShardT]):
         self._is_left = False
         self.shard = shard
         self.is_loaded = False
-        self.timers: Timers[TimerKey] = Timers(env.now_ms, self._timer_fired)
+        self.timers: Timers[TimerKey] = Timers(env.monotonic_ms, self._timer_fired)
 
     def perform(self, effects: Effects) -> None:
         """Carry out what the shard asked for."""
-        for timer in effects.timers:
-            self.timers.set(timer.key, timer.deadline_ms)
+        if effects.timers:
+            self._set_timers(effects.timers)
         if not effects.records:
             self._reply_when_committed(effects.replies)
             return
@@ -109,6 +109,12 @@ class Seat(Generic[ShardT]):
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
+
+    def _set_timers(self, timers: list[Timer]) -> None:
+        """Clocks are set by people and time servers; what is due in ten seconds is due in ten seconds all the same."""
+        ahead_ms = self._env.monotonic_ms() - self._env.now_ms()
+        for key, deadline_ms in timers:
+            self.timers.set(key, None if deadline_ms is None else deadline_ms + ahead_ms)
 
     def _perform_in_transaction(self, effects: Effects, producer: ProducerIdentity) -> None:
         """Append a batch of the producer's own; the log may refuse it, so it is replayed only afterwards."""
@@ -368,7 +374,7 @@ class Coordinator(Generic[ShardT]):
     async def _load(self, seat: Seat[ShardT], partition: Partition, pause_s: float) -> None:
         if pause_s:
             await asyncio.sleep(pause_s)
-        started = self._env.now_ms()
+        started_ms = self._env.monotonic_ms()
         try:
             await seat.load()
         except ApiError as error:
@@ -376,7 +382,7 @@ class Coordinator(Generic[ShardT]):
             if partition.is_leader or isinstance(error, StorageError):
                 logger.error("cannot load %s: %s", partition.name, error)
             return
-        logger.info("loaded %s in %d ms", partition.name, self._env.now_ms() - started)
+        logger.info("loaded %s in %d ms", partition.name, self._env.monotonic_ms() - started_ms)
 
 
 def as_coordinator_error(error: ApiError) -> ApiError:

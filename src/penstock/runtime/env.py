@@ -39,7 +39,7 @@ class Env(Protocol):
     network: Network
     # Changes whenever the machine starts: what was written since is there, synced or not. Empty when nobody can tell.
     boot_id: str
-    # How many logs may be open at once before idle ones are closed.
+    # How many logs may have files open at once.
     open_logs_max: int
 
     def now_ms(self) -> int:

@@ -29,6 +29,8 @@ def replicate(partition: Partition, data: memoryview, now_ms: int) -> None:
             partition.on_failure(error)
         raise
     partition.appended_bytes += end - first
+    if log.has_unsynced_segment:
+        partition.sync.request()
     partition.counters.followed(end - first)
 
 

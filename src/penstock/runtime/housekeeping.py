@@ -21,7 +21,6 @@ from penstock.storage.files import StorageError
 
 FLUSH_CHECK_MS = 250
 DISK_CHECK_MS = 5_000
-REST_CHECK_MS = 1_000
 # Unsynced and unnoted bytes are bounded, so that what is checked after a crash is.
 UNFLUSHED_BYTES_MAX = 64 * 1024 * 1024
 UNNOTED_BYTES_MAX = 256 * 1024 * 1024
@@ -48,7 +47,6 @@ class Housekeeping:
         self._every(settings.log_retention_check_interval_ms, self.retain_all, "retention")
         self._every(FLUSH_CHECK_MS, self.flush_due, "flush")
         self._every(DISK_CHECK_MS, self.watch_disks, "disk space")
-        self._every(REST_CHECK_MS, self.rest_idle, "open files")
         self._every(settings.log_flush_offset_checkpoint_interval_ms, self.checkpoint_all, "checkpoints")
         self._every(settings.producer_id_expiration_check_interval_ms, self.expire_producers, "producer expiry")
         # A changed retention shows at once.
@@ -103,14 +101,14 @@ class Housekeeping:
 
     async def flush_due(self) -> None:
         """Sync the logs whose flush.ms is over or that have too much unsynced; note now and then how far they are."""
-        now_ms = self._env.now_ms()
 
         def flush(partition: Partition) -> None:
             log = partition.log
             if log.end_offset == log.flushed_offset and not log.has_unsynced_segment:
                 return
             unflushed = partition.appended_bytes - self._flushed_bytes.get(partition.name, 0)
-            if unflushed > UNFLUSHED_BYTES_MAX or log.has_unsynced_segment or log.flush_due(now_ms):
+            is_due = log.is_flush_due or partition.sync.is_older_than(log.settings.flush_ms)
+            if is_due or unflushed > UNFLUSHED_BYTES_MAX or log.has_unsynced_segment:
                 partition.sync.request()
                 self._flushed_bytes[partition.name] = partition.appended_bytes
                 self._unnoted_bytes += unflushed
@@ -127,11 +125,6 @@ class Housekeeping:
         self._partitions.open_missing()
         now_ms = self._env.now_ms()
         await self._each(lambda partition: partition.log.reap(now_ms))
-
-    async def rest_idle(self) -> None:
-        """Close the files of logs to which nothing was appended lately, if there are more logs than files to open."""
-        if len(self._partitions) > self._env.open_logs_max:
-            await self._each(lambda partition: partition.log.rest())
 
     async def checkpoint_all(self) -> None:
         """Note how far every log is on disk."""
@@ -166,7 +159,12 @@ class Housekeeping:
         await self._each(lambda partition: partition.log.producers.expire(now_ms, age_ms))
 
     def finish(self, broker_epoch: int) -> None:
-        """The last thing at a clean stop: checkpoints, then the marker that says so."""
+        """The last thing at a clean stop: checkpoints, then the marker that says so.
+
+        Without the marker the next start checks every log, as it must where one was not opened, let alone closed.
+        """
+        if not self._partitions.are_all_open:
+            return
         for directory in self._partitions.directories:
             if directory.failure is None:
                 try:

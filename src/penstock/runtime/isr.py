@@ -105,12 +105,8 @@ class InSyncKeeper:
         self._wake.set()
 
     def _led(self, partition: Partition) -> None:
-        known = self._known(partition)
-        if known is not None and known.leader_recovery_state == RECOVERING:
+        if self._is_recovering(partition) or (partition.leading is not None and partition.leading.must_confirm):
             self.propose(partition)
-
-    def _known(self, partition: Partition) -> PartitionState | None:
-        return self._partitions.state_of("", partition.topic_id, partition.name.partition, by_id=True)
 
     async def _look_around(self) -> None:
         while True:
@@ -170,7 +166,7 @@ class InSyncKeeper:
             self._asked[key] = Proposal(partition, leading, partition.partition_epoch, wanted)
 
     def _is_recovering(self, partition: Partition) -> bool:
-        known = self._known(partition)
+        known = self._partitions.state_of("", partition.topic_id, partition.name.partition, by_id=True)
         return known is not None and known.leader_recovery_state == RECOVERING
 
     def _request(self) -> AlterPartitionRequest:
@@ -230,12 +226,17 @@ class InSyncKeeper:
             partition.exclude(replica)
 
     def _settle(self, partition: Partition, row: AlterPartitionResponsePartitionData) -> None:
+        leading = partition.leading
+        if leading is None:
+            return
         known = PartitionState(
             replicas=partition.replicas,
             in_sync_replicas=tuple(row.isr),
             leader=row.leader_id,
             leader_epoch=row.leader_epoch,
             partition_epoch=row.partition_epoch,
+            # The answer does not name them; with enough replicas in sync the controller keeps none.
+            eligible_leader_replicas=() if len(row.isr) >= leading.min_in_sync else tuple(leading.eligible_replicas),
         )
         if row.leader_id == self._partitions.node_id and row.partition_epoch > partition.partition_epoch:
             logger.info("%s: in-sync replicas are %s", partition.name, list(row.isr))

@@ -24,6 +24,7 @@ from penstock.storage.metadata_files import (
     CLEAN_SHUTDOWN,
     MetadataFileError,
     MetaProperties,
+    read_boot_marker,
     read_meta_properties,
     take_clean_shutdown,
     write_clean_shutdown,
@@ -43,6 +44,8 @@ class LogDirectory:
     path: Path
     directory_id: Uuid
     clean: bool = False
+    # Whether the machine may have stopped since the directory was last used, and so have lost what was not synced.
+    lost_power: bool = True
     found: set[TopicPartition] = field(default_factory=set)
     recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
     start_offsets: dict[TopicPartition, int] = field(default_factory=dict)
@@ -97,14 +100,24 @@ def format_directory(env: Env, path: Path, cluster_id: str, node_id: int) -> Met
 def open_directory(env: Env, path: Path, directory_id: Uuid) -> LogDirectory:
     """Look what a directory holds, changing nothing: the node may yet refuse to start."""
     filesystem = env.filesystem
-    directory = LogDirectory(path, directory_id, clean=filesystem.exists(path / CLEAN_SHUTDOWN))
+    directory = LogDirectory(
+        path,
+        directory_id,
+        clean=filesystem.exists(path / CLEAN_SHUTDOWN),
+    )
+    marker = read_boot_marker(filesystem, path, env.boot_id)
+    directory.lost_power = marker is None or not marker.is_checked
     for name, size in filesystem.list_directory(path).items():
         partition = parse_partition_directory(name) if size == -1 and not is_deletion_directory(name) else None
         if partition is not None and partition.topic != METADATA_TOPIC:
             directory.found.add(partition)
-    directory.recovery_points = _read_checkpoint(env, path / RECOVERY_POINTS)
-    directory.start_offsets = _read_checkpoint(env, path / LOG_START_OFFSETS)
-    directory.high_watermarks = _read_checkpoint(env, path / HIGH_WATERMARKS)
+    recovery_points = _read_checkpoint(env, path / RECOVERY_POINTS)
+    if recovery_points is None:
+        # Nobody knows which gaps were there before: rather keep records behind one than cut acknowledged ones off.
+        directory.lost_power = False
+    directory.recovery_points = recovery_points or {}
+    directory.start_offsets = _read_checkpoint(env, path / LOG_START_OFFSETS) or {}
+    directory.high_watermarks = _read_checkpoint(env, path / HIGH_WATERMARKS) or {}
     return directory
 
 
@@ -116,13 +129,13 @@ def begin_use(env: Env, directory: LogDirectory) -> None:
             env.filesystem.remove_directory(directory.path / name)
 
 
-def _read_checkpoint(env: Env, path: Path) -> dict[TopicPartition, int]:
+def _read_checkpoint(env: Env, path: Path) -> dict[TopicPartition, int] | None:
     try:
         return read_offsets(env.filesystem, path)
     except CheckpointError as error:
         # Without it more of the log is checked at start-up; nothing is lost.
         logger.warning("%s is damaged and ignored: %s", path, error)
-        return {}
+        return None
 
 
 def write_checkpoints(
@@ -151,6 +164,13 @@ def lower_checkpoints(env: Env, directory: LogDirectory, progress: Iterable[tupl
                 lowered = True
     if lowered:
         _write_all(env, directory)
+
+
+def raise_recovery_point(env: Env, directory: LogDirectory, name: TopicPartition, flushed: int) -> None:
+    """Note how far one log is on disk, unless that is noted already."""
+    if directory.recovery_points.get(name, 0) < flushed:
+        directory.recovery_points[name] = flushed
+        write_offsets(env.filesystem, directory.path / RECOVERY_POINTS, directory.recovery_points)
 
 
 def forget_partition(env: Env, directory: LogDirectory, name: TopicPartition) -> None:

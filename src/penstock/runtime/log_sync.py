@@ -1,7 +1,7 @@
 """Group commit: one sync of a log serves everybody who waits for it.
 
-At most one sync of a log is under way. Those who come meanwhile wait for the next one, which starts the moment the
-first is done and covers all of them. A sync that fails fails the log: after an EIO the kernel may have dropped the
+At most one sync of a log is under way. Those who come meanwhile get the next one, which starts the moment the first
+is done and covers all of them. A sync that fails fails the log: after an EIO the kernel may have dropped the
 very pages that were to be written, so nothing is retried and nothing that waited is acknowledged.
 """
 
@@ -26,6 +26,7 @@ class LogSync:
 
     __slots__ = (
         "_abandoned",
+        "_again",
         "_env",
         "_flushes",
         "_log",
@@ -34,6 +35,7 @@ class LogSync:
         "_scheduled",
         "_started",
         "_stopped",
+        "_synced_ms",
         "_waiters",
         "_work",
         "syncs",
@@ -52,9 +54,13 @@ class LogSync:
         self._work: asyncio.Future[None] | None = None
         self._owed: Callable[[], None] | None = None
         self._scheduled = False
+        # A sync was asked for while one was under way, which may not cover what was appended since it began.
+        self._again = False
         self._stopped = False
         self._abandoned = False
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        # When the log was last brought to disk, on the clock that never jumps.
+        self._synced_ms = env.monotonic_ms()
         self.syncs = 0
 
     def durable(self, offset: int) -> asyncio.Future[None]:
@@ -68,10 +74,16 @@ class LogSync:
         return future
 
     def request(self) -> None:
-        """Ask for a sync soon; what is appended until it starts is part of it."""
-        if self._work is None and not self._scheduled:
+        """Ask for a sync of all that was appended so far, soon; what is appended until it starts is part of it."""
+        if self._work is not None:
+            self._again = True
+        elif not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._start)
+
+    def is_older_than(self, age_ms: int) -> bool:
+        """Whether the last sync is at least this long ago."""
+        return self._env.monotonic_ms() - self._synced_ms >= age_ms
 
     def owe(self, work: Callable[[], None]) -> None:
         """Have the first sync run `work` too, before anything it covers counts as durable."""
@@ -111,6 +123,7 @@ class LogSync:
             self._resolve()
             return
         self.syncs += 1
+        self._again = False
         self._started = perf_counter()
         owed, self._owed = self._owed, None
 
@@ -141,8 +154,9 @@ class LogSync:
         except StorageError as vanished:
             self._fail(vanished)
             return
+        self._synced_ms = self._env.monotonic_ms()
         self._resolve()
-        if self._waiters:
+        if self._waiters or self._again:
             self._start()
 
     def _resolve(self) -> None:

@@ -28,7 +28,7 @@ from penstock.runtime.log_settings import log_settings
 from penstock.runtime.log_sync import LogSync
 from penstock.runtime.topic_rules import CODECS, check_create_time, compression_level
 from penstock.storage.files import StorageError
-from penstock.storage.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EndOffset
+from penstock.storage.leader_epochs import UNDEFINED_EPOCH, EndOffset
 from penstock.storage.log import Log, LogSlice
 from penstock.storage.producer_replay import build_end_marker
 from penstock.wire.kernel import validate_records
@@ -194,7 +194,10 @@ class Partition:
             now_ms,
             lag_ms_max=self._lag_ms_max,
             min_in_sync=self.settings.min_insync_replicas,
+            eligible_replicas=known.eligible_leader_replicas,
         )
+        # Followers that ask where an older epoch ends are told of this one's start, before it has a batch.
+        log.assign_epoch(known.leader_epoch, log.end_offset)
         # Batches of this producer may have come by replication since.
         self._recalled.clear()
         self.announce(EVERYTHING)
@@ -231,13 +234,14 @@ class Partition:
         self.replicas = known.replicas
         if known.partition_epoch == self.partition_epoch:
             # The answer to a proposal told of this change before, except for replicas; another may be under way.
+            leading.eligible_replicas = frozenset(known.eligible_leader_replicas)
             if leading.assigned(known.replicas, now_ms):
                 self.committed_more()
             return
         self.partition_epoch = known.partition_epoch
         was_sole = leading.is_sole_replica
         self.counters.in_sync_changed(len(leading.in_sync_replicas), len(known.in_sync_replicas))
-        if leading.settled(known.in_sync_replicas, known.replicas, now_ms):
+        if leading.settled(known.in_sync_replicas, known.replicas, now_ms, known.eligible_leader_replicas):
             self.committed_more()
         for watcher in self._watchers:
             watcher.moved()
@@ -399,6 +403,8 @@ class Partition:
                 self.on_failure(error)
             raise
         self.appended_bytes += len(data)
+        if log.has_unsynced_segment:
+            self.sync.request()
         next_offset = log.end_offset
         if leading.appended(next_offset) and (self._append_listeners or self._waiters.waiting):
             self.committed_more()
@@ -535,19 +541,8 @@ class Partition:
     # Followers' fetches, as leader.
 
     def end_of_epoch(self, epoch: int) -> EndOffset:
-        """Where a leader epoch ends in this log: the largest known one up to it, and its end. Both -1 if unknown.
-
-        The current epoch has no entry of its own before its first batch.
-        """
-        log = self.log
-        latest = log.epochs.latest
-        if epoch == self.state.leader_epoch:
-            return EndOffset(epoch, log.end_offset)
-        if epoch > self.state.leader_epoch or epoch < 0:
-            return EndOffset(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
-        if epoch > latest:
-            return EndOffset(latest, log.end_offset) if latest >= 0 else EndOffset(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
-        return log.epochs.end_offset_for(epoch, log.end_offset)
+        """Where a leader epoch ends in this log: the largest known one up to it, and its end. Both -1 if unknown."""
+        return self.log.epochs.end_offset_for(epoch, self.log.end_offset)
 
     def divergence(self, offset: int, last_epoch: int) -> EndOffset | None:
         """Where a reader that has everything before `offset`, the last of it from `last_epoch`, must cut its log.

@@ -1,17 +1,18 @@
 """The replicas on this broker, kept in step with the committed metadata.
 
 `follow` is called with every committed batch of metadata records and opens, reconfigures, promotes, demotes or removes
-replicas. It does the first of a large batch at once and the rest between turns of the loop. What it does follows from
-the image alone, so a record may come twice. A replica that goes away has its directory renamed at once and deleted
-later, so that a crash in between leaves no half of it. A directory that the metadata does not know is set aside under
-another name, never deleted.
+replicas. It does the first of a large batch at once; the rest it opens off the loop, a few at a time. What it does
+follows from the image alone, so a record may come twice. A replica that goes away has its directory renamed at once
+and deleted later, so that a crash in between leaves no half of it. A directory that the metadata does not know is set
+aside under another name, never deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,11 @@ from penstock.model.ids import NO_LEADER, TopicPartition, Uuid, format_uuid
 from penstock.runtime.env import Env
 from penstock.runtime.log_directories import LogDirectory, lower_checkpoints
 from penstock.runtime.log_settings import log_settings
+from penstock.runtime.open_logs import OpenLogs
 from penstock.runtime.partition import EVERYTHING, Partition
-from penstock.runtime.replica_store import ReplicaStore
+from penstock.runtime.replica_store import Opened, Placement, ReplicaStore
 from penstock.storage.files import StorageError
+from penstock.storage.settings import LogSettings
 from penstock.wire.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -39,10 +42,12 @@ from penstock.wire.messages.metadata_records import (
     TopicRecord,
 )
 
-# How many replicas are opened, or change their role, before the loop gets its turn. To open one takes milliseconds, on
-# a busy machine many, and meanwhile no heartbeat is answered and nothing is fetched from the quorum's leader.
-OPENED_PER_TURN = 8
-CHANGED_PER_TURN = 512
+# How many replicas are opened at once where they are few, so that a small topic is there as soon as it is known; how
+# many in one piece of work off the loop, which it shares the interpreter with; and how many change their role before
+# the loop gets its turn. To open one takes a millisecond, on a busy disk many.
+OPENED_AT_ONCE = 8
+OPENED_TOGETHER = 4
+CHANGED_PER_TURN = 128
 
 logger = logging.getLogger("penstock.runtime")
 
@@ -73,6 +78,7 @@ class Partitions:
         self._decompressed_bytes_max = decompressed_bytes_max
         self._lag_ms_max = lag_ms_max
         self._store = ReplicaStore(env, directories)
+        self._open_logs = OpenLogs(env.open_logs_max)
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[Uuid, int], Partition] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
@@ -81,6 +87,8 @@ class Partitions:
         # Partitions that the metadata changed, waiting for their turn.
         self._changed: dict[tuple[Uuid, int], None] = {}
         self._working: asyncio.Task[None] | None = None
+        # Those that a worker opens at the moment.
+        self._opening: Collection[tuple[Uuid, int]] = ()
         self._on_change: list[Listener] = []
         self._on_removed: list[Listener] = []
         self._on_leader: list[Listener] = []
@@ -98,6 +106,11 @@ class Partitions:
     def unopened_count(self) -> int:
         """How many partitions should be here and could not be opened."""
         return len(self._unopened)
+
+    @property
+    def are_all_open(self) -> bool:
+        """Whether every partition that should be here is, and was checked when it was opened."""
+        return not (self._unopened or self._changed or self._opening)
 
     def get(self, topic: str, partition: int) -> Partition | None:
         """The partition by name, if this broker has a replica of it."""
@@ -169,7 +182,10 @@ class Partitions:
         self._on_follower.append(listener)
 
     def on_joinable(self, listener: Listener) -> None:
-        """Have `listener` called when a follower may join the in-sync replicas that could not before."""
+        """Have `listener` called when the in-sync replicas may have to be proposed anew.
+
+        A follower may join that could not before, or the controller is to hear that the leader goes on without some.
+        """
         self._on_joinable.append(listener)
 
     # Start and stop.
@@ -184,10 +200,9 @@ class Partitions:
 
     async def open_gradually(self) -> None:
         """The same, leaving the loop its turns."""
-        for number, key in enumerate(self._all_here()):
-            self._adopt(*key)
-            if number % OPENED_PER_TURN == OPENED_PER_TURN - 1:
-                await asyncio.sleep(0)
+        self._changed.update(dict.fromkeys(self._all_here()))
+        self._working = self._env.spawn(self._adopt_rest(), "open partitions")
+        await self._working
 
     def _all_here(self) -> list[tuple[Uuid, int]]:
         self._store.begin_use()
@@ -270,51 +285,94 @@ class Partitions:
             found = self.image.topics.get(name)
             if found is not None:
                 self._configure_topic(found)
-        if self._changed and self._working is None and self._adopt_some():
-            self._working = self._env.spawn(self._adopt_rest(), "follow metadata")
+        if self._changed and self._working is None:
+            for key in self._next_to_open(OPENED_AT_ONCE):
+                self._adopt(*key)
+            if self._changed:
+                self._working = self._env.spawn(self._adopt_rest(), "follow metadata")
 
-    def _adopt_some(self) -> bool:
-        """Bring some changed partitions in step; returns whether some are left."""
-        opened = changed = 0
-        while self._changed and opened < OPENED_PER_TURN and changed < CHANGED_PER_TURN:
+    def _next_to_open(self, count: int) -> list[tuple[Uuid, int]]:
+        """The next changed partitions that are to be opened; what changes for others on the way is done."""
+        found: list[tuple[Uuid, int]] = []
+        for _ in range(min(CHANGED_PER_TURN, len(self._changed))):
             key = next(iter(self._changed))
             del self._changed[key]
-            changed += 1
-            opened += self._adopt(*key)
-        return bool(self._changed)
+            if self._is_missing(*key):
+                found.append(key)
+                if len(found) == count:
+                    break
+            else:
+                self._adopt(*key)
+        return found
 
     async def _adopt_rest(self) -> None:
         try:
             while self._changed:
                 await asyncio.sleep(0)
-                self._adopt_some()
+                await self._open_together(self._next_to_open(OPENED_TOGETHER))
         finally:
             self._working = None
 
-    def _adopt(self, topic_id: Uuid, index: int) -> bool:
-        """Bring one partition in step with the image; returns whether that meant to open it."""
+    async def _open_together(self, keys: list[tuple[Uuid, int]]) -> None:
+        """Open some replicas off the loop; the metadata may say otherwise by the time they are open."""
+        placed: dict[tuple[Uuid, int], tuple[Placement, LogSettings]] = {}
+        for topic_id, index in keys:
+            topic = self.image.topics_by_id[topic_id]
+            with self._noting_failure(topic, index):
+                placed[topic_id, index] = self._place(topic, index), log_settings(self.settings_of(topic.name))
+        if not placed:
+            return
+        self._opening = placed.keys()
+        try:
+            answers = await self._env.run_blocking(lambda: [_open(*one) for one in placed.values()])
+        finally:
+            self._opening = ()
+        for (topic_id, index), opened in zip(placed, answers, strict=True):
+            if self._is_missing(topic_id, index):
+                topic = self.image.topics_by_id[topic_id]
+                with self._noting_failure(topic, index):
+                    if isinstance(opened, Exception):
+                        raise opened
+                    self._add(topic, TopicPartition(topic.name, index), topic.partitions[index], opened)
+                    self._adopt(topic_id, index)
+            elif isinstance(opened, Opened):
+                opened.home.found.discard(placed[topic_id, index][0].name)
+                self._store.remove(placed[topic_id, index][0].name, opened.log)
+
+    def _is_missing(self, topic_id: Uuid, index: int) -> bool:
+        """Whether a partition should be here and is not open."""
         topic = self.image.topics_by_id.get(topic_id)
-        if topic is None or index >= len(topic.partitions):
-            return False
-        known = topic.partitions[index]
+        return (
+            topic is not None
+            and index < len(topic.partitions)
+            and self.node_id in topic.partitions[index].replicas
+            and (topic_id, index) not in self._by_id
+            and (topic_id, index) not in self._opening
+        )
+
+    def _adopt(self, topic_id: Uuid, index: int) -> None:
+        """Bring one partition in step with the image."""
+        if self._is_missing(topic_id, index):
+            topic = self.image.topics_by_id[topic_id]
+            with self._noting_failure(topic, index):
+                opened = self._place(topic, index).open(log_settings(self.settings_of(topic.name)))
+                self._add(topic, TopicPartition(topic.name, index), topic.partitions[index], opened)
         partition = self._by_id.get((topic_id, index))
-        if self.node_id not in known.replicas:
-            if partition is not None:
-                logger.info("%s was moved to other brokers", partition.name)
-                self._remove(partition)
-            return False
-        opened = partition is None
-        if partition is None:
-            partition = self._try_to_open(topic, index, known)
-            if partition is None:
-                return True
-        self._assign_role(partition, known)
-        return opened
+        known = self.state_of("", topic_id, index, by_id=True)
+        if partition is None or known is None:
+            return
+        if self.node_id in known.replicas:
+            self._assign_role(partition, known)
+        else:
+            logger.info("%s was moved to other brokers", partition.name)
+            self._remove(partition)
 
     def _assign_role(self, partition: Partition, known: PartitionState) -> None:
         if known.leader == self.node_id:
             if partition.make_leader(self.node_id, known, self._env.monotonic_ms()):
                 _tell(self._on_leader, partition)
+            elif partition.leading is not None and partition.leading.must_confirm:
+                _tell(self._on_joinable, partition)
             return
         was_leader = partition.is_leader
         if partition.make_follower(known):
@@ -322,24 +380,30 @@ class Partitions:
                 _tell(self._on_resigned, partition)
             _tell(self._on_follower, partition)
 
-    def _try_to_open(self, topic: Topic, index: int, known: PartitionState) -> Partition | None:
+    @contextmanager
+    def _noting_failure(self, topic: Topic, index: int) -> Iterator[None]:
+        """Remember that a partition could not be opened, and why; or that it could."""
         name = TopicPartition(topic.name, index)
         try:
-            partition = self._open(topic, name, known)
+            yield
         except (StorageError, FileNotFoundError) as error:
             if name not in self._unopened:
                 logger.error("cannot open %s: %s", name, error)
             reason = error if isinstance(error, StorageError) else StorageError(str(error))
             self._unopened[name] = topic.topic_id, reason
-            return None
-        self._unopened.pop(name, None)
-        return partition
+        else:
+            self._unopened.pop(name, None)
 
-    def _open(self, topic: Topic, name: TopicPartition, known: PartitionState) -> Partition:
-        settings = self.settings_of(topic.name)
+    def _place(self, topic: Topic, index: int) -> Placement:
+        known = topic.partitions[index]
         directories = dict(zip(known.replicas, known.directories, strict=False))
-        opened = self._store.open(name, topic.topic_id, log_settings(settings), directories.get(self.node_id))
+        name = TopicPartition(topic.name, index)
+        return self._store.place(name, topic.topic_id, directories.get(self.node_id))
+
+    def _add(self, topic: Topic, name: TopicPartition, known: PartitionState, opened: Opened) -> None:
+        settings = self.settings_of(topic.name)
         home = opened.home
+        home.found.discard(name)
         partition = Partition(
             self._env,
             name,
@@ -356,12 +420,12 @@ class Partitions:
         if opened.owed is not None:
             # Before records in it are acknowledged, neither a power cut may take the directory nor whose it is.
             partition.sync.owe(opened.owed)
+        self._open_logs.add(opened.log)
         self._by_name[name] = partition
         self._by_id[topic.topic_id, name.partition] = partition
         self._homes[name] = home
         home.partitions.add(name)
         _tell(self._on_change, partition)
-        return partition
 
     def _configure_topic(self, topic: Topic) -> None:
         settings = None
@@ -372,6 +436,8 @@ class Partitions:
                 if partition.settings != settings:
                     partition.configure(settings)
                     _tell(self._on_change, partition)
+                    if partition.leading is not None and partition.leading.must_confirm:
+                        _tell(self._on_joinable, partition)
 
     def _note_broker(self, broker_id: int) -> None:
         """A broker that is fenced, leaving or new cannot join: no high watermark waits for what it fetched before.
@@ -403,10 +469,19 @@ class Partitions:
         self._homes.pop(name).partitions.discard(name)
         partition.sync.abandon()
         partition.fence()
+        self._open_logs.forget(partition.log)
         self._store.remove(name, partition.log)
         if partition.is_leader:
             _tell(self._on_resigned, partition)
         _tell(self._on_removed, partition)
+
+
+def _open(placement: Placement, settings: LogSettings) -> Opened | Exception:
+    """What one of several attempts comes to: one that fails must not take the others with it."""
+    try:
+        return placement.open(settings)
+    except (StorageError, FileNotFoundError) as error:
+        return error
 
 
 def _tell(listeners: list[Listener], partition: Partition) -> None:

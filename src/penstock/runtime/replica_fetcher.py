@@ -174,15 +174,22 @@ class ReplicaFetcher:
             expectant = not response.responses and elapsed_ms < request.max_wait_ms * 3 // 4
             self._wait_ms = EXPECTANT_WAIT_MS if expectant else self._settings.wait_max_ms
             out_of_range = self._take_all(response)
+            self._note_cuts()
             try:
                 for followed in out_of_range:
                     await self._reset(followed)
             except PeerLost as error:
                 await self._lost(error)
-            if self._cut:
-                # Before anything is appended where something else was durable.
-                self._partitions.note_cut(self._cut)
-                self._cut = {}
+
+    def _note_cuts(self) -> None:
+        """Lower the checkpoints of what was just cut.
+
+        Nothing may be awaited in between: somebody could append where something else was durable, if only because
+        this broker leads the partition by then.
+        """
+        if self._cut:
+            self._partitions.note_cut(self._cut)
+            self._cut = {}
 
     async def _rest(self) -> None:
         """Nothing can be fetched now: wait for a partition, or for one that rests."""
@@ -324,6 +331,8 @@ class ReplicaFetcher:
             if row.diverging_epoch.epoch >= 0 or row.diverging_epoch.end_offset >= 0:
                 cut(partition, EndOffset(*row.diverging_epoch), now_ms)
                 self._cut[partition] = None
+                # Even where no record was cut off, the last epoch is another one, and the leader must hear of it.
+                self._changed[followed.key] = None
             elif row.records:
                 assert isinstance(row.records, bytes | bytearray | memoryview)
                 replicate(partition, memoryview(row.records), now_ms)
@@ -371,6 +380,7 @@ class ReplicaFetcher:
             self._fail(followed, f"the leader has {earliest} to {latest}, and refused {end}")
         else:
             self._cut[partition] = None
+            self._note_cuts()
             self._changed[followed.key] = None
 
     async def _list_offset(self, followed: Followed, timestamp: int) -> int | None:

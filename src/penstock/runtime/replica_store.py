@@ -30,6 +30,45 @@ class Opened(NamedTuple):
     owed: Callable[[], None] | None
 
 
+class Placement(NamedTuple):
+    """Where a replica lies or is to lie, and what the checkpoints say of it."""
+
+    env: Env
+    name: TopicPartition
+    topic_id: Uuid
+    home: LogDirectory
+    is_new: bool
+    recovery_point: int
+    start_offset: int
+    high_watermark: int
+
+    def open(self, settings: LogSettings) -> Opened:
+        """Open the log, or make it. Blocks, and may be called in any thread."""
+        filesystem, path = self.env.filesystem, self.home.path / str(self.name)
+        if self.is_new:
+            filesystem.make_directory(path)
+            write_partition_metadata(filesystem, path, self.topic_id)
+
+        def owed() -> None:
+            sync_partition_metadata(filesystem, path)
+
+        log = Log.open(
+            filesystem,
+            path,
+            settings,
+            recovery_point=self.recovery_point,
+            clean=self.home.clean or self.is_new,
+            now_ms=self.env.now_ms(),
+            start_offset=self.start_offset,
+            lost_power=self.home.lost_power,
+        )
+        # The checkpoint may be ahead of a log whose end was cut, and behind one whose start was deleted since.
+        high_watermark = max(log.start_offset, min(self.high_watermark, log.end_offset))
+        # A process that was killed may have made the directory and died before the first sync of it.
+        is_durable = self.home.clean or self.recovery_point > 0
+        return Opened(self.home, log, high_watermark, None if is_durable and not self.is_new else owed)
+
+
 class ReplicaStore:
     """The replicas in this broker's data directories."""
 
@@ -44,38 +83,26 @@ class ReplicaStore:
         for directory in self.directories:
             begin_use(self._env, directory)
 
-    def open(self, name: TopicPartition, topic_id: Uuid, settings: LogSettings, wanted: Uuid | None) -> Opened:
-        """Open a replica where it lies, or make it: in the directory with the id `wanted`, or in the emptiest one."""
+    def place(self, name: TopicPartition, topic_id: Uuid, wanted: Uuid | None) -> Placement:
+        """Where a replica lies; a new one goes into the directory with the id `wanted`, or into the emptiest one."""
         if self._owners.pop(name, topic_id) != topic_id:
             # The topic went before its replica was opened, and this one has its name.
             self.remove_unopened(name)
         home = self._home_of(name)
-        created = home is None
+        is_new = home is None
         if home is None:
             home = self._directory(wanted) or self._emptiest()
-        path = home.path / str(name)
-        owed = None
-        if created:
-            filesystem = self._env.filesystem
-            filesystem.make_directory(path)
-            write_partition_metadata(filesystem, path, topic_id)
             forget_partition(self._env, home, name)
-
-            def owed() -> None:
-                sync_partition_metadata(filesystem, path)
-
-        log = Log.open(
-            self._env.filesystem,
-            path,
-            settings,
-            recovery_point=home.recovery_points.get(name, 0),
-            clean=home.clean or created,
-            now_ms=self._env.now_ms(),
-            start_offset=home.start_offsets.get(name, 0),
+        return Placement(
+            self._env,
+            name,
+            topic_id,
+            home,
+            is_new,
+            home.recovery_points.get(name, 0),
+            home.start_offsets.get(name, 0),
+            home.high_watermarks.get(name, 0),
         )
-        home.found.discard(name)
-        # The checkpoint may be ahead of a log whose end was cut.
-        return Opened(home, log, min(home.high_watermarks.get(name, 0), log.end_offset), owed)
 
     def remove(self, name: TopicPartition, log: Log) -> None:
         """Rename an open replica's directory at once and delete it later, so that a crash leaves no half of it."""

@@ -16,7 +16,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Timers(Generic[Key]):
-    """Calls `fire(key)` at each key's deadline. Deadlines are wall-clock milliseconds, as `now_ms` gives them."""
+    """Calls `fire(key)` at each key's deadline, in milliseconds of the clock `now_ms`, which must never jump."""
 
     def __init__(self, now_ms: Callable[[], int], fire: Callable[[Key], None]) -> None:
         self._now_ms = now_ms

@@ -212,6 +212,7 @@ def _request(portions: Iterable[Portion]) -> WriteTxnMarkersRequest:
                 portion.delivery.markers.committed,
                 [WritableTxnMarkerTopic(*row) for row in by_topic(portion.partitions).items()],
                 portion.delivery.markers.coordinator_epoch,
+                portion.delivery.markers.transaction_version,
             )
             for portion in portions
         ]

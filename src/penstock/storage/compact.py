@@ -95,6 +95,8 @@ class Compaction:
         self._job = job
         self._home = PartitionFiles(filesystem, Path(job.directory))
         self._pace = pace
+        # Segments before this one may have been swapped by now, and are not what the job says any more.
+        self._first_unswapped = 0
         self.report = CompactionReport(job.first_dirty_offset)
 
     def run(self) -> Iterator[CleanedSegment]:
@@ -120,6 +122,7 @@ class Compaction:
         cleaner = BatchCleaner(offsets, transactions, producers, job.now_ms, job.delete_retention_ms)
         mapped = [segment for segment in job.segments if segment.base_offset < self.report.end_offset]
         for group in group_segments(mapped, min(job.segment_bytes, SEGMENT_SIZE_MAX)):
+            self._first_unswapped = group[0].base_offset
             yield self._clean_group(group, cleaner)
             self.report.latest_horizon_ms = cleaner.latest_horizon_ms
 
@@ -127,8 +130,13 @@ class Compaction:
         return self._home.open(file_name(segment.base_offset, LOG_SUFFIX))
 
     def _find_aborted(self) -> AbortedRanges:
+        """Asked for at the first batch of a transaction, so that nothing before the segment at hand matters."""
         segments = (*self._job.segments, *self._job.later_segments)
-        return find_aborted((self._open(segment), segment.size_bytes) for segment in segments)
+        return find_aborted(
+            (self._open(segment), segment.size_bytes)
+            for segment in segments
+            if segment.base_offset >= self._first_unswapped
+        )
 
     # The map
 

@@ -8,7 +8,7 @@ acknowledge. After an error that leaves the disk in doubt the log is failed for 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
 from zlib import crc32
@@ -18,6 +18,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.storage.compact_swap import CleanedSegment, SegmentSwap
 from penstock.storage.files import Filesystem, StorageError
 from penstock.storage.flush import FlushTicket
+from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.names import (
     LEADER_EPOCH_CHECKPOINT,
     SEGMENT_SUFFIXES,
@@ -59,8 +60,6 @@ class Log:
         "_history",
         "_home",
         "_opened",
-        "_rested_offset",
-        "_rolled",
         "_segments",
         "_swap",
         "_waste",
@@ -68,15 +67,14 @@ class Log:
         "end_offset",
         "epochs",
         "flushed_offset",
-        "last_append_ms",
-        "last_flush_ms",
+        "has_unsynced_segment",
         "producers",
         "recovery",
         "settings",
         "start_offset",
     )
 
-    def __init__(self, loaded: LoadedLog, settings: LogSettings, now_ms: int) -> None:
+    def __init__(self, loaded: LoadedLog, settings: LogSettings) -> None:
         self.settings = settings
         self.recovery: RecoveryReport = loaded.report
         self.start_offset = loaded.start_offset
@@ -85,8 +83,6 @@ class Log:
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.aborted = loaded.aborted
-        self.last_append_ms = now_ms
-        self.last_flush_ms = now_ms
         self._home = loaded.home
         self._segments = loaded.segments
         self._active = loaded.segments[-1]
@@ -95,9 +91,9 @@ class Log:
         self._failure: str | None = None
         # Counts truncations, so that a sync begun before one is not taken to cover what was written after it.
         self._generation = 0
-        self._rolled = False
+        # Whether a finished segment waits for a sync; it keeps four files open until then.
+        self.has_unsynced_segment = False
         self._opened: list[Segment] = []
-        self._rested_offset = -1
         self._waste = Waste(loaded.home)
         self._swap: SegmentSwap | None = None
 
@@ -112,10 +108,12 @@ class Log:
         clean: bool,
         now_ms: int,
         start_offset: int = 0,
+        lost_power: bool = True,
     ) -> Log:
         """Open a partition's directory, or make it.
 
-        `recovery_point` is the checkpointed `flushed_offset`, `clean` whether the last stop was. Raises
+        `recovery_point` is the checkpointed `flushed_offset`, `clean` whether the last stop was, `lost_power` whether
+        bytes that were written and never synced may be missing. Raises
         CorruptLogError, with no record touched, when durable records are damaged beyond stepping over.
         """
         loaded = load_log(
@@ -126,10 +124,12 @@ class Log:
             clean=clean,
             now_ms=now_ms,
             start_offset=start_offset,
+            lost_power=lost_power,
         )
-        log = cls(loaded, settings, now_ms)
+        log = cls(loaded, settings)
         if log.start_offset > log.end_offset:
             log.truncate_fully_and_start_at(log.start_offset, now_ms)
+        log.close_files()
         return log
 
     # Facts
@@ -149,11 +149,6 @@ class Log:
     @property
     def is_failed(self) -> bool:
         return self._failure is not None
-
-    @property
-    def has_unsynced_segment(self) -> bool:
-        """Whether a finished segment waits for a sync; it keeps four files open until then."""
-        return self._rolled
 
     @property
     def generation(self) -> int:
@@ -197,14 +192,13 @@ class Log:
         try:
             jitter_ms = self._jitter_ms(segment) if settings.segment_jitter_ms else 0
             if segment.must_roll(size, last_offset, max_timestamp, now_ms, settings, jitter_ms):
-                segment = self._roll(max(first_offset, self.end_offset), now_ms)
+                segment = self._roll(self._roll_offset(first_offset, last_offset), now_ms)
             segment.append(headers, data, settings.index_interval_bytes)
         except StorageError as error:
             if not error.is_disk_full:
                 self.fail(error)
             raise
         self.end_offset = last_offset + 1
-        self.last_append_ms = now_ms
         epochs = self.epochs
         for header in headers:
             if header[2] > epochs.latest:
@@ -234,6 +228,14 @@ class Log:
         self.roll(now_ms)
         return True
 
+    def _roll_offset(self, first_offset: int, last_offset: int) -> int:
+        """Where the segment for a batch begins: where the log ends, so that no gap lies between two segments.
+
+        A compacted log that is replicated can have a gap too large for that; the segment then begins behind it.
+        """
+        end_offset = self.end_offset
+        return end_offset if last_offset - end_offset <= RELATIVE_OFFSET_MAX else first_offset
+
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         active = self._active
         if base_offset == active.base_offset:
@@ -248,7 +250,7 @@ class Log:
         segment.next_offset = base_offset
         self._segments.append(segment)
         self._active = segment
-        self._rolled = True
+        self.has_unsynced_segment = True
         active.release()
         return segment
 
@@ -316,22 +318,22 @@ class Log:
         if len(self._opened) > OPEN_SEGMENTS_MAX:
             self._opened.pop(0).release()
 
-    def rest(self) -> None:
-        """Hold no descriptors while nothing is appended: to be called now and then where logs are many.
-
-        What was appended since the last call keeps the newest segment open. Reserved space needs it open, too.
-        """
+    def close_files(self) -> None:
+        """Hold no descriptors for now; whoever needs a file next opens it again. Reserved space stays open."""
         for segment in self._opened:
             segment.release()
         self._opened.clear()
         active = self._active
-        if self.end_offset != self._rested_offset or self.settings.preallocate:
-            self._rested_offset = self.end_offset
+        if self.settings.preallocate and active.is_open:
             return
         if active.is_open and self.end_offset > self.flushed_offset:
             self._home.await_sync(active.name, active.file)
         active.close_file()
-        self._home.let_go(active.name)
+        self._home.let_go()
+
+    def on_open(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called before a file is opened that stays open."""
+        self._home.on_open = listener
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record that is not older than `timestamp`, or None."""
@@ -343,12 +345,10 @@ class Log:
 
     # Making durable
 
-    def flush_due(self, now_ms: int) -> bool:
-        """Whether `flush.messages` or `flush.ms` ask for a sync now."""
-        unflushed = self.end_offset - self.flushed_offset
-        if unflushed <= 0:
-            return False
-        return unflushed >= self.settings.flush_messages or now_ms - self.last_flush_ms >= self.settings.flush_ms
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether `flush.messages` asks for a sync now."""
+        return self.end_offset - self.flushed_offset >= self.settings.flush_messages
 
     def begin_flush(self) -> FlushTicket | None:
         """Draw a ticket for everything appended so far; None when all of it is durable already."""
@@ -358,23 +358,21 @@ class Log:
             return None
         if unflushed and self._active.is_open:
             self._home.await_sync(self._active.name, self._active.file)
-        self._rolled = False
+        self.has_unsynced_segment = False
         files, directory_changed = self._home.take_unsynced()
         epochs = (LEADER_EPOCH_CHECKPOINT, self.epochs.to_bytes()) if self._epochs_changed else None
         self._epochs_changed = False
         return FlushTicket(self._home, files, directory_changed, epochs, self.end_offset, self._generation)
 
-    def finish_flush(self, ticket: FlushTicket, now_ms: int | None = None) -> None:
+    def finish_flush(self, ticket: FlushTicket) -> None:
         """Hand back a ticket whose `run` returned."""
         if ticket.directory_missing and self._failure is None:
             raise self.fail(StorageError(f"The directory {self._home.path} has disappeared."))
         self._epochs_changed |= ticket.epochs_unsaved
         if ticket.generation == self._generation:
             self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
-        if now_ms is not None:
-            self.last_flush_ms = now_ms
 
-    def flush(self, now_ms: int | None = None) -> None:
+    def flush(self) -> None:
         """Make everything appended so far durable, blocking; a failure fails the log."""
         ticket = self.begin_flush()
         if ticket is None:
@@ -384,7 +382,7 @@ class Log:
         except StorageError as error:
             self.fail(error)
             raise
-        self.finish_flush(ticket, now_ms)
+        self.finish_flush(ticket)
 
     def fail(self, error: StorageError) -> StorageError:
         """Refuse everything that writes from now on: after a failed sync nobody knows what the disk holds."""

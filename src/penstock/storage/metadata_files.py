@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.model.ids import Uuid, format_uuid, parse_uuid
 from penstock.storage.files import Filesystem
@@ -80,7 +82,9 @@ def sync_partition_metadata(filesystem: Filesystem, directory: Path) -> None:
 
     The file is opened for it: many partitions wait long for their first record, and would hold a descriptor each.
     """
-    filesystem.open(directory / PARTITION_METADATA).sync()
+    # A power cut may have taken the file, and left records that are worth keeping.
+    with contextlib.suppress(FileNotFoundError):
+        filesystem.open(directory / PARTITION_METADATA).sync()
     filesystem.sync_directory(directory)
     filesystem.sync_directory(directory.parent)
 
@@ -132,21 +136,32 @@ def read_clean_shutdown_epoch(filesystem: Filesystem, directory: Path) -> int:
         return -1
 
 
-def write_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str, broker_epoch: int) -> None:
+class BootMarker(NamedTuple):
+    """What was noted of a directory since the machine was last started."""
+
+    broker_epoch: int
+    # Whether every log in it was opened, and so checked for what the machine's last stop may have taken.
+    is_checked: bool
+
+
+def write_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str, marker: BootMarker) -> None:
     """Note who uses a directory since which start of the machine. It need not outlive that: so it is not synced."""
-    content = json.dumps({"bootId": boot_id, "brokerEpoch": broker_epoch}).encode()
+    content = json.dumps({"bootId": boot_id, "brokerEpoch": marker.broker_epoch, "checked": marker.is_checked}).encode()
     temporary = directory / (BOOT_MARKER + TEMPORARY_SUFFIX)
     filesystem.write_file(temporary, content)
     filesystem.rename(temporary, directory / BOOT_MARKER)
 
 
-def read_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str) -> int:
-    """The broker epoch noted since this start of the machine, -1 when there is none.
+def read_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str) -> BootMarker | None:
+    """What was noted since this start of the machine, None when nothing was.
 
     A process that was killed has lost nothing that it wrote as long as the machine went on.
     """
     try:
         marker = json.loads(filesystem.read_file(directory / BOOT_MARKER))
-        return int(marker["brokerEpoch"]) if boot_id and marker["bootId"] == boot_id else -1
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return -1
+        if not boot_id or marker["bootId"] != boot_id:
+            return None
+        # Markers of earlier versions do not say it; those opened every log they could.
+        return BootMarker(int(marker["brokerEpoch"]), bool(marker.get("checked", True)))
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        return None

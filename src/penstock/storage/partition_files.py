@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.storage.files import File, Filesystem
@@ -11,7 +12,7 @@ from penstock.wire.record_types import Buffer
 class PartitionFiles:
     """Files of one log. What is created, written or renamed here is remembered until it has been synced."""
 
-    __slots__ = ("_changed", "_unsynced", "filesystem", "path")
+    __slots__ = ("_changed", "_unsynced", "filesystem", "on_open", "path")
 
     def __init__(self, filesystem: Filesystem, path: Path) -> None:
         self.filesystem = filesystem
@@ -19,11 +20,15 @@ class PartitionFiles:
         # By name; None for one that was closed meanwhile and is opened again for its sync.
         self._unsynced: dict[str, File | None] | None = None
         self._changed = False
+        # Called when a file is opened that stays open.
+        self.on_open: Callable[[], None] | None = None
 
     def names(self) -> dict[str, int]:
         return self.filesystem.list_directory(self.path)
 
     def open(self, name: str) -> File:
+        if self.on_open is not None:
+            self.on_open()
         return self.filesystem.open(self.path / name)
 
     def create(self, name: str) -> File:
@@ -34,6 +39,8 @@ class PartitionFiles:
         return self.filesystem.read_file(self.path / name)
 
     def write(self, name: str, data: Buffer) -> File:
+        if self.on_open is not None:
+            self.on_open()
         file = self.filesystem.write_file(self.path / name, data)
         self.await_sync(name, file)
         self._changed = True
@@ -48,6 +55,8 @@ class PartitionFiles:
             self.filesystem.rename(self.path / source, self.path / target)
         except FileNotFoundError:
             return False
+        if self._unsynced is not None and source in self._unsynced:
+            self._unsynced[target] = self._unsynced.pop(source)
         self._changed = True
         return True
 
@@ -63,10 +72,10 @@ class PartitionFiles:
             self._unsynced = {}
         self._unsynced[name] = file
 
-    def let_go(self, name: str) -> None:
-        """Hold no descriptor for a file that waits for its sync."""
-        if self._unsynced is not None and name in self._unsynced:
-            self._unsynced[name] = None
+    def let_go(self) -> None:
+        """Hold no descriptors for files that wait for their sync."""
+        if self._unsynced is not None:
+            self._unsynced = dict.fromkeys(self._unsynced)
 
     @property
     def has_unsynced(self) -> bool:
@@ -74,7 +83,8 @@ class PartitionFiles:
 
     def take_unsynced(self) -> tuple[list[File], bool]:
         """What a sync must cover: files, and whether the directory itself changed. The caller now owes the sync."""
-        files = [file or self.open(name) for name, file in self._unsynced.items()] if self._unsynced else []
+        waiting = self._unsynced or {}
+        files = [file or self.filesystem.open(self.path / name) for name, file in waiting.items()]
         changed = self._changed
         self._unsynced = None
         self._changed = False

@@ -4,6 +4,11 @@ After a clean stop everything on disk is whole, and only the newest segment's en
 the segments from the recovery point on are read through, batch by batch with their checksums: the log ends before
 the first batch that is torn, and indexes, epochs and producers are rebuilt on the way.
 
+A power cut may also take the end of a finished segment and leave the next one, since the disk writes files in any
+order. Past the recovery point every segment ends where the next one begins (a segment is rolled at the log's end, and
+compaction waits until the recovery point has passed what it cleans), so the log ends at the first gap there. Where
+the machine went on, only the process having ended, nothing written can be missing, and gaps are left alone.
+
 Damage before the recovery point is something else: those bytes were durable, so they are not a torn tail but a
 failing disk, and cutting there would throw away acknowledged records that lie behind. Such a batch stays where it is
 (it is never served, see `valid_prefix`). If even its length is lost, the log refuses to open and no record is touched.
@@ -19,6 +24,7 @@ from penstock.core.replica.producer_state import ProducerState
 from penstock.storage.aborted_transactions import AbortedTransactions
 from penstock.storage.checkpoint import CheckpointError
 from penstock.storage.files import CorruptLogError, Filesystem
+from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.names import (
     CLEANED_SUFFIX,
@@ -79,20 +85,30 @@ def load_log(
     clean: bool,
     now_ms: int,
     start_offset: int,
+    lost_power: bool,
 ) -> LoadedLog:
     """Read a log's directory, making it if there is none."""
-    return _Loader(PartitionFiles(filesystem, path), settings, recovery_point, clean, now_ms).load(start_offset)
+    home = PartitionFiles(filesystem, path)
+    return _Loader(home, settings, recovery_point, clean, now_ms, lost_power=lost_power).load(start_offset)
 
 
 class _Loader:
     def __init__(
-        self, home: PartitionFiles, settings: LogSettings, recovery_point: int, clean: bool, now_ms: int
+        self,
+        home: PartitionFiles,
+        settings: LogSettings,
+        recovery_point: int,
+        clean: bool,
+        now_ms: int,
+        *,
+        lost_power: bool,
     ) -> None:
         self.home = home
         self.settings = settings
         self.recovery_point = recovery_point
         self.now_ms = now_ms
         self.clean = clean
+        self.lost_power = lost_power
         self.report = RecoveryReport(clean)
         self.segments: list[Segment] = []
         self.snapshots: list[int] = []
@@ -251,7 +267,7 @@ class _Loader:
         self.producers.clear(self.segments[0].base_offset)
 
     def _check_segment(self, number: int) -> bool:
-        """Read one segment through; True when it had to be cut, which makes it the last."""
+        """Read one segment through; True when the log ends with it, because it is torn or the next does not follow."""
         segment = self.segments[number]
         replay_producers(self.producers, self.segments, segment.base_offset)
         if number and segment.base_offset not in self.snapshots:
@@ -264,22 +280,40 @@ class _Loader:
         self.report.damaged += checker.damaged
         self.report.segments_scanned += 1
         self.report.bytes_scanned += valid
-        self.home.await_sync(segment.name, segment.file)
-        if valid == size:
+        if size:
+            self.home.await_sync(segment.name, segment.file)
+        if valid == size and not self._gap_after(number):
             if number < len(self.segments) - 1:
                 segment.save_indexes()
                 segment.release()
             return False
-        segment.truncate(valid, checker.next_offset)
-        self.report.bytes_truncated += size - valid
+        if valid < size:
+            segment.truncate(valid, checker.next_offset)
+            self.report.bytes_truncated += size - valid
+        self._remove_after(number)
+        return True
+
+    def _gap_after(self, number: int) -> bool:
+        """Whether offsets between a segment that was read through and the next one were lost.
+
+        A gap that no single segment can span was not torn off: a compacted log that is replicated has such ones.
+        """
+        if not self.lost_power or number + 1 == len(self.segments):
+            return False
+        segment, following = self.segments[number], self.segments[number + 1]
+        spans = following.base_offset - segment.base_offset
+        return segment.next_offset < following.base_offset and spans <= RELATIVE_OFFSET_MAX
+
+    def _remove_after(self, number: int) -> None:
         for later in self.segments[number + 1 :]:
             self.report.bytes_truncated += later.size
             self.report.segments_removed += 1
             self.aborted.forget(later.base_offset)
             for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
                 self.home.unlink(file_name(later.base_offset, suffix))
+            if later.base_offset in self.snapshots:
+                self.snapshots.remove(later.base_offset)
         del self.segments[number + 1 :]
-        return True
 
     def _rebuild_aborted(self, base_offset: int) -> None:
         """Find a segment's aborted transactions again; their starts are where producers' first records are."""

@@ -237,7 +237,7 @@ def test_markers_are_answered_one_by_one(tmp_path: Path) -> None:
             (7, OFFSETS_TOPIC, ErrorCode.NOT_LEADER_OR_FOLLOWER),
             (8, "t", NONE),
         ]
-        assert written == [(DATA, 7, 3, EndMarker(False, 5)), (DATA, 8, 0, EndMarker(True, 6))]
+        assert written == [(DATA, 7, 3, EndMarker(False, 5, 0)), (DATA, 8, 0, EndMarker(True, 6, 0))]
 
     play(tmp_path, story)
 

@@ -172,3 +172,22 @@ def test_a_follower_that_is_let_in_while_it_lags_shows_first_that_it_caught_up()
     state.fetched(2, 6, 10, broker_epoch=40, is_eligible=False)
     assert not state.admitted(2, 40, 20)
     assert state.proposal(20) is None
+
+
+def test_nothing_is_committed_while_somebody_else_is_eligible() -> None:
+    state = LeaderState(1, 5, (1, 2), (1,), 100, 80, now_ms=0, eligible_replicas=(2,))
+    assert state.must_confirm, "one is enough, and the controller does not know that this leader is there"
+    assert not state.appended(101)
+    assert state.high_watermark == 80
+    assert state.proposal(0) == {1}, "the same again, to be heard of"
+    assert state.settled((1,))
+    assert state.high_watermark == 101
+    assert state.proposal(0) is None
+
+
+def test_too_few_in_sync_replicas_confirm_nothing() -> None:
+    state = LeaderState(1, 5, (1, 2, 3), (1,), 100, 80, now_ms=0, min_in_sync=2, eligible_replicas=(2,))
+    assert not state.must_confirm
+    assert state.proposal(0) is None
+    assert not state.require(1), "not before the controller has heard of it"
+    assert state.proposal(0) == {1}

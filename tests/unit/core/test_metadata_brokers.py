@@ -107,7 +107,7 @@ def test_a_broker_can_ask_to_be_fenced() -> None:
     world = ClusterWorld(2)
     world.create("t", (1, 2))
     assert world.heartbeat(1, want_fence=True).is_fenced
-    assert world.show() == "leader=2@1 isr=2"
+    assert world.show() == "leader=2@1 isr=2 elr=1"
 
 
 def test_a_broker_that_leads_nothing_may_go_at_once() -> None:
@@ -115,7 +115,7 @@ def test_a_broker_that_leads_nothing_may_go_at_once() -> None:
     world.create("t", (2, 1))
     reply = world.heartbeat(1, want_shut_down=True)
     assert (reply.is_fenced, reply.should_shut_down) == (True, True)
-    assert world.show() == "leader=2@0 isr=2"
+    assert world.show() == "leader=2@0 isr=2 elr=1"
 
 
 def test_a_fenced_broker_may_go_at_once() -> None:
@@ -162,7 +162,7 @@ def test_an_unregistered_broker_leaves_every_isr() -> None:
     world = ClusterWorld(2)
     world.create("t", (1, 2))
     world.carry_out(brokers.unregister(world.image, 1, world.defaults))
-    assert world.show() == "leader=2@1 isr=2"
+    assert world.show() == "leader=2@1 isr=2 elr=1"
     assert 1 not in world.image.brokers
     with pytest.raises(ApiError) as caught:
         brokers.unregister(world.image, 1, world.defaults)

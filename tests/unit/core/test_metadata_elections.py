@@ -19,7 +19,25 @@ def test_the_next_in_sync_replica_leads_when_the_leader_is_fenced() -> None:
     world.create("t", (1, 2, 3))
     world.alter_isr([1, 3])
     world.fence(1)
-    assert world.show() == "leader=3@1 isr=3"
+    assert world.show() == "leader=3@1 isr=3 elr=1", "3 may be gone as well, and 1 has everything"
+    world.alter_isr([3])
+    assert world.show() == "leader=3@1 isr=3", "3 was heard of: it commits alone from now on"
+
+
+def test_with_a_minimum_of_one_the_last_that_left_stays_eligible_until_the_leader_is_heard_of() -> None:
+    """All are killed, and 3, which lost power, is the last to be missed."""
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    world.fence(1)
+    assert world.show() == "leader=2@1 isr=2,3"
+    world.fence(2)
+    assert world.show() == "leader=3@2 isr=3 elr=2"
+    world.fence(3)
+    assert world.show() == "leader=-1@3 isr=- elr=2,3 last=3"
+    world.start(3, clean=False)
+    assert world.show() == "leader=-1@3 isr=- elr=2 last=3"
+    world.start(2, clean=True)
+    assert world.show() == "leader=2@4 isr=2"
 
 
 def test_brokers_that_go_next_lead_only_where_nobody_else_can() -> None:
@@ -27,7 +45,7 @@ def test_brokers_that_go_next_lead_only_where_nobody_else_can() -> None:
     world.create("t", (1, 2, 3), (1, 2))
     world.apply(brokers.fence(world.image, 1, world.defaults, None, [1, 2]))
     assert world.show("t", 0) == "leader=3@1 isr=2,3"
-    assert world.show("t", 1) == "leader=2@1 isr=2"
+    assert world.show("t", 1) == "leader=2@1 isr=2 elr=1"
 
 
 def test_a_follower_that_is_fenced_costs_no_leader_epoch() -> None:
@@ -78,6 +96,7 @@ def test_when_nobody_is_eligible_the_last_leader_returns_and_recovers() -> None:
     world = ClusterWorld(3)
     world.create("t", (1, 2, 3))
     world.fence(2, 3)
+    world.alter_isr([1])
     world.start(1, clean=False)
     assert world.show() == "leader=1@2 isr=1 recovering"
     world.unfence(2)
@@ -91,6 +110,7 @@ def test_the_last_leader_is_not_elected_while_it_is_away() -> None:
     world = ClusterWorld(3)
     world.create("t", (1, 2, 3))
     world.fence(2, 3)
+    world.alter_isr([1])
     world.incarnations[1] += 1
     world.heartbeats.forget(1)
     world.register(1)
@@ -119,16 +139,18 @@ def test_without_the_feature_the_last_in_sync_replica_stays_in_the_isr() -> None
     assert world.show() == "leader=1@2 isr=1"
 
 
-def test_a_lower_minimum_ends_what_was_eligible_before() -> None:
+def test_after_a_lower_minimum_the_leader_ends_what_was_eligible_before() -> None:
     world = ClusterWorld(3, min_insync_replicas=2)
     world.create("t", (1, 2, 3))
     world.create("other", (1, 2, 3))
     world.fence(3, 2)
+    world.alter_isr([1])
+    assert world.show("t") == "leader=1@0 isr=1 elr=2", "one is not enough"
     world.apply(change_configs(world.image, ResourceType.TOPIC, "t", {"min.insync.replicas": "1"}))
+    assert world.show("t") == "leader=1@0 isr=1 elr=2", "the leader may not be there to hear of it"
+    world.alter_isr([1])
     assert world.show("t") == "leader=1@0 isr=1"
     assert world.show("other") == "leader=1@0 isr=1 elr=2"
-    world.apply(change_configs(world.image, ResourceType.BROKER, "", {"min.insync.replicas": "1"}))
-    assert world.show("other") == "leader=1@0 isr=1"
 
 
 def test_a_lower_minimum_leaves_those_eligible_that_alone_can_lead() -> None:
@@ -138,6 +160,8 @@ def test_a_lower_minimum_leaves_those_eligible_that_alone_can_lead() -> None:
     world.apply(change_configs(world.image, ResourceType.TOPIC, "t", {"min.insync.replicas": "1"}))
     assert world.show() == "leader=-1@1 isr=- elr=2,1 last=1"
     world.unfence(2)
+    assert world.show() == "leader=2@2 isr=2 elr=1"
+    world.alter_isr([2])
     assert world.show() == "leader=2@2 isr=2", "2 commits alone from now on, so 1 is eligible no longer"
 
 
@@ -225,7 +249,7 @@ def test_a_failed_directory_costs_its_replicas_only() -> None:
     assert world.state("u").directories == (second, *state.directories[1:])
     world.heartbeat(1, offline_log_dirs=[second])
     assert world.show("t") == "leader=1@0 isr=1,2"
-    assert world.show("u") == "leader=2@1 isr=2"
+    assert world.show("u") == "leader=2@1 isr=2 elr=1"
     assert list(world.image.brokers[1].registration.log_dirs) == [first]
     world.fence(2)
-    assert world.show("u") == "leader=-1@2 isr=- elr=2 last=2", "1 cannot serve it"
+    assert world.show("u") == "leader=-1@2 isr=- elr=1,2 last=2", "1 cannot serve it"

@@ -1,6 +1,7 @@
 """Brokers die and return, cleanly and not, replicas move, and no committed record is ever missing on a leader.
 
-The model has one log a replica. Records are committed when every in-sync replica has them and there are enough. A
+The model has one log a replica. Records are committed when every in-sync replica has them, there are enough, and nobody
+else is eligible; a leader that has enough asks the controller to forget who is. A
 broker that stops uncleanly comes back without some of what it had not synced. The controller under test sees none of
 this: it elects.
 """
@@ -89,6 +90,9 @@ class Model:
         rules = rules_for(self.image, key[0], self.world.defaults)
         minimum = min(rules.min_insync_replicas, len(state.replicas))
         if not self.led(state) or len(state.in_sync_replicas) < minimum:
+            return
+        if state.eligible_leader_replicas:
+            self.world.alter_isr(state.in_sync_replicas, *key)
             return
         log = self.log(key, state.leader)
         everywhere = min(common(log, self.log(key, replica)) for replica in state.in_sync_replicas)

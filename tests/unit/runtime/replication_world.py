@@ -246,7 +246,7 @@ class Cluster:
             error = ErrorCode.INVALID_UPDATE_VERSION
         else:
             error = ErrorCode.NONE
-            self.change(isr=isr)
+            self.change(isr=isr, eligible_leader_replicas=())
             state = self.state
         answer = AlterPartitionResponsePartitionData(
             0, error, state.leader, state.leader_epoch, state.in_sync_replicas, 0, state.partition_epoch

@@ -18,10 +18,10 @@ from penstock.model.ids import TopicPartition
 from penstock.runtime import cleaner as cleaner_module
 from penstock.runtime.cleaner import CLEANER_OFFSETS, Cleaner
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.log_directories import LogDirectory
+from penstock.runtime.log_directories import LogDirectory, raise_recovery_point
 from penstock.runtime.log_settings import log_settings
 from penstock.runtime.partition import Partition
-from penstock.storage.checkpoint import read_offsets, write_offsets
+from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets, write_offsets
 from penstock.storage.compact import CompactionError, CompactionJob
 from penstock.storage.files import OsFilesystem, StorageError
 from penstock.storage.log import Log
@@ -361,6 +361,8 @@ def test_a_directory_whose_renames_fail_goes_offline(tmp_path: Path, monkeypatch
     async def test(world: World) -> None:
         partition = world.partitions.add("orders")
         world.fill(partition, 40)
+        partition.log.flush()
+        raise_recovery_point(world.env, world.partitions.directories[0], partition.name, partition.log.end_offset)
         monkeypatch.setattr(OsFilesystem, "sync_directory", fail)
         assert not await world.cleaner.clean_dirtiest()
         assert [error.message for error in world.partitions.failures] == ["input/output error"]
@@ -390,3 +392,27 @@ def test_a_damaged_checkpoint_is_ignored(tmp_path: Path, caplog: pytest.LogCaptu
 
     in_world(tmp_path, test)
     assert f"{CLEANER_OFFSETS} is ignored" in caplog.text
+
+
+@pytest.mark.usefixtures("in_thread")
+def test_what_is_cleaned_is_noted_as_durable_before(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        partition = world.partitions.add("orders")
+        world.fill(partition, 40)
+        assert await world.cleaner.clean_dirtiest()
+        kept = world.offsets(partition)
+        assert len(kept) < 40
+        recovery_point = read_offsets(world.env.filesystem, tmp_path / RECOVERY_POINTS)[partition.name]
+        assert recovery_point == world.checkpoint()[partition.name]
+        partition.log.close(clean=False)
+        log = Log.open(
+            world.env.filesystem,
+            partition.log.directory,
+            partition.log.settings,
+            recovery_point=recovery_point,
+            clean=False,
+            now_ms=0,
+        )
+        assert log.end_offset == 40, "a power cut later the gaps are known to be compaction's"
+
+    in_world(tmp_path, test)

@@ -252,6 +252,8 @@ def test_unclean_elections_only_where_a_topic_asks_for_them() -> None:
         await world.create("careful", (1, 2))
         await world.create("careless", (1, 2), unclean_leader_election_enable="true")
         await world.beat(2, want_fence=True)
+        for name in ("careful", "careless"):
+            await join_isr(world, name, 0, (1,))
         await world.beat(1, want_fence=True)
         assert {world.state(name).leader for name in ("careful", "careless")} == {-1}
         alive = asyncio.ensure_future(world.keep_alive(2))

@@ -9,7 +9,7 @@ from replication_world import Broker, Cluster, in_cluster, until
 from penstock.core.replica.producer_state import EndMarker
 from penstock.wire.records import Record, build_batch
 
-COMMIT = EndMarker(False, 0)
+COMMIT = EndMarker(False, 0, transaction_version=0)
 
 
 def write(broker: Broker, producer_id: int) -> None:

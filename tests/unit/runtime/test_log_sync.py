@@ -20,7 +20,11 @@ class SlowDisk:
     """An Env whose blocking work ends when the test says."""
 
     def __init__(self) -> None:
+        self.time_ms = 0
         self.work: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+
+    def monotonic_ms(self) -> int:
+        return self.time_ms
 
     def run_blocking(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -46,10 +50,13 @@ class World:
 
     def append(self) -> asyncio.Future[None]:
         """Append a record and ask for its durability."""
+        self.write()
+        return self.sync.durable(self.log.end_offset)
+
+    def write(self) -> None:
         offset = self.log.end_offset
         data = build_batch([Record(offset, 0, None, b"x")], base_offset=offset, leader_epoch=0)
         self.log.append([header for _, header in split_batches(data, len(data))], data, 0)
-        return self.sync.durable(self.log.end_offset)
 
 
 def test_whoever_comes_during_a_sync_waits_for_the_next_and_shares_it(tmp_path: Path) -> None:
@@ -128,76 +135,32 @@ def test_a_deleted_log_fails_its_waiters_and_nothing_else(tmp_path: Path) -> Non
     asyncio.run(check())
 
 
-def test_a_sync_asked_for_before_the_deletion_and_begun_after_it_is_harmless(tmp_path: Path) -> None:
+def test_a_sync_asked_for_while_one_runs_follows_it(tmp_path: Path) -> None:
     async def check() -> None:
-        world = World(tmp_path / "a-0")
+        world = World(tmp_path)
         world.append()
-        world.sync.abandon()
-        world.log.delete_directory(bytes(16))
         await asyncio.sleep(0)
-        assert world.failures == []
-        assert world.env.work == []
+        world.write()
+        world.sync.request()
+        await world.env.finish()
+        assert world.log.flushed_offset == 1, "the first sync began before the second record came"
+        await world.env.finish()
+        assert world.log.flushed_offset == 2
+        assert not world.env.work, "nobody asked for a third"
 
     asyncio.run(check())
 
 
-def test_stopping_waits_for_the_sync_under_way_and_begins_no_other(tmp_path: Path) -> None:
+def test_the_age_of_a_sync_counts_from_the_last_one(tmp_path: Path) -> None:
     async def check() -> None:
         world = World(tmp_path)
-        first = world.append()
-        await asyncio.sleep(0)
-        second = world.append()
-        stopping = asyncio.ensure_future(world.sync.stop())
-        await asyncio.sleep(0)
-        assert not stopping.done()
-        await world.env.finish()
-        await asyncio.wait_for(stopping, 1)
-        assert first.exception() is None
-        error = second.exception()
-        assert isinstance(error, ApiError)
-        assert error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert world.env.work == []
-        world.log.close(clean=True)
-        assert world.failures == []
-
-    asyncio.run(check())
-
-
-def test_what_is_owed_is_paid_with_the_first_sync_and_before_it_counts(tmp_path: Path) -> None:
-    async def check() -> None:
-        world = World(tmp_path)
-        paid: list[int] = []
-        world.sync.owe(lambda: paid.append(world.log.flushed_offset))
-        first = world.append()
-        await asyncio.sleep(0)
-        await world.env.finish()
-        assert first.exception() is None
-        assert paid == [0]
+        world.env.time_ms = 1_000
+        assert world.sync.is_older_than(1_000)
         world.append()
         await asyncio.sleep(0)
         await world.env.finish()
-        assert paid == [0], "it was owed once"
-
-    asyncio.run(check())
-
-
-def test_what_cannot_be_paid_fails_the_sync(tmp_path: Path) -> None:
-    async def check() -> None:
-        world = World(tmp_path)
-
-        def refuse() -> None:
-            raise StorageError("the directory cannot be synced")
-
-        world.sync.owe(refuse)
-        first = world.append()
-        await asyncio.sleep(0)
-        work, future = world.env.work.pop(0)
-        with pytest.raises(StorageError) as refused:
-            work()
-        future.set_exception(refused.value)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert isinstance(first.exception(), StorageError)
-        assert len(world.failures) == 1
+        assert not world.sync.is_older_than(1_000)
+        world.env.time_ms = 2_000
+        assert world.sync.is_older_than(1_000)
 
     asyncio.run(check())

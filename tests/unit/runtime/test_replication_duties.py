@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from penstock.core.metadata.image import ResourceType
 from penstock.core.replica.fetch_session import Wanted
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator import Coordinator
+from penstock.storage.files import StorageError
 from penstock.wire.messages.alter_partition import AlterPartitionRequest
 from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -96,6 +98,22 @@ def test_deleted_records_are_gone_from_every_replica_before_the_answer(tmp_path:
         topic = DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 4)])
         response = await delete(DeleteRecordsRequest([topic], timeout_ms=50), CONTEXT)
         assert response.topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+
+    in_cluster(tmp_path, story)
+
+
+def test_records_are_not_said_to_be_deleted_while_the_disk_is_full(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, _ = await pair(cluster)
+        await one.send(b"first")
+
+        def settle(_: object) -> None:
+            raise StorageError("No space left on device", errno.ENOSPC)
+
+        topic = DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 1), DeleteRecordsPartition(7, 1)])
+        response = make_delete_records(one.partitions, settle)(DeleteRecordsRequest([topic], 5_000), CONTEXT)
+        codes = [row.error_code for row in response.topics[0].partitions]
+        assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
     in_cluster(tmp_path, story)
 

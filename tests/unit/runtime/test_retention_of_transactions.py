@@ -12,7 +12,7 @@ from penstock.wire.records import Record, build_batch
 from support.transaction_shell import DATA, TransactionShell, play
 
 OLD_MS = 1_000_000
-COMMIT = EndMarker(False, 0)
+COMMIT = EndMarker(False, 0, transaction_version=0)
 
 
 def partition_of(shell: TransactionShell) -> Partition:

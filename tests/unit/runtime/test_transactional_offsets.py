@@ -24,7 +24,7 @@ from support.transaction_shell import TransactionShell, play
 GROUP = "readers"
 CALLER = Caller("client", "/127.0.0.1", 5)
 PRODUCER = ProducerIdentity(7, 1)
-COMMIT, ABORT = EndMarker(False, 0), EndMarker(True, 0)
+COMMIT, ABORT = EndMarker(False, 0, transaction_version=0), EndMarker(True, 0, transaction_version=0)
 OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 
 
@@ -103,9 +103,9 @@ def test_an_old_coordinator_ends_nothing(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         groups = await groups_of(shell)
         writer = MarkerWriter(shell.env, shell.partitions, groups)
-        await writer.write(TopicPartition("t", 0), *PRODUCER, EndMarker(False, 4))
+        await writer.write(TopicPartition("t", 0), *PRODUCER, EndMarker(False, 4, transaction_version=0))
         with pytest.raises(ApiError) as raised:
-            await writer.write(TopicPartition("t", 0), *PRODUCER, EndMarker(True, 3))
+            await writer.write(TopicPartition("t", 0), *PRODUCER, EndMarker(True, 3, transaction_version=0))
         assert raised.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
         with pytest.raises(ApiError) as raised:
             await writer.write(TopicPartition("gone", 0), *PRODUCER, COMMIT)

@@ -28,7 +28,7 @@ from penstock.wire.records import Record, build_batch
 from support.transaction_shell import DATA, ID, TransactionShell, play
 
 PRODUCER = ProducerIdentity(100, 0)
-COMMIT, ABORT = EndMarker(False, 0), EndMarker(True, 0)
+COMMIT, ABORT = EndMarker(False, 0, transaction_version=0), EndMarker(True, 0, transaction_version=0)
 FIRST_VERSION, SECOND_VERSION = 11, 12
 
 

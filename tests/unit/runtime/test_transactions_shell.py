@@ -14,6 +14,7 @@ from penstock.core.metadata.topics import NewTopic, TopicOutcome
 from penstock.core.transaction.listing import TransactionFilter
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime import transactions
+from penstock.runtime.env import SystemEnv
 from penstock.runtime.partition import Partition
 from penstock.runtime.transactions import TRANSACTION_TOPIC
 from penstock.wire.messages.end_txn import EndTxnRequest
@@ -170,6 +171,32 @@ def test_a_transaction_times_out_by_itself(tmp_path: Path) -> None:
         assert error is ErrorCode.NONE
         await shell.until(lambda: shell.state() == "CompleteAbort")
         assert shell.written[0][3].aborted
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("jump_ms", [3_600_000, -3_600_000])
+def test_a_clock_that_jumps_ends_no_transaction_early_and_none_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_ms: int
+) -> None:
+    right_ms, wrong_by_ms = SystemEnv.now_ms, [0]
+    monkeypatch.setattr(SystemEnv, "now_ms", lambda env: right_ms(env) + wrong_by_ms[0])
+
+    async def begin(shell: TransactionShell, name: str, timeout_ms: int) -> None:
+        response = await shell.transactions.init_producer_id(InitProducerIdRequest(name, timeout_ms), caller())
+        producer = ProducerIdentity(response.producer_id, response.producer_epoch)
+        await shell.transactions.ask(
+            name, lambda shard, token, now_ms: shard.add_partitions(name, producer, [DATA], 2, token, now_ms)
+        )
+
+    async def story(shell: TransactionShell) -> None:
+        began = asyncio.get_running_loop().time()
+        await begin(shell, "short", 200)
+        await begin(shell, "long", 1_500)
+        wrong_by_ms[0] = jump_ms
+        await shell.until(lambda: len(shell.written) == 1)
+        await shell.until(lambda: len(shell.written) == 2)
+        assert asyncio.get_running_loop().time() - began >= 1.5
 
     play(tmp_path, story)
 

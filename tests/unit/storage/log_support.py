@@ -110,7 +110,15 @@ class LogMaker:
         self.filesystem: Filesystem = filesystem or OsFilesystem()
         self.settings = LogSettings(segment_bytes=2000, index_interval_bytes=200)
 
-    def open(self, *, clean: bool = False, recovery_point: int = 0, start_offset: int = 0, now_ms: int = NOW_MS) -> Log:
+    def open(
+        self,
+        *,
+        clean: bool = False,
+        recovery_point: int = 0,
+        start_offset: int = 0,
+        now_ms: int = NOW_MS,
+        lost_power: bool = True,
+    ) -> Log:
         return Log.open(
             self.filesystem,
             self.directory,
@@ -119,6 +127,7 @@ class LogMaker:
             clean=clean,
             now_ms=now_ms,
             start_offset=start_offset,
+            lost_power=lost_power,
         )
 
     def crash(self, log: Log, *, recovery_point: int | None = None) -> Log:

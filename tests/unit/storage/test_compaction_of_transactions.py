@@ -161,3 +161,23 @@ def test_readers_of_committed_records_always_see_the_latest_of_each_key(logs: Lo
     assert seen == expected
     log = logs.crash(log)
     assert {key: (offset, value) for offset, key, value in committed(log)} == expected
+
+
+def test_outcomes_are_looked_up_after_earlier_segments_were_swapped(logs: LogMaker) -> None:
+    log = logs.open()
+    for value in (b"first", b"second"):
+        put(log, *((b"%d" % number, value) for number in range(20)))
+        log.roll(NOW_MS)
+    writer = Writer(log, 9)
+    writer.put((b"aborted", b"no"))
+    writer.end(commit=False)
+    put(log, (b"last", b"yes"))
+    log.roll(NOW_MS)
+    # The transaction is in the clean part: nothing of it is looked up before the first segment is replaced.
+    dirty = log.end_offset
+    put(log, *((b"%d" % number, b"third") for number in range(20)))
+    log.roll(NOW_MS)
+    before = [record for record in committed(log) if record[1] == b"last" or record[2] == b"third"]
+    report = clean(log, make_job(log, dirty, segment_bytes=1))
+    assert report.records_read > report.records_kept
+    assert committed(log) == before

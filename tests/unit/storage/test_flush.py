@@ -125,18 +125,15 @@ def test_a_ticket_runs_while_its_segment_is_deleted_and_its_directory_renamed(lo
     log.finish_flush(second)
 
 
-def test_a_sync_is_due_by_count_or_by_time(logs: LogMaker) -> None:
-    logs.settings = LogSettings(flush_messages=3, flush_ms=1000)
-    log = logs.open(now_ms=NOW_MS)
-    assert not log.flush_due(NOW_MS + 5000)
+def test_a_sync_is_due_by_count(logs: LogMaker) -> None:
+    logs.settings = LogSettings(flush_messages=3)
+    log = logs.open()
     append(log, b"a", b"b")
-    assert not log.flush_due(NOW_MS + 999)
-    assert log.flush_due(NOW_MS + 1000)
+    assert not log.is_flush_due
     append(log, b"c")
-    assert log.flush_due(NOW_MS)
-    log.flush(NOW_MS + 2000)
-    append(log, b"d")
-    assert not log.flush_due(NOW_MS + 2999)
+    assert log.is_flush_due
+    log.flush()
+    assert not log.is_flush_due
 
 
 def test_a_finished_segment_asks_for_a_sync(logs: LogMaker) -> None:
@@ -171,14 +168,13 @@ def open_files(directory: Path) -> list[str]:
     return [path.name for path in found if directory in path.parents]
 
 
-def test_a_log_at_rest_holds_no_file_and_owes_its_sync(logs: LogMaker, disk: FaultyFilesystem) -> None:
+def test_a_log_whose_files_are_closed_owes_its_sync(logs: LogMaker, disk: FaultyFilesystem) -> None:
     log = logs.open()
     append(log, b"a")
     log.flush()
     append(log, b"b")
-    log.rest()
     assert open_files(logs.directory) != []
-    log.rest()
+    log.close_files()
     assert open_files(logs.directory) == []
     disk.synced.clear()
     log.flush()
@@ -191,8 +187,6 @@ def test_a_log_at_rest_holds_no_file_and_owes_its_sync(logs: LogMaker, disk: Fau
 
 def test_a_log_that_was_never_written_holds_no_file_either(logs: LogMaker) -> None:
     log = logs.open()
-    log.rest()
-    log.rest()
     assert open_files(logs.directory) == []
     append(log, b"a")
     log.flush()
@@ -205,17 +199,37 @@ def test_readers_of_finished_segments_leave_nothing_open_behind_them(logs: LogMa
         append(log, b"x" * 200)
     log.flush()
     assert len(read_all(log)) == 20
-    log.rest()
-    log.rest()
+    log.close_files()
     assert open_files(logs.directory) == []
 
 
 def test_a_torn_write_is_cut_off_when_a_log_wakes(logs: LogMaker) -> None:
     log = logs.open()
     append(log, b"a")
-    log.rest()
-    log.rest()
+    log.close_files()
     path = logs.directory / log._active.name
     path.write_bytes(path.read_bytes() + b"torn")
     append(log, b"b")
     assert [record.value for record in read_all(log)] == [b"a", b"b"]
+
+
+def test_a_log_holds_no_file_after_recovery(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    log = logs.open()
+    for _ in range(20):
+        append(log, b"x" * 200)
+    assert log.segment_count > 2
+    log = logs.crash(log, recovery_point=0)
+    assert open_files(logs.directory) == []
+    disk.synced.clear()
+    log.flush()
+    assert {path.name for path in logs.directory.glob("*.log")} <= set(disk.synced)
+
+
+def test_what_waits_for_a_sync_may_be_deleted_meanwhile(logs: LogMaker) -> None:
+    log = logs.open()
+    for _ in range(20):
+        append(log, b"x" * 200)
+    log = logs.crash(log, recovery_point=0)
+    log.delete_segments(RetentionPlan(frozenset(segment.base_offset for segment in log._segments[:2]), 0), NOW_MS)
+    log.flush()
+    assert log.flushed_offset == 20

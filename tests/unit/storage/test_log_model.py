@@ -59,7 +59,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule()
     def rest(self) -> None:
-        self.log.rest()
+        self.log.close_files()
 
     @rule(clean=st.booleans())
     def reopen(self, clean: bool) -> None:

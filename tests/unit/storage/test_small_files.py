@@ -16,6 +16,7 @@ from penstock.storage.files import OsFilesystem
 from penstock.storage.indexes import DamagedIndexError, OffsetIndex, TimeIndex
 from penstock.storage.leader_epochs import EndOffset, LeaderEpochs
 from penstock.storage.metadata_files import (
+    BootMarker,
     MetadataFileError,
     MetaProperties,
     read_boot_marker,
@@ -255,14 +256,20 @@ def test_a_clean_stop_tells_whose_it_was(tmp_path: Path) -> None:
 
 
 def test_a_boot_marker_counts_until_the_machine_starts_again(tmp_path: Path) -> None:
-    assert read_boot_marker(DISK, tmp_path, "monday") == -1
-    write_boot_marker(DISK, tmp_path, "monday", 7)
-    assert read_boot_marker(DISK, tmp_path, "monday") == 7
-    assert read_boot_marker(DISK, tmp_path, "tuesday") == -1
-    write_boot_marker(DISK, tmp_path, "", 8)
-    assert read_boot_marker(DISK, tmp_path, "") == -1, "nobody can tell whether the machine went on"
-    (tmp_path / metadata_files.BOOT_MARKER).write_bytes(bytes(40))
-    assert read_boot_marker(DISK, tmp_path, "monday") == -1
+    assert read_boot_marker(DISK, tmp_path, "monday") is None
+    write_boot_marker(DISK, tmp_path, "monday", BootMarker(7, is_checked=False))
+    assert read_boot_marker(DISK, tmp_path, "monday") == BootMarker(7, is_checked=False)
+    assert read_boot_marker(DISK, tmp_path, "tuesday") is None
+    write_boot_marker(DISK, tmp_path, "", BootMarker(8, is_checked=True))
+    assert read_boot_marker(DISK, tmp_path, "") is None, "nobody can tell whether the machine went on"
+    for damaged in (bytes(40), b"[]", b'{"bootId": "monday"}'):
+        (tmp_path / metadata_files.BOOT_MARKER).write_bytes(damaged)
+        assert read_boot_marker(DISK, tmp_path, "monday") is None
+
+
+def test_a_boot_marker_of_an_earlier_version_is_understood(tmp_path: Path) -> None:
+    (tmp_path / metadata_files.BOOT_MARKER).write_text('{"bootId": "monday", "brokerEpoch": 7}')
+    assert read_boot_marker(DISK, tmp_path, "monday") == BootMarker(7, is_checked=True)
 
 
 def test_the_disk_tells_its_space(tmp_path: Path) -> None:

@@ -23,9 +23,7 @@ class ClassicMember:
         "member_id",
         "protocols",
         "rebalance_timeout_ms",
-        "session_deadline_ms",
         "session_timeout_ms",
-        "session_timer_ms",
         "sync_token",
     )
 
@@ -52,10 +50,6 @@ class ClassicMember:
         self.sync_token: Token | None = None
         # A new member has not seen the end of a join phase yet: it must not stay parked for ever if its client is gone.
         self.is_new = False
-        # The session ends at the deadline. The timer may be set for earlier: it is then set anew when it fires, so
-        # that a heartbeat costs no timer.
-        self.session_deadline_ms = 0
-        self.session_timer_ms: int | None = None
 
     @classmethod
     def from_record(cls, member: MemberMetadata, protocol: str) -> ClassicMember:

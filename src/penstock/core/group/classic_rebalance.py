@@ -58,12 +58,9 @@ class ClassicRebalance:
     def keep_session(
         self, group: ClassicGroup, member: ClassicMember, effects: Effects, now_ms: int, timeout_ms: int | None = None
     ) -> None:
-        """Start a member's session anew; a timer is set only where none would fire in time."""
+        """Start a member's session anew."""
         deadline_ms = now_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
-        member.session_deadline_ms = deadline_ms
-        if member.session_timer_ms is None or deadline_ms < member.session_timer_ms:
-            member.session_timer_ms = deadline_ms
-            effects.timers.append(Timer(session_key(group.group_id, member.member_id), deadline_ms))
+        effects.timers.append(Timer(session_key(group.group_id, member.member_id), deadline_ms))
 
     def park_join(self, group: ClassicGroup, member: ClassicMember, token: Token, effects: Effects) -> None:
         """Let a JoinGroup wait; one that the member sent before it is over."""
@@ -99,8 +96,7 @@ class ClassicRebalance:
         if member is not None:
             self.answer_join(group, member, join_refused(error, ""), effects)
             self.answer_sync(member, SyncGroupResponse(error_code=error), effects)
-        if member is None or member.session_timer_ms is not None:
-            effects.timers.append(Timer(session_key(group.group_id, member_id), None))
+        effects.timers.append(Timer(session_key(group.group_id, member_id), None))
         group.remove(member_id)
 
     def prepare_or_complete(self, group: ClassicGroup, effects: Effects, now_ms: int) -> None:
@@ -205,10 +201,6 @@ class ClassicRebalance:
                 if group.state is ClassicState.PREPARING_REBALANCE and group.has_all_joined:
                     self.complete(group, effects, now_ms)
             return
-        member.session_timer_ms = None
-        if now_ms < member.session_deadline_ms:
-            member.session_timer_ms = member.session_deadline_ms
-            effects.timers.append(Timer(session_key(group.group_id, member_id), member.session_deadline_ms))
-        elif not member.needs_no_heartbeat:
+        if not member.needs_no_heartbeat:
             self.drop_member(group, member_id, effects)
             self.member_removed(group, effects, now_ms)

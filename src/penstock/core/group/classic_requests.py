@@ -197,6 +197,8 @@ class ClassicRequests:
         self._synced(group, member_id, effects)
         member = group.members[member_id]
         if group.state is ClassicState.STABLE:
+            # It is there: after a failover it may come to know its generation before its first heartbeat.
+            self._rebalance.keep_session(group, member, effects, now_ms)
             effects.replies.append(Reply(token, _assigned(group, member.assignment)))
             return effects
         over = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)

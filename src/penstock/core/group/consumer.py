@@ -71,9 +71,7 @@ class ConsumerGroup:
         # Soft state: whether the topics were looked at since they changed, and up to which change for patterns.
         self.metadata_is_current = False
         self.regex_version = 0
-        # Soft state: when members' sessions end, when the timer for that fires, and who is waited for to join again.
-        self.session_deadlines_ms: dict[str, int] = {}
-        self.session_timers_ms: dict[str, int] = {}
+        # Soft state: who is waited for to join again.
         self.awaited_joins: set[str] = set()
 
     @property

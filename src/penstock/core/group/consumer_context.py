@@ -66,24 +66,8 @@ def timer_key(kind: str, group_id: str, member_id: str) -> TimerKey:
 
 
 def keep_session(group: ConsumerGroup, member_id: str, timeout_ms: int, effects: Effects, now_ms: int) -> None:
-    """Start a member's session anew; a timer is set only where none would fire in time."""
-    deadline_ms = now_ms + timeout_ms
-    group.session_deadlines_ms[member_id] = deadline_ms
-    set_for_ms = group.session_timers_ms.get(member_id)
-    if set_for_ms is None or deadline_ms < set_for_ms:
-        group.session_timers_ms[member_id] = deadline_ms
-        effects.timers.append(Timer(timer_key(SESSION_TIMER, group.group_id, member_id), deadline_ms))
-
-
-def session_is_over(group: ConsumerGroup, member_id: str, effects: Effects, now_ms: int) -> bool:
-    """Whether a session timer that fired means what it says; if not, it is set to the present end of the session."""
-    deadline_ms = group.session_deadlines_ms.get(member_id, now_ms)
-    group.session_timers_ms.pop(member_id, None)
-    if deadline_ms <= now_ms:
-        return True
-    group.session_timers_ms[member_id] = deadline_ms
-    effects.timers.append(Timer(timer_key(SESSION_TIMER, group.group_id, member_id), deadline_ms))
-    return False
+    """Start a member's session anew."""
+    effects.timers.append(Timer(timer_key(SESSION_TIMER, group.group_id, member_id), now_ms + timeout_ms))
 
 
 def await_join(group: ConsumerGroup, member_id: str, timeout_ms: int, effects: Effects, now_ms: int) -> None:
@@ -102,7 +86,5 @@ def cancel_timer(kind: str, group: ConsumerGroup, member_id: str, effects: Effec
 
 def cancel_timers(group: ConsumerGroup, member_id: str, effects: Effects) -> None:
     """Forget about a member that is gone."""
-    group.session_deadlines_ms.pop(member_id, None)
-    group.session_timers_ms.pop(member_id, None)
     for kind in (SESSION_TIMER, REBALANCE_TIMER, JOIN_TIMER, SYNC_TIMER):
         cancel_timer(kind, group, member_id, effects)

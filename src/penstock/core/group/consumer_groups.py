@@ -12,10 +12,8 @@ from penstock.core.group.consumer import ConsumerGroup
 from penstock.core.group.consumer_context import (
     JOIN_TIMER,
     REBALANCE_TIMER,
-    SESSION_TIMER,
     ConsumerContext,
     keep_session,
-    session_is_over,
 )
 from penstock.core.group.consumer_describe import described
 from penstock.core.group.consumer_leave import remove_members
@@ -184,7 +182,7 @@ class ConsumerGroups:
                 downgraded(group, self._rebalance, member_id, effects, now_ms)
             return effects
         member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
-        if isinstance(group, ConsumerGroup) and member is not None and _is_over(kind, group, member, effects, now_ms):
+        if isinstance(group, ConsumerGroup) and member is not None and _is_over(kind, group, member):
             remove_members(self._context, group, [member], effects, now_ms)
         return effects
 
@@ -198,9 +196,7 @@ class ConsumerGroups:
         return Effects()
 
 
-def _is_over(kind: str, group: ConsumerGroup, member: ConsumerMember, effects: Effects, now_ms: int) -> bool:
-    if kind == SESSION_TIMER:
-        return session_is_over(group, member.member_id, effects, now_ms)
+def _is_over(kind: str, group: ConsumerGroup, member: ConsumerMember) -> bool:
     if kind == REBALANCE_TIMER:
         # A static member that left for a while has given up what it had to; its session decides.
         return member.state is MemberState.UNREVOKED_PARTITIONS and member.member_epoch >= 0

@@ -90,6 +90,7 @@ def _alter(
         return _refusal(wanted, error)
     change = PartitionChange(image, state, leader_check(image), rules_for(image, topic.name, defaults))
     change.in_sync_replicas = tuple(row.broker_id for row in new_isr)
+    change.by_leader = True
     change.leader_recovery_state = wanted.leader_recovery_state
     record = change.build(topic.topic_id, wanted.partition_index)
     if record is not None:

@@ -6,7 +6,9 @@ replicas, the replicas, a directory) and `build` works out what follows:
 1. A reassignment ends once every replica of its target is in sync.
 2. Replicas that leave the ISR while it is below `min.insync.replicas` hold everything that was committed, because
    nothing is committed below the minimum. They are the eligible leader replicas (ELR). An ISR at the minimum or above
-   clears them.
+   clears them, but for one case: a replica that the controller takes out of the ISR so that one is left stays eligible
+   until that one, as leader, has said that it knows (`by_leader`). It may have gone itself by then, and a leader
+   commits nothing while there are eligible replicas, so until then they hold everything.
 3. A leader is chosen from the ISR; from the ELR when the ISR is empty. When both are empty the last leader is taken
    back as soon as it returns, because nobody can know more than it; any replica only where the topic allows unclean
    elections. Both of these count as unclean: the leader is marked as recovering.
@@ -49,6 +51,7 @@ class PartitionChange:
         "_state",
         "adding_replicas",
         "avoid",
+        "by_leader",
         "election",
         "eligible_leader_replicas",
         "in_sync_replicas",
@@ -72,6 +75,8 @@ class PartitionChange:
         self.removing_replicas: Replicas = state.removing_replicas
         self.leader_recovery_state = state.leader_recovery_state
         self.unclean_shutdown = NO_LEADER
+        # Whether the leader itself asks for this change, knowing the state that it changes.
+        self.by_leader = False
         # Brokers that are about to go: they lead only where nobody else can.
         self.avoid: Collection[int] = ()
         self.election = Election.UNCLEAN if rules.unclean_leader_election else Election.ONLINE
@@ -132,6 +137,9 @@ class PartitionChange:
     def _remember_eligible(self) -> None:
         # The leader commits with as many replicas as there are where the topic asks for more; so do we count.
         minimum = min(self._min_insync_replicas, len(self.replicas))
+        if not self.by_leader:
+            # One is not enough as long as that one has not been heard of.
+            minimum = max(minimum, min(2, len(self.replicas)))
         if not self._eligible_enabled or len(self.in_sync_replicas) >= minimum:
             self.eligible_leader_replicas = ()
             return

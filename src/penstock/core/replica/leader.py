@@ -2,7 +2,9 @@
 
 The high watermark is the lowest log end among the in-sync replicas and never moves back. Consumers see what is below
 it; an `acks=all` produce is acknowledged when the high watermark has passed its records. It stands still while fewer
-replicas are in sync than `min.insync.replicas` asks for (KIP-966): what few hold is not committed.
+replicas are in sync than `min.insync.replicas` asks for (KIP-966): what few hold is not committed. So it does while the
+controller keeps replicas eligible that are not in sync: it might elect one of them, and what they lack would be lost.
+A leader with enough in-sync replicas says so to the controller, which then forgets the others.
 
 A follower is in sync while it has caught up with the leader's log end within `lag_ms_max`. Only the controller changes
 the set of in-sync replicas: the leader proposes, and until the answer is there it counts cautiously. A replica it wants
@@ -44,6 +46,7 @@ class LeaderState:
         "_local_id",
         "_min_in_sync",
         "_proposed",
+        "eligible_replicas",
         "epoch_start_offset",
         "high_watermark",
         "in_sync_replicas",
@@ -62,11 +65,14 @@ class LeaderState:
         *,
         lag_ms_max: int = LAG_MS_MAX,
         min_in_sync: int = 1,
+        eligible_replicas: Iterable[int] = (),
     ) -> None:
         self._local_id = local_id
         self.leader_epoch = leader_epoch
         self.in_sync_replicas = frozenset(in_sync_replicas)
         assert local_id in self.in_sync_replicas, "a leader is in sync with itself"
+        # Whom the controller would elect although they are not in sync.
+        self.eligible_replicas = frozenset(eligible_replicas)
         self.high_watermark = high_watermark
         self._end_offset = log_end_offset
         self._lag_ms_max = lag_ms_max
@@ -102,6 +108,11 @@ class LeaderState:
     def has_enough_in_sync(self) -> bool:
         """Whether min.insync.replicas is met."""
         return len(self.in_sync_replicas) >= self.min_in_sync
+
+    @property
+    def must_confirm(self) -> bool:
+        """Whether the controller is to hear that this leader goes on without the replicas that are still eligible."""
+        return bool(self.eligible_replicas) and self.has_enough_in_sync
 
     @property
     def low_watermark(self) -> int | None:
@@ -184,7 +195,7 @@ class LeaderState:
                     wanted.discard(replica)
             elif now_ms - follower.fetched_at_ms <= self._lag_ms_max and self.may_join(replica):
                 wanted.add(replica)
-        return frozenset(wanted) if wanted != self.in_sync_replicas else None
+        return frozenset(wanted) if wanted != self.in_sync_replicas or self.must_confirm else None
 
     def expire_joining(self, now_ms: int) -> bool:
         """Wait no longer for followers that stopped fetching; returns whether the high watermark moved."""
@@ -224,9 +235,16 @@ class LeaderState:
         assert self._local_id in in_sync_replicas
         self._proposed = in_sync_replicas
 
-    def settled(self, in_sync_replicas: Iterable[int], replicas: Iterable[int] | None = None, now_ms: int = 0) -> bool:
+    def settled(
+        self,
+        in_sync_replicas: Iterable[int],
+        replicas: Iterable[int] | None = None,
+        now_ms: int = 0,
+        eligible_replicas: Iterable[int] = (),
+    ) -> bool:
         """The controller's word on who is in sync and who holds replicas; returns whether the high watermark moved."""
         self.in_sync_replicas = frozenset(in_sync_replicas)
+        self.eligible_replicas = frozenset(eligible_replicas)
         assert self._local_id in self.in_sync_replicas, "a leader is in sync with itself"
         self._proposed = None
         for replica in self.in_sync_replicas:
@@ -264,7 +282,7 @@ class LeaderState:
 
     def _advance(self) -> bool:
         in_sync = self.in_sync_replicas
-        if len(in_sync) < self._min_in_sync and len(in_sync) < self.min_in_sync:
+        if self.eligible_replicas or (len(in_sync) < self._min_in_sync and len(in_sync) < self.min_in_sync):
             return False
         lowest = self._end_offset
         proposed = self._proposed

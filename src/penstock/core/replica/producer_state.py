@@ -29,6 +29,8 @@ NO_EPOCH = -1
 NO_SEQUENCE = -1
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
+# The transaction.version from which on each end of a transaction raises the epoch.
+EPOCH_BUMPS = 2
 SEQUENCE_MAX = 2**31 - 1
 # Questions that nobody came back from are forgotten with time, and the oldest ones beyond this many at once.
 VERIFICATIONS_MAX = 10_000
@@ -82,10 +84,12 @@ class CompletedTransaction:
 
 
 class EndMarker(NamedTuple):
-    """What a control record that ends a transaction says."""
+    """What a control record that ends a transaction says, and in which version the transaction was."""
 
     aborted: bool
     coordinator_epoch: int
+    # From version 2 on every transaction has an epoch of its own, and its end comes with the next one.
+    transaction_version: int = EPOCH_BUMPS
 
 
 @dataclass(slots=True, eq=False)
@@ -271,7 +275,11 @@ class ProducerState:
         return None
 
     def check_marker(self, header: BatchHeader, marker: EndMarker) -> Refused | None:
-        """May this end of a transaction be appended? Asked for markers that a coordinator sends."""
+        """May this end of a transaction be appended? Asked for markers that a coordinator sends.
+
+        One that comes late or again must not end the producer's next transaction (KIP-1228). Where nothing is open
+        it is taken once more: the coordinator may have missed the first answer.
+        """
         entry = self._entries.get(header.producer_id)
         if entry is None:
             return None
@@ -280,6 +288,16 @@ class ProducerState:
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"The marker of producer {header.producer_id} has epoch {header.producer_epoch}, "
                 f"but epoch {entry.producer_epoch} has already written here.",
+            )
+        if (
+            marker.transaction_version >= EPOCH_BUMPS
+            and header.producer_epoch == entry.producer_epoch
+            and entry.transaction_first_offset != NO_OFFSET
+        ):
+            return Refused(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"The marker of producer {header.producer_id} has epoch {header.producer_epoch}, in which its next "
+                "transaction is already open here.",
             )
         if marker.coordinator_epoch < entry.coordinator_epoch:
             return Refused(

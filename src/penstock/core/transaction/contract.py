@@ -21,6 +21,7 @@ class Markers(NamedTuple):
     committed: bool
     coordinator_epoch: int
     partitions: tuple[TopicPartition, ...]
+    transaction_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,7 +254,8 @@ class TransactionShard:
         effects = Effects()
         for transaction in [*self._transactions.values()]:
             if transaction.state is TransactionState.ONGOING:
-                effects.timers.append(_timeout(transaction))
+                # It began by another broker's clock: rather wait too long than abort it too early.
+                effects.timers.append(_timeout(transaction, now_ms))
             elif transaction.state is TransactionState.PREPARE_EPOCH_FENCE:
                 self._prepare(transaction.fenced(self._cluster_version(), now_ms), effects, now_ms)
             elif transaction.state.is_prepared:
@@ -267,11 +268,7 @@ class TransactionShard:
         transaction = self._transactions.get(key[1])
         if transaction is None or transaction.state is not TransactionState.ONGOING:
             return effects
-        timeout = _timeout(transaction)
-        if timeout.deadline_ms is not None and timeout.deadline_ms > now_ms:
-            effects.timers.append(timeout)
-        elif timeout.deadline_ms is not None:
-            self._prepare(transaction.fenced(self._cluster_version(), now_ms), effects, now_ms)
+        self._prepare(transaction.fenced(self._cluster_version(), now_ms), effects, now_ms)
         return effects
 
     def unloaded(self) -> Effects:
@@ -296,6 +293,7 @@ class TransactionShard:
             decided.is_commit,
             self._coordinator_epoch(transactional_id),
             tuple(decided.partitions),
+            decided.client_version,
         )
         self._due[transactional_id] = (markers, dict(decided.partitions))
         effects.replies.append(Reply(self._marker_token(), markers))
@@ -309,7 +307,7 @@ class TransactionShard:
         was_ongoing = before is not None and before.state is TransactionState.ONGOING
         is_ongoing = after.state is TransactionState.ONGOING
         if is_ongoing and not was_ongoing:
-            effects.timers.append(_timeout(after))
+            effects.timers.append(_timeout(after, after.started_ms))
         elif was_ongoing and not is_ongoing:
             effects.timers.append(Timer((TIMEOUT_TIMER, after.transactional_id), None))
         effects.records.append(after.record(self._cluster_version()))
@@ -318,10 +316,10 @@ class TransactionShard:
 _NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
 
-def _timeout(transaction: Transaction) -> Timer:
+def _timeout(transaction: Transaction, since_ms: int) -> Timer:
     never = transaction.timeout_ms == TIMEOUT_NEVER_MS
     # Kafka aborts what is older than its timeout, so a transaction has the whole of it.
-    deadline_ms = None if never else transaction.started_ms + transaction.timeout_ms + 1
+    deadline_ms = None if never else since_ms + transaction.timeout_ms + 1
     return Timer((TIMEOUT_TIMER, transaction.transactional_id), deadline_ms)
 
 

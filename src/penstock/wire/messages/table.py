@@ -128,7 +128,7 @@ APIS: dict[int, tuple[str, str, int, int, int, int, tuple[str, ...]]] = {
     24: ("add_partitions_to_txn", "AddPartitionsToTxn", 0, 5, 5, 3, ("broker",)),
     25: ("add_offsets_to_txn", "AddOffsetsToTxn", 0, 4, 4, 3, ("broker",)),
     26: ("end_txn", "EndTxn", 0, 5, 5, 3, ("broker",)),
-    27: ("write_txn_markers", "WriteTxnMarkers", 1, 1, 1, 1, ("broker",)),
+    27: ("write_txn_markers", "WriteTxnMarkers", 1, 2, 2, 1, ("broker",)),
     28: ("txn_offset_commit", "TxnOffsetCommit", 0, 5, 5, 3, ("broker",)),
     29: ("describe_acls", "DescribeAcls", 1, 3, 3, 2, ("broker", "controller")),
     30: ("create_acls", "CreateAcls", 1, 3, 3, 2, ("broker", "controller")),

@@ -20,10 +20,11 @@ class WritableTxnMarker(NamedTuple):
     transaction_result: bool = False
     topics: Sequence[WritableTxnMarkerTopic] = ()
     coordinator_epoch: int = 0
+    transaction_version: int = 0
 
 
 class WriteTxnMarkersRequest(NamedTuple):
-    """Version 1, flexible from 1."""
+    """Versions 1-2, flexible from 1."""
 
     markers: Sequence[WritableTxnMarker] = ()
 
@@ -44,6 +45,6 @@ class WritableTxnMarkerResult(NamedTuple):
 
 
 class WriteTxnMarkersResponse(NamedTuple):
-    """Version 1, flexible from 1."""
+    """Versions 1-2, flexible from 1."""
 
     markers: Sequence[WritableTxnMarkerResult] = ()

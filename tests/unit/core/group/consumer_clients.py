@@ -245,8 +245,6 @@ def durable(group: ConsumerGroup) -> dict[str, Any]:
     soft = {
         "metadata_is_current",
         "regex_version",
-        "session_deadlines_ms",
-        "session_timers_ms",
         "awaited_joins",
     }
     return {name: value for name, value in vars(group).items() if name not in soft}

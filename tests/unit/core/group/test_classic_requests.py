@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.core.contract import Timer
 from penstock.core.group.classic import ClassicState
 from penstock.core.group.contract import GroupSettings
 from penstock.model.errors import ApiError, ErrorCode
@@ -206,13 +207,13 @@ def test_a_session_is_as_long_as_it_was_asked_for(world: GroupWorld) -> None:
     assert live_group(world).is_empty
 
 
-def test_heartbeats_set_no_timers(world: GroupWorld) -> None:
+def test_heartbeats_move_nothing_but_the_session(world: GroupWorld) -> None:
     (member_id,) = stable_members(world, join_request())
     world.advance(2000)
-    seen: list[object] = []
+    seen: list[Timer] = []
     world.observer = lambda effects: seen.extend(effects.timers)
     assert heartbeat(world, member_id) == ErrorCode.NONE
-    assert not seen
+    assert [timer.key for timer in seen] == [("session", GROUP, member_id)]
 
 
 def test_a_static_member_that_never_comes_back_does_not_hold_the_group_for_ever(world: GroupWorld) -> None:

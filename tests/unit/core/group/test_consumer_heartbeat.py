@@ -106,7 +106,7 @@ def test_the_answer_brings_the_assignment_only_when_it_changed_or_everything_was
     assert world.shown(changed.topic_partitions) == "t/0,1,2"
 
 
-def test_a_heartbeat_that_says_nothing_new_writes_nothing_and_sets_no_timer(world: ConsumerWorld) -> None:
+def test_a_heartbeat_that_says_nothing_new_writes_nothing_and_only_moves_the_session(world: ConsumerWorld) -> None:
     beat(world)
     # The first heartbeat founds the group, and the second is the first that it sees.
     beat(world, ConsumerGroupHeartbeatRequest(GROUP, "a", 1))
@@ -114,7 +114,7 @@ def test_a_heartbeat_that_says_nothing_new_writes_nothing_and_sets_no_timer(worl
     world.advance(1_000)
     beat(world, ConsumerGroupHeartbeatRequest(GROUP, "a", 1))
     assert len(world.log) == size
-    assert world.timers == timers
+    assert world.timers == {("consumer-session", GROUP, "a"): timers["consumer-session", GROUP, "a"] + 1_000}
 
 
 def test_a_member_keeps_what_a_heartbeat_does_not_mention(world: ConsumerWorld) -> None:

@@ -1,0 +1,188 @@
+"""What a simulated cluster looks like, and the settings that its nodes and topics have for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sim.consumer import READ_COMMITTED, READ_UNCOMMITTED
+from sim.disk import DATA
+
+BROKER_PORT = 9092
+CONTROLLER_PORT = 9093
+KEEP, COMPACT, RETAIN = "keep", "compact", "retain"
+
+# Times that let more happen in a short run.
+SHORT_TIMES = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "3000",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a simulated cluster looks like. None stands for what nodes come with."""
+
+    nodes: int = 3
+    # 0 where the brokers are controllers, too.
+    controllers: int = 0
+    partitions: int = 2
+    producers: int = 2
+    consumers: int = 1
+    # Members of a group of the consumer protocol, and of one of the classic protocol.
+    members: int = 2
+    classic_members: int = 0
+    replication_factor: int = 3
+    min_insync_replicas: int = 2
+    produce_pause_s: float = 0.1
+    admin_pause_s: float = 2.0
+    # How long messages take at most.
+    delay_ms_max: int = 1
+    # Whether nodes have the timings that they come with, instead of shorter ones.
+    default_times: bool = False
+    # Transactional ids of writers and of copiers; readers get committed records where there are any.
+    writers: int = 0
+    copiers: int = 0
+    # Of batches in transactions, the part that arrives after its producer gave it up.
+    late_part: float = 0.03
+    transaction_timeouts_ms: tuple[int, ...] = (2_000, 5_000, 8_000)
+    # The topics' flush.ms; without it nodes sync when they see fit.
+    flush_ms: int | None = None
+    # When the topics' segments, and those of coordinators, are full or old.
+    segment_bytes: int | None = None
+    segment_ms: int | None = None
+    index_interval_bytes: int | None = None
+    # How often nodes note recovery points, high watermarks and log starts.
+    checkpoint_ms: int | None = None
+    # How much metadata there is between two snapshots, and in a segment of its log.
+    snapshot_bytes: int | None = None
+    snapshot_ms: int | None = None
+    metadata_segment_bytes: int | None = None
+    # What becomes of old records: they are kept, superseded by newer ones with their key, or deleted.
+    policy: str = KEEP
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    # How many keys producers use.
+    keys: int = 8
+    # Whether somebody moves the logs' starts.
+    deletes_records: bool = False
+    cleaner_pause_ms: int | None = None
+    # Members of groups that send no heartbeat for so long are expelled.
+    session_ms: int = 5_000
+    # How long members live; then they vanish without a word, and another one comes.
+    member_lifetime_s: float | None = None
+    # Of streams that end with bytes under way, the part whose bytes are dropped.
+    reset_part: float = 1.0
+
+    @property
+    def isolation_level(self) -> int:
+        return READ_COMMITTED if self.writers or self.copiers else READ_UNCOMMITTED
+
+
+# What can be left out of a drawn shape, to see whether it matters.
+DIMENSIONS: dict[str, tuple[str, ...]] = {
+    "replicas": ("replication_factor", "min_insync_replicas"),
+    "segments": ("segment_bytes", "segment_ms", "index_interval_bytes"),
+    "checkpoints": ("checkpoint_ms",),
+    "snapshots": ("snapshot_bytes", "snapshot_ms", "metadata_segment_bytes"),
+    "policy": ("policy", "retention_ms", "retention_bytes", "deletes_records"),
+    "cleaner": ("cleaner_pause_ms",),
+    "classic": ("classic_members",),
+    "lifetimes": ("member_lifetime_s",),
+    "late": ("reset_part",),
+}
+
+
+def without_dimensions(shape: Shape, names: list[str]) -> Shape:
+    """The shape with some of its dimensions as they are by default."""
+    usual = Shape()
+    changes = {field: getattr(usual, field) for name in names for field in DIMENSIONS.get(name, ())}
+    if "replicas" in names:
+        factor = min(usual.replication_factor, shape.nodes)
+        changes |= {"replication_factor": factor, "min_insync_replicas": min(usual.min_insync_replicas, factor)}
+    return replace(shape, **changes)
+
+
+def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -> dict[str, str]:
+    """Settings of a small node with short patience."""
+    listeners = []
+    if "broker" in roles:
+        listeners.append(f"PLAINTEXT://n{node_id}:{BROKER_PORT}")
+    if "controller" in roles:
+        listeners.append(f"CONTROLLER://n{node_id}:{CONTROLLER_PORT}")
+    return {
+        "node.id": str(node_id),
+        "process.roles": ",".join(roles),
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "controller.quorum.voters": voters,
+        "listeners": ",".join(listeners),
+        "log.dirs": f"/{DATA}",
+        "auto.create.topics.enable": "false",
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.replication.factor": str(shape.replication_factor),
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.replication.factor": str(shape.replication_factor),
+        "transaction.state.log.min.isr": str(shape.min_insync_replicas),
+        "min.insync.replicas": str(shape.min_insync_replicas),
+        "default.replication.factor": str(shape.replication_factor),
+        "log.cleaner.enable": "false" if shape.cleaner_pause_ms is None else "true",
+        **({} if shape.default_times else SHORT_TIMES),
+        **_given(
+            {
+                "group.consumer.session.timeout.ms": None if shape.default_times else shape.session_ms,
+                "log.cleaner.backoff.ms": shape.cleaner_pause_ms,
+                "log.retention.check.interval.ms": None if shape.policy == KEEP else 300,
+                "log.flush.offset.checkpoint.interval.ms": shape.checkpoint_ms,
+                "log.flush.start.offset.checkpoint.interval.ms": shape.checkpoint_ms,
+                "replica.high.watermark.checkpoint.interval.ms": shape.checkpoint_ms,
+                "metadata.log.max.record.bytes.between.snapshots": shape.snapshot_bytes,
+                "metadata.log.max.snapshot.interval.ms": shape.snapshot_ms,
+                "internal.metadata.log.segment.bytes": shape.metadata_segment_bytes,
+                # Old snapshots and what they cover go at once.
+                "metadata.max.retention.bytes": None if shape.metadata_segment_bytes is None else 1,
+            }
+        ),
+    }
+
+
+def topic_settings(shape: Shape) -> dict[str, str]:
+    """Settings of the topics that everybody works on."""
+    policies = {KEEP: None, COMPACT: "compact", RETAIN: "delete"}
+    return _given(
+        {
+            "min.insync.replicas": shape.min_insync_replicas,
+            "flush.ms": shape.flush_ms,
+            "cleanup.policy": policies[shape.policy],
+            "retention.ms": shape.retention_ms,
+            "retention.bytes": shape.retention_bytes,
+            "segment.ms": shape.segment_ms,
+            "index.interval.bytes": shape.index_interval_bytes,
+            **_small_segments(shape),
+        }
+    )
+
+
+def coordinator_topic_settings(shape: Shape) -> dict[str, str]:
+    """What is set for the topics of coordinators once they are there."""
+    return _given(_small_segments(shape))
+
+
+def _small_segments(shape: Shape) -> dict[str, object]:
+    if shape.segment_bytes is None:
+        return {}
+    cleans = shape.cleaner_pause_ms is not None
+    return {
+        "internal.segment.bytes": shape.segment_bytes,
+        "min.cleanable.dirty.ratio": 0.1 if cleans else None,
+        "file.delete.delay.ms": 500,
+    }
+
+
+def _given(settings: dict[str, object]) -> dict[str, str]:
+    return {name: str(value) for name, value in settings.items() if value is not None}
