@@ -127,6 +127,7 @@ def test_connections_that_say_nothing_are_closed(strict: GatewayProcess, topic: 
         assert [each.rest() for each in (silent, short, other)] == [b"", b"", b""]
 
 
+@pytest.mark.slow
 def test_a_long_poll_is_not_idle(strict: GatewayProcess, topic: str) -> None:
     """What the gateway itself takes does not count."""
     await_long_polls(strict, topic)

@@ -156,7 +156,7 @@ def test_one_bad_record_does_not_spoil_a_page() -> None:
     """Items are seconds to sleep, so one of them takes for ever."""
 
     async def scenario() -> None:
-        pool = WorkerPool("tests", replace(DEFAULT_BUDGETS, worker_deadline_ms=1000))
+        pool = WorkerPool("tests", DEFAULT_BUDGETS)
 
         async def work(chunk: list[float], deadline_s: float | None) -> list[str]:
             await pool.run(list, map(time.sleep, chunk), deadline_s=deadline_s)

@@ -26,8 +26,8 @@ READ_BEFORE_SYNCED = frozenset(
     }
 )
 TRANSACTIONS_BEFORE_SYNCED = frozenset({"duplicate-copy", "lost-copy", "stray-copy", "torn-transaction"})
-# When all replicas lose power at once, what they had not synced yet is gone, acknowledged or not. One that had compacted
-# lacks what a lost record had replaced.
+# When all replicas lose power at once, what they had not synced yet is gone, acknowledged or not. One that had
+# compacted lacks what a lost record had replaced.
 LOST_EVERYWHERE = READ_BEFORE_SYNCED | {
     "different-latest",
     "lost-write",

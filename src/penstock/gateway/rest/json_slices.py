@@ -12,16 +12,12 @@ from penstock.gateway.rest.json_text import json_bytes
 SPACE = re.compile(r"[ \t\r\n]*")
 # Types of data that are written in other forms, as JSON has them.
 NOT_JSON = ('"BINARY"', '"STRING"', '"AVRO"', '"PROTOBUF"')
-# A whole string, so that nothing in it is taken for something else; or space between tokens.
-STRING_OR_SPACE = re.compile(r'"(?:[^"\\]|\\.)*"|[ \t\r\n]+', re.DOTALL)
+ESCAPE_OR_SPACE = re.compile(r"[\\ \t\r\n]")
+# All but the space between tokens; a whole string, so that nothing in it is taken for something else.
+TOKENS = re.compile(r'[^" \t\r\n]+|"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
-
-def _nothing(text: str) -> None:
-    """What is passed over need not be made."""
-    del text
-
-
-_pass_over = json.JSONDecoder(parse_int=_nothing, parse_float=_nothing, parse_constant=_nothing).raw_decode
+# The value that begins at a place, and where it ends. Numbers are passed over: `len` is what takes least time.
+_pass_over = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len).raw_decode
 
 
 def member(text: str, *names: str) -> str:
@@ -49,14 +45,18 @@ def elements(text: str) -> list[str]:
 
 def compact(text: str) -> bytes:
     """Valid JSON text without the space between its tokens, and strings without escapes that they do not need."""
+    if ESCAPE_OR_SPACE.search(text) is None:
+        return text.encode()
+    tokens = TOKENS.findall(text)
+    if "\\" in text:
+        tokens = [json_bytes(json.loads(token)).decode() if "\\" in token else token for token in tokens]
+    return "".join(tokens).encode()
 
-    def written(match: re.Match[str]) -> str:
-        token = match[0]
-        if token[0] != '"':
-            return ""
-        return json_bytes(json.loads(token)).decode() if "\\" in token else token
 
-    return STRING_OR_SPACE.sub(written, text).encode()
+def exact_value(raw: bytes, *budgets: Any) -> bytes:
+    """The `value` of a body as compact JSON. The body is valid, and an object with a value."""
+    del budgets
+    return compact(member(raw.decode(), "value"))
 
 
 def exact_parts(raw: bytes, *words: Any) -> list[dict[str, bytes]]:
@@ -110,5 +110,8 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _after_space(text: str, place: int) -> int:
+    # All other characters that can stand between two tokens come after the space.
+    if text[place : place + 1] > " ":
+        return place
     found: Any = SPACE.match(text, place)
     return int(found.end())

@@ -21,7 +21,7 @@ from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.kafka.subscriptions import Subscriptions
-from penstock.gateway.rest.json_text import json_bytes
+from penstock.gateway.rest.json_slices import exact_value
 from penstock.gateway.rest.shapes import (
     DELIVERED_SHAPE,
     HEADERS_SHAPE,
@@ -101,7 +101,8 @@ def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], b
 
     async def publish(call: Call) -> Response:
         topic = call["topic"]
-        record = record_of_body(await bodies.read(call.raw, body, 400))
+        fields = await bodies.read(call.raw, body, 400)
+        record = record_of_body(fields, await bodies.work(exact_value, call.raw) if has_json_value(fields) else b"")
         delivered, again = await keys.once(
             f"publish {topic}", call["Idempotency-Key"], call.raw, lambda: publisher.publish(topic, record)
         )
@@ -128,8 +129,16 @@ def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], b
     ]
 
 
-def record_of_body(body: Any) -> OutgoingRecord:
-    """The record in a publish request. Checked by hand, because this is the path of most requests."""
+def has_json_value(body: Any) -> bool:
+    """Whether a publish request has a value that is stored as JSON: anything but text and null."""
+    return isinstance(body, dict) and not isinstance(body.get("value"), str | None)
+
+
+def record_of_body(body: Any, json_value: bytes) -> OutgoingRecord:
+    """The record in a publish request; `json_value` is its value as it was sent, if it `has_json_value`.
+
+    Checked by hand, because this is the path of most requests.
+    """
     if not isinstance(body, dict) or "value" not in body:
         raise Problem(400, 40002, "the body does not fit at $: it needs a `value`", 'send {"key": …, "value": …}')
     key, value, headers = body.get("key"), body["value"], body.get("headers")
@@ -137,12 +146,11 @@ def record_of_body(body: Any) -> OutgoingRecord:
         raise Problem(400, 40002, "the body does not fit at $.key: it is not text", "send text, or leave it out")
     if not (headers is None or (isinstance(headers, dict) and all(isinstance(x, str) for x in headers.values()))):
         raise Problem(400, 40002, "the body does not fit at $.headers: values must be text", "send a map of texts")
-    if value is not None and not isinstance(value, str):
-        value = json_bytes(value).decode()
     try:
+        stored = value.encode() if isinstance(value, str) else None if value is None else json_value
         return OutgoingRecord(
             None if key is None else key.encode(),
-            None if value is None else value.encode(),
+            stored,
             [(name, text.encode()) for name, text in headers.items()] if headers else (),
         )
     except UnicodeEncodeError:

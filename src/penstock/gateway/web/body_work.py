@@ -50,7 +50,10 @@ class Bodies:
     async def work(self, function: Any, raw: bytes, *arguments: object) -> Any:
         """What a function makes of a body that has been read; its last argument are the budgets."""
         if len(raw) <= AT_ONCE_BYTES_MAX:
-            return function(raw, *arguments, self._budgets)
+            try:
+                return function(raw, *arguments, self._budgets)
+            except RecursionError:
+                raise Problem(413, 413, "the body is nested too deeply", "send a flatter one") from None
         return await self._read_elsewhere(function, raw, *arguments)
 
     async def _read_elsewhere(self, function: Any, raw: bytes, *arguments: object) -> Any:
