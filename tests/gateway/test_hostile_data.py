@@ -22,9 +22,8 @@ import pytest
 from confluent_kafka import Producer
 
 from penstock.testing import Cluster
-from penstock.wire.records import Record, build_batch
 from support.gateway_process import GatewayProcess
-from support.wire_client import WireClient
+from support.odd_records import ODD_RECORDS, produce_odd_headers
 
 # A second is what a quiet machine must keep; one that runs other tests too gets some more.
 NEIGHBOUR_MAX_S = 5.0
@@ -34,8 +33,6 @@ V2 = "application/vnd.kafka.{}.v2+json"
 LIMITS = [f"--limit={each}" for each in ("worker_idle_ms=1000", "worker_queue_max=4", "worker_wait_ms=2000")]
 # More than are worked on or may wait.
 ATTACKERS = 10
-# As many as it takes for the interpreter to take short cuts with a method that it calls.
-ODD_RECORDS = 20
 NULLS = {"type": "array", "items": "null"}
 LIST = {
     "type": "record",
@@ -309,10 +306,8 @@ def test_records_that_clients_cannot_read_do_not_hide_others(
     produce(penstock_cluster, topic, b"first")
     bomb = b"x" * 95_000_000
     produce(penstock_cluster, topic, b"small", headers=[("large", bomb)], compression="zstd")
-    odd_record = Record(0, int(time.time() * 1000), b"{}", b"{}", ((NoText("name"), b"1"),))
-    with WireClient(penstock_cluster.bootstrap_servers) as client:
-        for place in (*[topic] * ODD_RECORDS, "_schemas"):
-            assert client.produce(place, build_batch([odd_record])).error_code == 0
+    produce_odd_headers(penstock_cluster.bootstrap_servers, topic)
+    produce_odd_headers(penstock_cluster.bootstrap_servers, "_schemas", 1)
     produce(penstock_cluster, topic, b"last")
     first, large, *odd, last = messages(rest, topic)
     assert (first["value"]["text"], last["value"]["text"]) == ("first", "last")
@@ -324,14 +319,6 @@ def test_records_that_clients_cannot_read_do_not_hide_others(
     seen = [rest.get(f"/topics/{topic}/subscribe", params={"group": topic}).json() for _ in range(3)]
     assert [each["value"] for each in seen] == ["first", None, "{}"]
     assert "cannot be unpacked" in seen[1]["unreadable"]
-
-
-class NoText(str):
-    """The name of a header that no text can be made of."""
-
-    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
-        del encoding, errors
-        return b"\xff\xfe"
 
 
 def test_poison_texts_break_no_page(penstock_cluster: Cluster, rest: httpx.Client, topic: str) -> None:

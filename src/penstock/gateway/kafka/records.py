@@ -15,6 +15,7 @@ RECORD_OVERHEAD = 64
 _headers = methodcaller("headers")
 
 Headers = list[tuple[str, bytes | None]]
+HEADERS_UNREADABLE = "its headers are left out, because a name among them is not UTF-8"
 
 
 class ReadRecord(NamedTuple):

@@ -9,13 +9,12 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.kafka.records import HEADERS_UNREADABLE, ReadRecord
 from penstock.gateway.registry.schema import SchemaText
 from penstock.gateway.rest.dead_letter_headers import origin_of
 from penstock.gateway.rest.json_text import is_json, json_bytes
 from penstock.gateway.rest.people_texts import people_text
 from penstock.gateway.rest.schema_values import MAGIC, PREFIX, Unfit, decode
-from penstock.gateway.rest.shapes import HEADERS_UNREADABLE
 from penstock.gateway.work.budgets import Budgets
 
 FORMATS = ["auto", "json", "text", "schema", "hex"]

@@ -6,7 +6,7 @@ import base64
 import binascii
 from typing import Any
 
-from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.kafka.records import HEADERS_UNREADABLE, ReadRecord
 from penstock.gateway.web.parameters import number, path
 from penstock.gateway.web.problem import Problem
 
@@ -14,7 +14,6 @@ INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 # librdkafka takes no more.
 REPLICATION_FACTOR_MAX = 10_000
-HEADERS_UNREADABLE = "its headers are left out, because a name among them is not UTF-8"
 
 TOPIC = path("topic", "The name of a topic.", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
 PARTITION = path("partition", "The number of a partition.", type="integer", minimum=0, maximum=INT32_MAX)
