@@ -10,6 +10,7 @@ import pytest
 from starlette.responses import Response
 
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
+from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.application import Application, json_response
 from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.operations import Body, Call, Operation
@@ -109,14 +110,14 @@ def test_large_bodies_share_what_memory_there_is_for_them() -> None:
 
 
 def test_a_caller_gets_a_part_of_what_there_is() -> None:
-    shares = Shares("tails", 5, 3, "tails_per_caller_max", {"proxy"})
+    shares = Shares("tails", GatewaySettings("", tails_max=5, tails_per_caller_max=3), "tails", {"proxy"})
     for _ in range(3):
         shares.take("one")
     with pytest.raises(Problem, match="3 tails are in use by one") as refused:
         shares.take("one")
     assert "--limit tails_per_caller_max" in refused.value.fix
     shares.take("other", 2)
-    with pytest.raises(Problem, match="5 tails are in use"):
+    with pytest.raises(Problem, match=r"5 tails are in use \(the limit tails_max\)"):
         shares.take("proxy")
     shares.give_back("one", 3)
     shares.take("one")

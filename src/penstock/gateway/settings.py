@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from penstock.gateway.named_limits import NamedLimits
 from penstock.gateway.web.access import is_origin
 from penstock.gateway.web.limits import Limits
 from penstock.gateway.work.budgets import Budgets
@@ -23,7 +24,7 @@ class SettingError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class GatewaySettings:
+class GatewaySettings(NamedLimits):
     """What a gateway is started with. A port of 0 is a free one."""
 
     bootstrap_servers: str

@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
-from penstock.gateway.kafka.records import ReadRecord, record_of
+from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.kafka.skipping import Skipper
 from penstock.gateway.kafka.topic_pattern import posix_pattern
 
@@ -23,16 +23,14 @@ COMMITTED_TIMEOUT_S = 10.0
 SEEK_TIMEOUT_S = 10.0
 SEEK_STEP_S = 0.02
 NO_NOTES: Mapping[tuple[str, int], str] = {}
-PASSING_ERRORS = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "COORDINATOR_LOAD_IN_PROGRESS"}
 
 
 class GroupConsumer:
     """A consumer, what it has read that nobody has taken yet, and the partitions that were taken from it."""
 
     def __init__(self, settings: dict[str, Any], record_bytes_max: int) -> None:
-        self._record_bytes_max = record_bytes_max
         self._consumer = Consumer(settings)
-        self._skipper = Skipper(self._consumer)
+        self._skipper = Skipper(self._consumer, record_bytes_max)
         self._buffer: deque[ReadRecord] = deque()
         # Where partitions that were assigned by hand begin, until something has been read from them.
         self._placed: dict[tuple[str, int], int] | None = None
@@ -187,14 +185,4 @@ class GroupConsumer:
 
     def _next(self, timeout_s: float) -> ReadRecord | None:
         message = self._consumer.poll(timeout_s)
-        if message is None:
-            return None
-        error: KafkaError | None = message.error()
-        if error is None:
-            return record_of(message, self._record_bytes_max)
-        if error.code() == KafkaError._PARTITION_EOF or error.name() in PASSING_ERRORS or error.retriable():
-            return None
-        unreadable = self._skipper.past(message)
-        if unreadable is not None:
-            return unreadable
-        raise KafkaException(error)
+        return None if message is None else self._skipper.record(message)

@@ -51,12 +51,7 @@ class Instances:
         # One for each: a poll may wait for a minute, and must not make the polls of others wait.
         self._threads = ThreadPoolExecutor(settings.instances_max, thread_name_prefix="instance")
         self._instances: dict[tuple[str, str], Instance] = {}
-        self._places = Shares(
-            "consumer instances",
-            settings.instances_max,
-            settings.instances_per_caller_max,
-            "instances_per_caller_max",
-        )
+        self._places = Shares("consumer instances", settings, "instances")
         self._keeper: asyncio.Task[None] | None = None
         # Told of every instance that ends.
         self.on_remove: Callable[[Instance], None] = lambda _: None

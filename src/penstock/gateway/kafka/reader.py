@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from penstock.gateway.kafka.failures import asked, problem_of
 from penstock.gateway.kafka.memory import SMALL_BUFFERS
-from penstock.gateway.kafka.records import ReadRecord, record_of
+from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.kafka.skipping import Skipper
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem, too_busy
@@ -42,9 +42,7 @@ class Readers:
         self._threads = ThreadPoolExecutor(settings.readers_max, thread_name_prefix="reader")
         # Those that wait for records do so apart, or a few of them would keep everybody from reading.
         self._waiting_threads = ThreadPoolExecutor(settings.long_polls_max, thread_name_prefix="long-poll")
-        self._long_polls = Shares(
-            "long polls", settings.long_polls_max, settings.long_polls_per_caller_max, "long_polls_per_caller_max"
-        )
+        self._long_polls = Shares("long polls", settings, "long_polls")
         self._idle: list[Consumer] = []
         self._under_way = 0
 
@@ -81,7 +79,7 @@ class Readers:
                 self._long_polls.give_back(caller)
             return
         if self._under_way >= self._settings.readers_max * WAITING_PER_READER_MAX:
-            raise too_busy("too many reads are under way")
+            raise too_busy(f"{WAITING_PER_READER_MAX} reads wait for each of {self._settings.named('readers_max')}")
         self._under_way += 1
         try:
             yield self._threads
@@ -165,8 +163,8 @@ def _records(
     records: list[ReadRecord] = []
     started = time.monotonic()
     size, at_end, skips = 0, False, 0
-    skipper = Skipper(consumer)
-    while len(records) < limit and size < bytes_max:
+    skipper = Skipper(consumer, record_bytes_max)
+    while len(records) < limit and size < bytes_max and skips < SKIPS_MAX:
         # Without the end in sight the brokers are given some time even when the caller wants no waiting.
         patience_s = (timeout_s if at_end else max(timeout_s, START_GRACE_S)) - (time.monotonic() - started)
         if (records and at_end) or patience_s <= 0:
@@ -175,22 +173,16 @@ def _records(
         if message is None:
             continue
         error = message.error()
-        if error is None:
-            record = record_of(message, record_bytes_max)
+        record = skipper.record(message)
+        if record is not None:
             at_end = False
             if records and size + record.size > bytes_max:
                 break
             records.append(record)
             size += record.size
-        elif error.code() == KafkaError._PARTITION_EOF:
+            skips += error is not None
+        elif error is not None and error.code() == KafkaError._PARTITION_EOF:
             at_end = True
-        elif (unreadable := skipper.past(message)) is not None:
-            records.append(unreadable)
-            skips += 1
-            if skips >= SKIPS_MAX:
-                break
-        elif not error.retriable() and error.name() not in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):
-            raise KafkaException(error)
     return records
 
 

@@ -117,11 +117,13 @@ class Subscriptions:
         """429 where so much was handed out and not acknowledged that it is time for that."""
         states, limits = subscription.partitions.values(), self._settings
         records, size = sum(len(state.leased) for state in states), sum(state.leased_bytes for state in states)
-        if records >= limits.unacknowledged_records_max or size >= limits.unacknowledged_bytes_max:
+        too_many, too_long = records >= limits.unacknowledged_records_max, size >= limits.unacknowledged_bytes_max
+        if too_many or too_long:
+            name = "unacknowledged_records_max" if too_many else "unacknowledged_bytes_max"
             raise Problem(
                 429,
                 42901,
-                f"{records:,} messages of {size:,} bytes wait to be acknowledged",
+                f"{records:,} messages of {size:,} bytes wait to be acknowledged (the limit {name})",
                 f"acknowledge them; they are handed out again after {ACK_TIMEOUT_S:g} s",
                 headers={"Retry-After": "1"},
             )

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from penstock.gateway.kafka.failures import asked, problem_of
 from penstock.gateway.kafka.memory import SMALL_BUFFERS
-from penstock.gateway.kafka.records import ReadRecord, record_of
+from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.kafka.skipping import Skipper
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.shares import Shares
@@ -19,7 +19,6 @@ from penstock.gateway.web.shares import Shares
 BATCH_MAX = 200
 BATCH_BYTES_MAX = 128 * 1024
 STEP_S = 0.5
-PASSING_ERRORS = {"_PARTITION_EOF", "_TRANSPORT", "_ALL_BROKERS_DOWN"}
 
 
 class Tails:
@@ -28,7 +27,7 @@ class Tails:
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._threads = ThreadPoolExecutor(settings.tails_max, thread_name_prefix="tail")
-        self._places = Shares("tails", settings.tails_max, settings.tails_per_caller_max, "tails_per_caller_max")
+        self._places = Shares("tails", settings, "tails")
         self._stopping = False
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -60,12 +59,12 @@ class Tails:
     async def _batches(self, consumer: Consumer, caller: str) -> AsyncIterator[list[ReadRecord]]:
         loop = asyncio.get_running_loop()
         pending: asyncio.Future[list[ReadRecord]] | None = None
-        skipper, bytes_max = Skipper(consumer), self._settings.budgets.record_bytes_max
+        skipper = Skipper(consumer, self._settings.budgets.record_bytes_max)
         try:
             # The first batch is empty: from here on whoever stops listening ends what was begun.
             yield []
             while not self._stopping:
-                pending = loop.run_in_executor(self._threads, _batch, consumer, skipper, bytes_max)
+                pending = loop.run_in_executor(self._threads, _batch, consumer, skipper)
                 yield await asyncio.shield(pending)
         except KafkaException as error:
             raise problem_of(error) from None
@@ -94,17 +93,14 @@ class Tails:
             await asyncio.wait(self._closing)
 
 
-def _batch(consumer: Consumer, skipper: Skipper, record_bytes_max: int) -> list[ReadRecord]:
+def _batch(consumer: Consumer, skipper: Skipper) -> list[ReadRecord]:
     records: list[ReadRecord] = []
     size = 0
     message = consumer.poll(STEP_S)
     while message is not None:
-        error: KafkaError | None = message.error()
-        record = record_of(message, record_bytes_max) if error is None else skipper.past(message)
+        record = skipper.record(message)
         if record is not None:
             records.append(record)
             size += record.size
-        elif error is not None and error.name() not in PASSING_ERRORS and not error.retriable():
-            raise KafkaException(error)
         message = consumer.poll(0) if len(records) < BATCH_MAX and size < BATCH_BYTES_MAX else None
     return records

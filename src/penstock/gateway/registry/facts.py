@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from penstock.gateway.named_limits import higher_limit
 from penstock.gateway.registry import errors
 from penstock.gateway.registry.analysis import Answer, Question, Texts
 from penstock.gateway.registry.compatibility import Level
@@ -53,7 +54,7 @@ class SchemaFacts:
             if question.size > self.budgets.schemas_bytes_max:
                 reason = "it and the schemas that it refers to or is compared with have together more than"
                 raise errors.too_laborious(
-                    f"{reason} {self.budgets.named('schemas_bytes_max')}", self.budgets.fix("schemas_bytes_max")
+                    f"{reason} {self.budgets.named('schemas_bytes_max')}", higher_limit("schemas_bytes_max")
                 )
             raise FactMissing(question)
         self._answers.move_to_end(question)

@@ -20,12 +20,11 @@ from penstock.gateway.registry.subjects import DEFAULT_CONTEXT
 from penstock.gateway.rest.record_texts import Schemas, find_text, schema_id_of, show_record, show_records, v2_records
 from penstock.gateway.rest.schema_values import MAGIC, PREFIX, encode_values
 from penstock.gateway.web.problem import Problem
-from penstock.gateway.work.budgets import Budgets
+from penstock.gateway.work.budgets import AT_ONCE_BYTES_MAX, Budgets
 from penstock.gateway.work.pool import WorkerPool, WorkFailed
 
 CONVERSION = 42203
 # Records that are shown at once, without a worker, have together at most this many bytes, and no schemas.
-AT_ONCE_BYTES_MAX = 64 * 1024
 # What a worker gets at a time.
 CHUNK_RECORDS_MAX = 500
 CHUNK_BYTES_MAX = 1024 * 1024

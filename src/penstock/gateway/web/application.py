@@ -111,12 +111,7 @@ class Application:
         self._render_error = render_error
         self._rewrite = rewrite
         self.under_way = UnderWay(limits.requests_max)
-        self._large_bodies = Shares(
-            "bytes of large bodies",
-            limits.large_bodies_bytes_max,
-            limits.large_bodies_bytes_per_caller_max,
-            "large_bodies_bytes_per_caller_max",
-        )
+        self._large_bodies = Shares("bytes of large bodies", limits, "large_bodies_bytes")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI's entry."""
@@ -159,7 +154,7 @@ class Application:
         """A place for a request that has come whole. One that has not uses nobody's, however slowly it comes."""
         under_way = self.under_way
         if under_way.count >= under_way.limit and not operation.always_served:
-            raise too_busy(f"{under_way.limit} requests are being served already")
+            raise too_busy(f"{under_way.limit:,} requests are being served already (the limit requests_max)")
         under_way.count += 1
         try:
             yield
@@ -189,7 +184,8 @@ class Application:
                 parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=self._limits.query_fields_max)
             )
         except ValueError:
-            raise Problem(400, 40001, "the query has too many fields", "send fewer") from None
+            why = f"the query has more fields than {self._limits.named('query_fields_max')}"
+            raise Problem(400, 40001, why, "send fewer") from None
 
     async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         socket = WebSocket(scope, receive, send)

@@ -79,7 +79,8 @@ def header_of(scope: Scope, name: bytes) -> str | None:
 
 
 def _too_large(size_max: int, size: str) -> Problem:
-    return Problem(413, 413, f"the body has {size}, more than the {size_max:,} allowed", "send it in smaller parts")
+    why = f"the body has {size}, more than the {size_max:,} allowed (the limit body_bytes_max)"
+    return Problem(413, 413, why, "send it in smaller parts")
 
 
 def check_media_type(scope: Scope, body: Body) -> None:

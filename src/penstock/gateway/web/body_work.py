@@ -6,13 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from penstock.gateway.named_limits import higher_limit
 from penstock.gateway.web.bodies import check_shape, no_constant, parse_json, read_at_once
 from penstock.gateway.web.operations import Body, Validator
 from penstock.gateway.web.problem import Problem
-from penstock.gateway.work.budgets import Budgets
+from penstock.gateway.work.budgets import AT_ONCE_BYTES_MAX, Budgets
 from penstock.gateway.work.pool import WorkerPool, WorkFailed
-
-AT_ONCE_BYTES_MAX = 64 * 1024
 
 Shape = Mapping[str, Any] | None
 
@@ -131,5 +130,5 @@ def _check_count(raw: bytes, value: Any, budgets: Budgets) -> None:
                 413,
                 413,
                 f"the body has more JSON values than {budgets.named('body_values_max')}",
-                f"send less at a time, or {budgets.fix('body_values_max')}",
+                f"send less at a time, or {higher_limit('body_values_max')}",
             )

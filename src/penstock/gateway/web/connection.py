@@ -26,6 +26,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from penstock.gateway.web.connection_policy import ConnectionPolicy, SlowReader
+from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.web.socket_connection import SocketConnection
 
@@ -106,10 +107,8 @@ class Connection(HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
         else:
             if self._overhead_bytes > self.policy.limits.head_bytes_max:
-                size = f"{self.policy.limits.head_bytes_max:,}"
-                self.refuse(
-                    Problem(431, 43101, f"the head is longer than {size} bytes", "send fewer or shorter headers")
-                )
+                why = f"the head is longer than {self.policy.limits.named('head_bytes_max')}"
+                self.refuse(Problem(431, 43101, why, "send fewer or shorter headers"))
 
     def send_400_response(self, msg: str) -> None:
         """Say that a request cannot be read."""
@@ -131,7 +130,8 @@ class Connection(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         if not is_told:
-            self.transport.write(rendered(problem, b"connection: close\r\n"))
+            head, body = rendered(problem, b"connection: close\r\n")
+            self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
         if others:
             self.transport.close()
         elif not self.transport.is_closing():
@@ -156,12 +156,12 @@ class Connection(HttpToolsProtocol):
             self._since = now
         elif self._reading is Reading.BODY:
             if waited_s > limits.body_timeout_s and self._body_bytes < waited_s * limits.bytes_per_s_min:
-                self.refuse(too_slow("body", limits.body_timeout_s))
+                self.refuse(too_slow("body", limits))
         elif self.is_busy() or self.transport.is_closing():
             return
         elif self._reading is Reading.HEAD:
             if waited_s > limits.head_timeout_s:
-                self.refuse(too_slow("head", limits.head_timeout_s))
+                self.refuse(too_slow("head", limits))
         elif waited_s > self._waits_s:
             self.transport.close()
 
@@ -264,16 +264,16 @@ def plain_protocol(of: ConnectionPolicy) -> type[Connection]:
     return BoundConnection
 
 
-def too_slow(part: str, allowed_s: float) -> Problem:
+def too_slow(part: str, limits: Limits) -> Problem:
     """A request came too slowly."""
-    return Problem(408, 40801, f"the {part} of the request did not come within {allowed_s:g} s", "send it faster")
+    why = f"the {part} of the request did not come within {limits.named(f'{part}_timeout_s')}"
+    return Problem(408, 40801, why, "send it faster")
 
 
-def rendered(problem: Problem, headers: bytes = b"") -> bytes:
-    """A whole answer."""
+def rendered(problem: Problem, headers: bytes = b"") -> tuple[bytes, bytes]:
+    """The head of an answer, without the body's length, and its body."""
     body = json.dumps(problem.as_json()).encode()
     phrase = HTTPStatus(problem.status).phrase.encode()
     for name, value in problem.headers.items():
         headers += b"%b: %b\r\n" % (name.lower().encode(), value.encode("latin-1", "replace"))
-    head = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\n%b" % (problem.status, phrase, headers)
-    return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
+    return b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\n%b" % (problem.status, phrase, headers), body

@@ -23,10 +23,7 @@ class ConnectionPolicy:
         self.limits = limits or Limits()
         self.access = access or Access()
         self._proxies = [ipaddress.ip_network(each, strict=False) for each in trusted_proxies]
-        each_max = self.limits.connections_per_caller_max
-        self.places = Shares(
-            "connections", self.limits.connections_max, each_max, "connections_per_caller_max", {PROXY}
-        )
+        self.places = Shares("connections", self.limits, "connections", {PROXY})
         # Connections that were given up and are still to be read to their end.
         self.leaving = 0
 

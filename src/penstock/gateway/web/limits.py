@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.gateway.named_limits import NamedLimits
+
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedLimits):
     """What holds for HTTP on both ports. Every one of them can be set with `--limit`."""
 
     body_bytes_max: int = 20 * 1024 * 1024

@@ -12,6 +12,7 @@ from collections.abc import Collection
 
 from starlette.types import Scope
 
+from penstock.gateway.named_limits import NamedLimits, higher_limit
 from penstock.gateway.web.problem import Problem, too_busy
 
 RETRY_AFTER_S = 5
@@ -39,16 +40,16 @@ def caller_at(address: str) -> str:
 
 
 class Shares:
-    """Counts what is in use, by caller. `setting` names the limit of a single caller for whoever meets it.
+    """Counts what is in use, by caller, up to the limits `{name}_max` and `{name}_per_caller_max`.
 
     `exempt` callers are bounded only by what all get together.
     """
 
-    def __init__(self, what: str, limit: int, limit_each: int, setting: str, exempt: Collection[str] = ()) -> None:
+    def __init__(self, what: str, limits: NamedLimits, name: str, exempt: Collection[str] = ()) -> None:
         self._what = what
-        self._limit = limit
-        self._limit_each = limit_each
-        self._setting = setting
+        self._setting, self._setting_each = f"{name}_max", f"{name}_per_caller_max"
+        self._limit: int = getattr(limits, self._setting)
+        self._limit_each: int = getattr(limits, self._setting_each)
         self._exempt = frozenset(exempt)
         self._by_caller: Counter[str] = Counter()
         self.taken = 0
@@ -64,13 +65,13 @@ class Shares:
     def refusal(self, caller: str, amount: int = 1) -> Problem | None:
         """Why a caller gets nothing more; None where it does."""
         if self.taken + amount > self._limit:
-            return too_busy(f"{self._limit:,} {self._what} are in use", RETRY_AFTER_S)
+            return too_busy(f"{self._limit:,} {self._what} are in use (the limit {self._setting})", RETRY_AFTER_S)
         if self._by_caller[caller] + amount > self._limit_each and caller not in self._exempt:
             return Problem(
                 429,
                 42902,
                 f"{self._limit_each:,} {self._what} are in use by {caller}, which is all that one caller gets",
-                f"close some, or have the gateway started with a higher --limit {self._setting}",
+                f"close some, or {higher_limit(self._setting_each)}",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             )
         return None

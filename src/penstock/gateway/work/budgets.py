@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.gateway.named_limits import NamedLimits
+
 MIB = 1024 * 1024
+# So much is looked at on the spot; with more the loop would be held up, so a worker does it.
+AT_ONCE_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Budgets:
-    """Limits of a gateway by the names that `penstock gateway --limit NAME=VALUE` and error messages use."""
+class Budgets(NamedLimits):
+    """What holds for every piece of work with schemas and data. Every one of them can be set with `--limit`."""
 
     # Each of the console, REST and the registry has workers of its own: how many, and who may wait how long for one.
     worker_count_max: int = 2
@@ -32,15 +36,6 @@ class Budgets:
     schema_bytes_max: int = 1_000_000
     # All texts that one piece of work needs: a schema, what it refers to, and the versions that it is compared with.
     schemas_bytes_max: int = 32 * MIB
-
-    def named(self, name: str) -> str:
-        """A limit for an error message: its value and the setting behind it."""
-        unit = " bytes" if "_bytes_" in name else " ms" if name.endswith("_ms") else ""
-        return f"{getattr(self, name):,}{unit} (the limit {name})"
-
-    def fix(self, name: str) -> str:
-        """What an operator can do about a limit."""
-        return f"start the gateway with a higher --limit {name}=…"
 
 
 DEFAULT_BUDGETS = Budgets()

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
+from penstock.gateway.named_limits import higher_limit
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.work.budgets import Budgets
 from penstock.gateway.work.worker import LENGTH, Orders, Reply, frame, main
@@ -155,19 +156,19 @@ class WorkerPool:
             raise _too_deep() from None
         except TimeoutError:
             reason = f"it took longer than {deadline_s * 1000:,.0f} ms (the limit worker_deadline_ms)"
-            raise WorkFailed(reason, budgets.fix("worker_deadline_ms")) from None
+            raise WorkFailed(reason, higher_limit("worker_deadline_ms")) from None
         except _Died:
             log.warning("a worker for %s died in %s: %s", self._name, function.__name__, await worker.epitaph())
             raise WorkFailed("it ended the process that worked on it", "make it smaller or flatter") from None
         worker.usable = not reply.last
         if reply.outcome == "memory":
             reason = f"it needed more memory than {budgets.named('worker_memory_bytes_max')}"
-            raise WorkFailed(reason, budgets.fix("worker_memory_bytes_max"))
+            raise WorkFailed(reason, higher_limit("worker_memory_bytes_max"))
         if reply.outcome == "depth":
             raise _too_deep()
         if reply.outcome == "size":
             reason = f"its result has more than {budgets.named('worker_answer_bytes_max')}"
-            raise WorkFailed(reason, budgets.fix("worker_answer_bytes_max"))
+            raise WorkFailed(reason, higher_limit("worker_answer_bytes_max"))
         if reply.outcome != "done":
             raise RuntimeError(f"{function.__name__} failed in a worker:\n{reply.result}")
         result: Result = reply.result
