@@ -86,6 +86,36 @@ def test_a_request_takes_a_place_when_it_has_come_whole() -> None:
     asyncio.run(scenario())
 
 
+def test_a_request_has_its_place_while_its_body_is_read() -> None:
+    """Bodies may be read by workers, for which requests wait; those that wait count."""
+    reading, release = asyncio.Event(), asyncio.Event()
+
+    async def read_json(raw: bytes, body: Body, status: int) -> str:
+        del raw, body, status
+        reading.set()
+        await release.wait()
+        return "read"
+
+    async def tell(call: Call) -> Response:
+        return json_response(call.body)
+
+    operation = Operation("POST", "/tell", tell, "Tell.", "x", (), Body({"type": "object"}))
+
+    async def scenario() -> None:
+        served = Application([operation], limits=Limits(requests_max=1), read_json=read_json)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://gateway") as client:
+            first = asyncio.create_task(client.post("/tell", json={}))
+            await reading.wait()
+            refused = await client.post("/tell", json={})
+            assert refused.status_code == 429
+            assert "the limit requests_max" in refused.json()["message"]
+            release.set()
+            assert (await first).json() == "read"
+            assert (await client.post("/tell", json={})).json() == "read"
+
+    asyncio.run(scenario())
+
+
 def test_large_bodies_share_what_memory_there_is_for_them() -> None:
     release = asyncio.Event()
 
