@@ -5,7 +5,7 @@ RUN := .venv/bin/python
 # Many tests wait more than they work.
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-.PHONY: help up demo test spark-test lint fuzz sim chaos bench docs format clean gateway dev
+.PHONY: help up demo test spark-test lint fuzz sim chaos mutate bench docs format clean gateway dev
 
 help:                ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ sim: dev             ## whole clusters in virtual time, from seeds, with everyth
 
 chaos: dev           ## three real processes killed, paused, cut off and restarted under load (MINUTES=…, FAULT=…)
 	@$(RUN) -m tests.chaos.run $(if $(MINUTES),--minutes $(MINUTES)) $(foreach fault,$(FAULT),--fault $(fault)) $(ARGS)
+
+mutate: dev          ## one slip at a time in a copy of the code: is it noticed? (SAMPLE=…, SEED=…, ARGS="--only raft")
+	@$(RUN) -m tests.mutation.run $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: dev           ## Penstock next to its peers, in one run; writes docs/benchmarks.md
 	@$(RUN) -m bench $(ARGS)

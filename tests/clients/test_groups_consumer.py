@@ -32,6 +32,7 @@ SETTINGS = {
 CONSUMER: dict[str, Any] = {"protocol": "consumer", "assignor": "uniform"}
 SOAK_S = float(os.environ.get("GROUP_SOAK_SECONDS", "0"))
 JAVA = pytest.mark.java
+PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +208,32 @@ def test_kafkas_tool_describes_a_consumer_group(cluster: Cluster, tmp_path: Path
     assert "uniform" in state.stdout, state.stdout + state.stderr
     assert "Stable" in state.stdout
     assert offsets.stdout.count(f" {crew.topic} ") == 4, offsets.stdout + offsets.stderr
+
+
+def test_a_member_that_changes_its_mind_at_once_can_join_again() -> None:
+    """librdkafka cannot, if it has been asked to give up partitions when it leaves: the answer has to come later."""
+    with Cluster({"group.coordinator.append.linger.ms": "1500"}) as cluster:
+        topics = [cluster.create_topic(name) for name in ("first", "second", "third")]
+        servers = cluster.bootstrap_servers
+        consumer = Consumer(
+            {"bootstrap.servers": servers, "group.id": "fickle", "group.protocol": "consumer", "log_level": 0}
+        )
+        try:
+            consumer.subscribe(topics[:2])
+            wait_for_topics(consumer, topics[:2])
+            consumer.subscribe(topics[1:])
+            time.sleep(0.2)
+            consumer.unsubscribe()
+            wait_for_topics(consumer, [])
+            consumer.subscribe(topics[2:])
+            wait_for_topics(consumer, topics[2:])
+        finally:
+            consumer.close()
+
+
+def wait_for_topics(consumer: Consumer, topics: list[str]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while sorted({row.topic for row in consumer.assignment()}) != sorted(topics):
+        assert time.monotonic() < deadline, f"never had {topics}"
+        message = consumer.poll(0.1)
+        assert message is None or message.error() is None, message

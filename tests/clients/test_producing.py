@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
 from penstock.model.errors import ErrorCode
 from penstock.testing import Cluster
-from penstock.wire.records import BatchHeader, Buffer, read_header
+from penstock.wire.records import HEADER_SIZE, BatchHeader, Buffer, TimestampType, assemble, read_header
 from support.wire_client import WireClient, batch_of, produce_request, records_in
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -183,3 +183,80 @@ def test_a_transactional_batch_without_a_transaction_is_refused(wire: WireClient
     assert wire.produce(penstock_topic, batch).error_code == ErrorCode.INVALID_TXN_STATE
     wire.produce(penstock_topic, batch_of([b"y"]))
     assert len(records_in(wire.fetch(penstock_topic, 0, isolation_level=1).records)) == 1
+
+
+@pytest.mark.parametrize("compression", [0, 4])
+def test_records_without_a_key_are_named_where_the_topic_is_compacted(
+    wire: WireClient, penstock_cluster: Cluster, compression: int
+) -> None:
+    topic = penstock_cluster.create_topic(configs={"cleanup.policy": "compact,delete"})
+    keys = [b"a", None, b"b", None]
+    answer = wire.produce(topic, batch_of([b"x"] * 4, keys=keys, compression=compression))
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert [row.batch_index for row in answer.record_errors] == [1, 3]
+    assert all("has no key" in (row.batch_index_error_message or "") for row in answer.record_errors)
+    assert "2 of 4 records" in (answer.error_message or "")
+    assert wire.list_offset(topic, -1).offset == 0
+
+
+def test_records_with_timestamps_outside_the_window_are_named(wire: WireClient, penstock_cluster: Cluster) -> None:
+    window = {"message.timestamp.before.max.ms": "60000", "message.timestamp.after.max.ms": "60000"}
+    topic = penstock_cluster.create_topic(configs=window | {"cleanup.policy": "compact"})
+    now = int(time.time() * 1000)
+    times = [now, now - 120_000, now + 120_000, now]
+    answer = wire.produce(topic, batch_of([b"x"] * 4, keys=[b"a", b"b", b"c", None], timestamps=times))
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP, "it comes before a missing key"
+    early, late, keyless = answer.record_errors
+    assert [row.batch_index for row in answer.record_errors] == [1, 2, 3]
+    assert "message.timestamp.before.max.ms" in (early.batch_index_error_message or "")
+    assert "message.timestamp.after.max.ms" in (late.batch_index_error_message or "")
+    assert "has no key" in (keyless.batch_index_error_message or "")
+    keyed = wire.produce(topic, batch_of([b"x"] * 2, keys=[b"a", b"b"], timestamps=times[1:3]))
+    assert [row.batch_index for row in keyed.record_errors] == [0, 1]
+
+
+def test_records_without_a_timestamp_have_none_to_refuse(wire: WireClient, penstock_cluster: Cluster) -> None:
+    topic = penstock_cluster.create_topic(configs={"message.timestamp.before.max.ms": "60000"})
+    now = int(time.time() * 1000)
+    assert wire.produce(topic, batch_of([b"x", b"y"], timestamps=[-1, -1])).error_code == 0
+    assert wire.produce(topic, batch_of([b"x", b"y"], timestamps=[now, -1])).error_code == 0
+    answer = wire.produce(topic, batch_of([b"x", b"y"], timestamps=[-1, now + 7_200_000]))
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [row.batch_index for row in answer.record_errors] == [1]
+
+
+def test_timestamps_past_the_largest_are_refused_however_wide_the_window(
+    wire: WireClient, penstock_cluster: Cluster
+) -> None:
+    topic = penstock_cluster.create_topic(configs={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    assert wire.produce(topic, batch_of([b"x"], timestamps=[2**63 - 1])).error_code == 0
+    batch = batch_of([b"x", b"y"], timestamps=[0, 2**63 - 1])
+    header = read_header(batch)._replace(base_timestamp=1)
+    answer = wire.produce(topic, assemble(header, batch[HEADER_SIZE:]))
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [row.batch_index for row in answer.record_errors] == [1]
+
+
+def test_a_producer_cannot_claim_the_brokers_time(wire: WireClient, penstock_cluster: Cluster) -> None:
+    topic = penstock_cluster.create_topic(configs={"message.timestamp.type": "LogAppendTime"})
+    answer = wire.produce(topic, batch_of([b"x", b"y"], timestamp_type=TimestampType.LOG_APPEND))
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [row.batch_index for row in answer.record_errors] == [0, 1]
+
+
+def test_librdkafka_fails_the_bad_records_of_a_batch_by_their_own_error(
+    servers: str, penstock_cluster: Cluster
+) -> None:
+    topic = penstock_cluster.create_topic(configs={"cleanup.policy": "compact"})
+    failures: dict[int, int] = {}
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 2000, "log_level": 0})
+    for index in range(20):
+        key = None if index % 10 == 0 else str(index)
+        producer.produce(
+            topic, b"x", key, on_delivery=lambda error, _, at=index: failures.update({at: error and error.code()})
+        )
+    assert producer.flush(30) == 0
+    bad = [index for index, code in failures.items() if code == KafkaError.INVALID_RECORD]
+    assert bad == [0, 10]
+    others = {code for index, code in failures.items() if index not in bad}
+    assert others == {KafkaError._INVALID_DIFFERENT_RECORD}

@@ -33,6 +33,13 @@ def test_refused_arguments_are_a_bad_request(error: Exception) -> None:
     assert caught.value.fix
 
 
+def test_a_record_next_to_a_refused_one_may_be_sent_again() -> None:
+    with pytest.raises(Problem) as caught:
+        asked(refuse, KafkaException(KafkaError(KafkaError._INVALID_DIFFERENT_RECORD)))
+    assert caught.value.status == 503
+    assert "send it again" in caught.value.fix
+
+
 def test_arguments_that_no_number_holds_are_a_bad_request() -> None:
     with pytest.raises(Problem):
         asked(NewTopic, "orders", 1 << 40, 1)

@@ -29,6 +29,7 @@ TRANSACTIONS_BEFORE_SYNCED = frozenset({"duplicate-copy", "lost-copy", "stray-co
 # When all replicas lose power at once, what they had not synced yet is gone, acknowledged or not. One that had
 # compacted lacks what a lost record had replaced.
 LOST_EVERYWHERE = READ_BEFORE_SYNCED | {
+    "deleted-early",
     "different-latest",
     "lost-write",
     "producer-refused",
@@ -141,6 +142,9 @@ def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
         if shape.min_insync_replicas == 1:
             # A leader that is alone acknowledges what is on its disk, and lets others read it a moment before.
             excused = READ_BEFORE_SYNCED
+    if shape.policy == RETAIN:
+        # A batch that is sent again is not known any more once it was deleted and is older than the last ones noted.
+        excused |= {"producer-refused"}
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
 
 
@@ -208,7 +212,7 @@ def draw_dimensions(random: Random, shape: Shape) -> Shape:
 
 def _draw_policy(random: Random, shape: Shape) -> Shape:
     """What becomes of old records."""
-    policy = random.choice((KEEP, KEEP, COMPACT, RETAIN))
+    policy = random.choice((KEEP, RETAIN, KEEP, COMPACT, RETAIN))
     if policy == COMPACT:
         return replace(
             shape, policy=policy, keys=random.choice((2, 8, 30)), cleaner_pause_ms=random.choice((50, 200, 1_000))

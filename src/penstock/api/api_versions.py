@@ -5,11 +5,12 @@ A request of an unknown version is answered with a version 0 body, so that the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from penstock.api.context import Handler, RequestContext
-from penstock.core.metadata.image import Image
+from penstock.core.metadata.features import levels_of
 from penstock.model.errors import ErrorCode
+from penstock.runtime.raft_driver import RaftDriver
 from penstock.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -20,11 +21,19 @@ from penstock.wire.messages.api_versions import (
 
 NEWEST = 4
 
+# The levels that the cluster settled on, and the epoch as of which they are known.
+Finalized = Callable[[], tuple[int, Mapping[str, int]]]
+
+
+def finalized_in(raft: RaftDriver) -> Finalized:
+    """What the metadata log says. As in Kafka, the epoch is the offset of the last record that was applied."""
+    return lambda: (raft.applied_offset - 1, levels_of(raft.image, raft.metadata_log.history.kraft_version))
+
 
 def make_api_versions(
-    versions: Mapping[int, tuple[int, int]], features: Mapping[str, tuple[int, int]], image: Image
+    versions: Mapping[int, tuple[int, int]], features: Mapping[str, tuple[int, int]], finalized: Finalized
 ) -> Handler:
-    """The handler; `features` are the ranges this broker supports, the image has what the cluster settled on."""
+    """The handler; `features` are the ranges that this node supports."""
     keys = [ApiVersion(key, low, high) for key, (low, high) in sorted(versions.items())]
 
     def api_versions(request: ApiVersionsRequest | None, context: RequestContext) -> ApiVersionsResponse:
@@ -36,11 +45,13 @@ def make_api_versions(
         if context.api_version < 4:
             # Before version 4 a feature's lowest level could not be 0.
             supported = [feature for feature in supported if feature.min_version > 0]
+        epoch, levels = finalized()
         return ApiVersionsResponse(
             api_keys=keys,
             supported_features=supported,
-            finalized_features_epoch=0,
-            finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in image.features.items()],
+            # Clients go by the levels of the highest epoch that any broker told them.
+            finalized_features_epoch=epoch,
+            finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in levels.items()],
         )
 
     return api_versions

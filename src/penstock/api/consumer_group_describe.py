@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.group_calls import check_consumer_protocol
 from penstock.api.operations import ALL_ON_GROUP, NOT_ASKED
+from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError
 from penstock.runtime.groups import Groups
 from penstock.wire.messages.consumer_group_describe import (
@@ -13,7 +15,7 @@ from penstock.wire.messages.consumer_group_describe import (
 )
 
 
-def make_consumer_group_describe(groups: Groups) -> Handler:
+def make_consumer_group_describe(image: Image, groups: Groups) -> Handler:
     """The handler."""
 
     async def consumer_group_describe(
@@ -25,6 +27,7 @@ def make_consumer_group_describe(groups: Groups) -> Handler:
 
     async def describe(group: str) -> DescribedGroup:
         try:
+            check_consumer_protocol(image)
             return await groups.read(group, lambda shard: shard.consumer_group_describe(group))
         except ApiError as error:
             return DescribedGroup(error.code, error.message, group)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.group_calls import answer_or, caller_of
+from penstock.api.group_calls import answer_or, caller_of, check_consumer_protocol
+from penstock.core.metadata.image import Image
+from penstock.model.errors import ApiError
 from penstock.runtime.groups import Groups
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -13,18 +15,23 @@ from penstock.wire.messages.consumer_group_heartbeat import (
 )
 
 
-def make_consumer_group_heartbeat(groups: Groups) -> Handler:
+def make_consumer_group_heartbeat(image: Image, groups: Groups) -> Handler:
     """The handler."""
 
     def consumer_group_heartbeat(
         request: ConsumerGroupHeartbeatRequest, context: RequestContext
-    ) -> asyncio.Future[ConsumerGroupHeartbeatResponse]:
+    ) -> ConsumerGroupHeartbeatResponse | asyncio.Future[ConsumerGroupHeartbeatResponse]:
+        try:
+            check_consumer_protocol(image)
+        except ApiError as error:
+            return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
         caller = caller_of(context)
         return answer_or(
             groups,
             request.group_id,
             lambda shard, token, now_ms: shard.consumer_group_heartbeat(request, caller, token, now_ms),
             lambda code: ConsumerGroupHeartbeatResponse(error_code=code, error_message=code.name),
+            gather=True,
         )
 
     return consumer_group_heartbeat

@@ -32,11 +32,19 @@ class ControllerServices:
 
 CONTROLLER_TABLE: Mapping[int, Entry[ControllerServices]] = {
     1: Entry(4, 18, "controller_fetch", lambda api, s: api.make_controller_fetch(s.raft)),
-    18: Entry(0, 4, "api_versions", lambda api, s: api.make_api_versions(CONTROLLER_VERSIONS, FEATURES, s.image)),
+    18: Entry(
+        0,
+        4,
+        "api_versions",
+        lambda api, s: api.make_api_versions(CONTROLLER_VERSIONS, FEATURES, api.finalized_in(s.raft)),
+    ),
     19: Entry(2, 7, "create_topics", lambda api, s: api.make_create_topics(s.controller, s.settings.broker_properties)),
     20: Entry(
         1, 6, "delete_topics", lambda api, s: api.make_delete_topics(s.controller, s.settings.node.delete_topic_enable)
     ),
+    29: Entry(1, 3, "describe_acls", lambda api, _: api.make_describe_acls()),
+    30: Entry(1, 3, "create_acls", lambda api, _: api.make_create_acls()),
+    31: Entry(1, 3, "delete_acls", lambda api, _: api.make_delete_acls()),
     32: Entry(1, 4, "describe_configs", lambda api, s: api.make_describe_configs(s.image, s.settings)),
     33: Entry(0, 2, "alter_configs", lambda api, s: api.make_alter_configs(s.controller, s.settings)),
     37: Entry(0, 3, "create_partitions", lambda api, s: api.make_create_partitions(s.controller)),

@@ -8,6 +8,8 @@ from typing import Any
 
 from penstock.api.context import RequestContext
 from penstock.core.group.contract import Caller
+from penstock.core.metadata.features import GROUP_VERSION, level_of
+from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.groups import Groups, Question
 
@@ -17,8 +19,17 @@ def caller_of(context: RequestContext) -> Caller:
     return Caller(context.client_id or "", f"/{context.client.address[0]}", context.api_version)
 
 
+def check_consumer_protocol(image: Image) -> None:
+    """Refuse the consumer protocol where the cluster has it turned off."""
+    if not level_of(image, GROUP_VERSION):
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{GROUP_VERSION} is 0 in this cluster: raise it to 1 with kafka-features.sh, or use the classic protocol",
+        )
+
+
 def answer_or(
-    groups: Groups, group: str, question: Question, refuse: Callable[[ErrorCode], Any]
+    groups: Groups, group: str, question: Question, refuse: Callable[[ErrorCode], Any], *, gather: bool = False
 ) -> asyncio.Future[Any]:
     """Ask a group's shard; where it cannot be asked, or fails before it answers, `refuse` makes the response."""
     loop = asyncio.get_running_loop()
@@ -26,7 +37,7 @@ def answer_or(
     try:
         if not group:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
-        answer = groups.ask(group, question)
+        answer = groups.ask(group, question, gather=gather)
     except ApiError as error:
         reply.set_result(refuse(error.code))
         return reply

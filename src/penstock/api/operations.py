@@ -1,4 +1,4 @@
-"""Kafka's bit fields of what a client may do with a resource."""
+"""What a client may do with a resource: Kafka's bit fields, and what it is told where nobody decides."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = range(3, 9)
 _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT = range(9, 13)
 
 NOT_ASKED = -(2**31)
+# In Kafka's own words, which people look for.
+NO_AUTHORIZER = "No Authorizer is configured."
 
 
 def _bits(*operations: int) -> int:

@@ -1,4 +1,4 @@
-"""Versions 3-13. KIP-98 idempotence and transactions, KIP-467 error messages, KIP-516, KIP-890, KIP-951 leader hints.
+"""Versions 3-13. KIP-98 idempotence and transactions, KIP-467 record errors, KIP-516, KIP-890, KIP-951 leader hints.
 
 Topics may ask for registered schema ids (confluent.value.schema.validation).
 
@@ -16,7 +16,6 @@ from penstock.api.context import Handler, RequestContext
 from penstock.api.leader_hints import HINTED, LeaderHints
 from penstock.api.transactional_produce import Admission, Place, TransactionalProduce, Verify
 from penstock.core.replica.producer_state import Verification
-from penstock.core.schema_ids import RefusedRecord
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
 from penstock.runtime.env import Env
 from penstock.runtime.partition import Appended, Partition
@@ -34,6 +33,7 @@ from penstock.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from penstock.wire.record_types import RefusedRecords
 
 ALL = -1
 LEADER = 1
@@ -214,7 +214,8 @@ def _with_hints(response: ProduceResponse, hints: LeaderHints, context: RequestC
 
 
 def _refused(index: int, error: ApiError) -> PartitionProduceResponse:
-    records = (BatchIndexAndErrorMessage(error.index, error.why),) if isinstance(error, RefusedRecord) else ()
+    refused = error.refused if isinstance(error, RefusedRecords) else ()
+    records = [BatchIndexAndErrorMessage(at, why) for at, why in refused]
     return PartitionProduceResponse(index, error.code, -1, -1, -1, records, error.message)
 
 

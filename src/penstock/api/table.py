@@ -127,7 +127,9 @@ TABLE: Mapping[int, Entry[Services]] = {
     14: Entry(0, 5, "sync_group", lambda api, s: api.make_sync_group(s.groups)),
     15: Entry(0, 6, "describe_groups", lambda api, s: api.make_describe_groups(s.groups)),
     16: Entry(0, 5, "list_groups", lambda api, s: api.make_list_groups(s.groups)),
-    18: Entry(0, 4, "api_versions", lambda api, s: api.make_api_versions(ADVERTISED, FEATURES, s.image)),
+    18: Entry(
+        0, 4, "api_versions", lambda api, s: api.make_api_versions(ADVERTISED, FEATURES, api.finalized_in(s.raft))
+    ),
     19: Entry(2, 7, "create_topics", lambda api, s: api.make_create_topics(s.controller, s.settings.broker_properties)),
     20: Entry(
         1, 6, "delete_topics", lambda api, s: api.make_delete_topics(s.controller, s.settings.node.delete_topic_enable)
@@ -149,6 +151,9 @@ TABLE: Mapping[int, Entry[Services]] = {
             s.env, s.image, s.partitions, s.groups, s.verify, lambda: is_verification_enabled(s.settings)
         ),
     ),
+    29: Entry(1, 3, "describe_acls", lambda api, _: api.make_describe_acls()),
+    30: Entry(1, 3, "create_acls", lambda api, _: api.make_create_acls()),
+    31: Entry(1, 3, "delete_acls", lambda api, _: api.make_delete_acls()),
     32: Entry(1, 4, "describe_configs", lambda api, s: api.make_describe_configs(s.image, s.settings)),
     33: Entry(0, 2, "alter_configs", lambda api, s: api.make_alter_configs(s.controller, s.settings)),
     35: Entry(1, 4, "describe_log_dirs", lambda api, s: api.make_describe_log_dirs(s.env, s.partitions)),
@@ -172,8 +177,8 @@ TABLE: Mapping[int, Entry[Services]] = {
     64: Entry(0, 0, "unregister_broker", lambda api, s: api.make_unregister_broker(s.controller)),
     65: Entry(0, 0, "describe_transactions", lambda api, s: api.make_describe_transactions(s.transactions)),
     66: Entry(0, 2, "list_transactions", lambda api, s: api.make_list_transactions(s.transactions)),
-    68: Entry(0, 1, "consumer_group_heartbeat", lambda api, s: api.make_consumer_group_heartbeat(s.groups)),
-    69: Entry(0, 1, "consumer_group_describe", lambda api, s: api.make_consumer_group_describe(s.groups)),
+    68: Entry(0, 1, "consumer_group_heartbeat", lambda api, s: api.make_consumer_group_heartbeat(s.image, s.groups)),
+    69: Entry(0, 1, "consumer_group_describe", lambda api, s: api.make_consumer_group_describe(s.image, s.groups)),
     74: Entry(0, 1, "list_config_resources", lambda api, s: api.make_list_config_resources(s.image)),
     75: Entry(0, 0, "describe_topic_partitions", lambda api, s: api.make_describe_topic_partitions(s.image)),
     80: Entry(0, 0, "add_raft_voter", lambda api, s: api.make_add_raft_voter(s.raft)),

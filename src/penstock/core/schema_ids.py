@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.errors import ErrorCode
+from penstock.wire.record_types import RefusedRecords
 from penstock.wire.records import read_records
 
 MAGIC = 0
@@ -48,13 +49,11 @@ class Registered(NamedTuple):
 NOT_REGISTERED = Registered(frozenset(), frozenset())
 
 
-class RefusedRecord(ApiError):
-    """A record that its topic does not take; `index` is its place in the batch."""
+class RefusedRecord(RefusedRecords):
+    """The first record of a batch whose schema id its topic does not take."""
 
     def __init__(self, index: int, why: str) -> None:
-        super().__init__(ErrorCode.INVALID_RECORD, f"record {index} of the batch: {why}")
-        self.index = index
-        self.why = why
+        super().__init__(ErrorCode.INVALID_RECORD, f"record {index} of the batch: {why}", [(index, why)])
 
 
 def rules_of(settings: Any) -> Rules | None:

@@ -91,6 +91,7 @@ class Node:
             cluster_id=self.cluster_id,
             settings=self._controller_settings(),
             voters=lambda: raft.quorum.voters.ids,
+            kraft_version=lambda: raft.metadata_log.history.kraft_version,
             next_offset=lambda: raft.log.end_offset,
         )
         raft.on_leadership(controller.on_leadership)

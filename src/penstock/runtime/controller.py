@@ -71,6 +71,7 @@ class Controller:
         settings: ControllerSettings | None = None,
         supported_features: Mapping[str, tuple[int, int]] = features.SUPPORTED_FEATURES,
         voters: Callable[[], Sequence[int]] = tuple,
+        kraft_version: Callable[[], int] = int,
         next_offset: Callable[[], int],
     ):
         self._env = env
@@ -81,6 +82,7 @@ class Controller:
         self._settings = settings or ControllerSettings()
         self._supported_features = supported_features
         self._voters = voters
+        self._kraft_version = kraft_version
         self._next_offset = next_offset
         self._duties: Duties | None = None
         # Which connection each broker was last heard of through; another one's end means nothing.
@@ -279,7 +281,9 @@ class Controller:
 
         def decision(image: Image) -> Result[None]:
             minimum = self._rules().min_insync_replicas
-            result = features.update_features(image, updates, self._supported_features, minimum, self._voters())
+            result = features.update_features(
+                image, updates, self._supported_features, minimum, self._voters(), self._kraft_version()
+            )
             return Result((), None) if validate_only else result
 
         return self._raft.decide(decision)

@@ -65,8 +65,8 @@ class ControllerClient:
         self._address = address
         self._request_timeout_ms = request_timeout_ms
         self._peers: dict[int, Peer] = {}
-        # Answers that are waited for, and from whom.
-        self._asked: dict[asyncio.Future[Any], int] = {}
+        # Answers that are waited for.
+        self._asked: set[asyncio.Future[Any]] = set()
         self.serve_locally: Local | None = None
 
     async def ask(self, request: Any, timeout_ms: int | None = None) -> Any:
@@ -112,21 +112,23 @@ class ControllerClient:
         if leader_id < 0 or self._address(leader_id) is None:
             return None
         answer = self._peer(leader_id).send(request, timeout_ms=left_ms)
-        self._asked[answer] = leader_id
+        self._asked.add(answer)
         try:
             return await answer
-        except asyncio.CancelledError:
-            if leader_id == self._quorum.leader_id or not answer.cancelled():
-                raise
-            raise PeerLost(f"node {leader_id} ceased to lead before it answered") from None
         finally:
-            del self._asked[answer]
+            self._asked.discard(answer)
 
     def leader_changed(self, leader_id: int) -> None:
-        """Wait no longer for the answers of those that led before: one that stands still would keep us."""
-        for answer, asked_id in list(self._asked.items()):
-            if leader_id not in (-1, asked_id):
-                answer.cancel()
+        """Wait no longer for the answers of those that led before: one that stands still would keep us.
+
+        The same node may lead again. If its machine was restarted it knows nothing of what it was asked, and nobody
+        closed the connection.
+        """
+        if leader_id < 0:
+            return
+        for answer in list(self._asked):
+            if not answer.done():
+                answer.set_exception(PeerLost("the controller that was asked ceased to lead before it answered"))
 
     def _peer(self, node_id: int) -> Peer:
         peer = self._peers.get(node_id)

@@ -44,11 +44,16 @@ class CoordinatedTopic(Generic[ShardT]):
     def _seat(self, key: str) -> Seat[ShardT]:
         return self.coordinator.seat(self._topic.index_of(key))
 
-    def ask(self, key: str, question: Callable[[ShardT, Token, int], Effects]) -> asyncio.Future[Any]:
-        """Put a request to a key's shard; done when it is answered and what it changed is committed."""
+    def ask(
+        self, key: str, question: Callable[[ShardT, Token, int], Effects], *, gather: bool = False
+    ) -> asyncio.Future[Any]:
+        """Put a request to a key's shard; done when it is answered and what it changed is committed.
+
+        With `gather` that may take a little longer, so that more is written at once.
+        """
         seat = self._seat(key)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        seat.perform(question(seat.shard, answer, self._env.now_ms()))
+        seat.perform(question(seat.shard, answer, self._env.now_ms()), gather=gather)
         return answer
 
     async def read(self, key: str, query: Callable[[ShardT], T]) -> T:

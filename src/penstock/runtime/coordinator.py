@@ -5,6 +5,10 @@ is always the same: an event goes into the shard, the records it asks for are re
 the end of the loop's turn, many events to one batch, and replies are sent when that batch is committed. If an append
 fails, what the shard believes and what the log says differ; the shard is dropped and loaded again from the log.
 
+What members of consumer groups change is gathered for a few milliseconds instead, as in Kafka. librdkafka's consumers
+rely on that: one that leaves while it is asked to give up partitions cannot join again. Applications that change their
+subscription and then take it back mostly do so within a millisecond, so that a later answer finds the member gone.
+
 While a partition is being loaded every request for it gets COORDINATOR_LOAD_IN_PROGRESS.
 """
 
@@ -73,15 +77,17 @@ class Seat(Generic[ShardT]):
         shard: ShardT,
         on_failure: Callable[[], None],
         count: Callable[[list[CoordinatorRecord]], None] = lambda _: None,
+        linger_ms: int = 0,
     ) -> None:
         self._env = env
         self._count = count
+        self._linger_ms = linger_ms
         self._kind = kind
         self._partition = partition
         self._on_failure = on_failure
         self._records: list[CoordinatorRecord] = []
         self._replies: list[Reply] = []
-        self._scheduled = False
+        self._scheduled: asyncio.Handle | None = None
         # Done when the last batch is committed.
         self._committing: asyncio.Future[None] | None = None
         self._is_left = False
@@ -89,8 +95,8 @@ class Seat(Generic[ShardT]):
         self.is_loaded = False
         self.timers: Timers[TimerKey] = Timers(env.monotonic_ms, self._timer_fired)
 
-    def perform(self, effects: Effects) -> None:
-        """Carry out what the shard asked for."""
+    def perform(self, effects: Effects, *, gather: bool = False) -> None:
+        """Carry out what the shard asked for; with `gather` its records may wait for others to be written with."""
         if effects.timers:
             self._set_timers(effects.timers)
         if not effects.records:
@@ -106,9 +112,21 @@ class Seat(Generic[ShardT]):
             offset += 1
         self._records += effects.records
         self._replies += effects.replies
-        if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+        self._schedule(self._linger_ms if gather else 0)
+
+    def _schedule(self, linger_ms: int) -> None:
+        """Have the records written in a while, or at the end of the turn even if they were to wait longer."""
+        loop = asyncio.get_running_loop()
+        if self._scheduled is None and linger_ms:
+            self._scheduled = loop.call_later(linger_ms / 1000, self._flush)
+        elif self._scheduled is None or (not linger_ms and isinstance(self._scheduled, asyncio.TimerHandle)):
+            self._cancel_flush()
+            self._scheduled = loop.call_soon(self._flush)
+
+    def _cancel_flush(self) -> None:
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
 
     def _set_timers(self, timers: list[Timer]) -> None:
         """Clocks are set by people and time servers; what is due in ten seconds is due in ten seconds all the same."""
@@ -222,12 +240,13 @@ class Seat(Generic[ShardT]):
         self.timers.clear()
         _send(self.shard.unloaded().replies)
         _refuse(self._replies, ApiError(ErrorCode.NOT_COORDINATOR, "this broker coordinates here no longer"))
+        self._cancel_flush()
         self._records.clear()
         self._replies.clear()
         self.is_loaded = False
 
     def flush(self) -> None:
-        """Append now what was to be appended at the end of the turn."""
+        """Append now what was to be appended later."""
         if self._records:
             self._flush()
 
@@ -235,7 +254,7 @@ class Seat(Generic[ShardT]):
         self.perform(self.shard.timer_fired(key, self._env.now_ms()))
 
     def _flush(self) -> None:
-        self._scheduled = False
+        self._cancel_flush()
         records, self._records = self._records, []
         replies, self._replies = self._replies, []
         if not records:
@@ -307,9 +326,11 @@ class Coordinator(Generic[ShardT]):
         topic: str,
         make_shard: Callable[[], ShardT],
         count: Callable[[list[CoordinatorRecord]], None] = lambda _: None,
+        linger_ms: int = 0,
     ) -> None:
-        """`count` is told of all records that the shards ask for."""
+        """`count` is told of all records that the shards ask for; those that may wait do so for `linger_ms`."""
         self._env = env
+        self._linger_ms = linger_ms
         self._count = count
         self._kind = kind
         self.topic = topic
@@ -322,7 +343,7 @@ class Coordinator(Generic[ShardT]):
             return
         index = partition.name.partition
         reload = partial(self._reload, partition)
-        seat = Seat(self._env, self._kind, partition, self._make_shard(), reload, self._count)
+        seat = Seat(self._env, self._kind, partition, self._make_shard(), reload, self._count, self._linger_ms)
         self._seats[index] = seat
         if partition.log.end_offset == partition.log.start_offset:
             seat.is_loaded = True

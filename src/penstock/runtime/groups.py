@@ -94,6 +94,7 @@ class Groups(CoordinatedTopic[GroupShard]):
             OFFSETS_TOPIC,
             lambda: GroupShard(group_settings, topics, env.random, configs),
             self.counters.count,
+            settings.group_coordinator_append_linger_ms,
         )
         topic = InternalTopic(image, controller, wanted, "offsets.topic.replication.factor")
         super().__init__(env, topic, coordinator, partitions, "groups")

@@ -26,12 +26,11 @@ from penstock.runtime.commit_waiters import CommitWaiters, follow
 from penstock.runtime.env import Env
 from penstock.runtime.log_settings import log_settings
 from penstock.runtime.log_sync import LogSync
-from penstock.runtime.topic_rules import CODECS, check_create_time, compression_level
+from penstock.runtime.topic_rules import CODECS, check_records, check_times, compression_level
 from penstock.storage.files import StorageError
 from penstock.storage.leader_epochs import UNDEFINED_EPOCH, EndOffset
 from penstock.storage.log import Log, LogSlice
 from penstock.storage.producer_replay import build_end_marker
-from penstock.wire.kernel import validate_records
 from penstock.wire.record_types import BatchTooLarge, InvalidRecords
 from penstock.wire.records import (
     HEADER_SIZE,
@@ -40,7 +39,6 @@ from penstock.wire.records import (
     check_crc,
     check_produced,
     patch,
-    patch_timestamps,
     read_body,
     read_header,
     recompress,
@@ -323,7 +321,7 @@ class Partition:
         if origin is AppendOrigin.CLIENT:
             check_produced(header)
         body = read_body(data, 0, header, self.decompressed_bytes_max)
-        facts = validate_records(body, header.records_count, require_keys=self.settings.compacts)
+        facts = check_records(self.settings, header, body, now_ms)
         if header.producer_id >= 0:
             verdict = self.log.producers.check(header, origin, verification)
             if isinstance(verdict, Refused) and self._recall(header.producer_id):
@@ -338,13 +336,8 @@ class Partition:
             data = bytearray(recompress(data, header, self._codec, level, self.decompressed_bytes_max))
             header = read_header(data)
             self._check_size(header, len(data))
-        append_time = NO_TIMESTAMP
-        if self.settings.log_append_time:
-            append_time = now_ms
-            header = patch_timestamps(data, 0, header, now_ms)
-        else:
-            deltas = facts.max_timestamp_delta, facts.min_timestamp_delta
-            header = check_create_time(self.settings, data, header, *deltas, now_ms)
+        header = check_times(self.settings, data, header, body, facts, now_ms)
+        append_time = now_ms if self.settings.log_append_time else NO_TIMESTAMP
         appended = self._write(data, header, append_time, now_ms)
         self.counters.appended(header.records_count, len(data))
         if header.attributes & CODEC_MASK:

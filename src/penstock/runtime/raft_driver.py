@@ -110,7 +110,7 @@ class RaftDriver:
         self._snapshots = SnapshotTaker(env, self._log)
         self._leadership_listeners: list[Callable[[bool], None]] = []
         self._leader_listeners: list[Callable[[int], None]] = []
-        self._told_leader = -1
+        self._told_leader = (-1, -1)
         self._queue: deque[tuple[Callable[[Image], Result[Any]], asyncio.Future[Any]]] = deque()
         self._deciding = False
         self._commit_waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -214,7 +214,7 @@ class RaftDriver:
         self._leadership_listeners.append(listener)
 
     def on_leader(self, listener: Callable[[int], None]) -> None:
-        """Have `listener` called with the leader's id whenever this node learns of another leader, or of none (-1)."""
+        """Have `listener` called with the leader's id, or -1, when this node learns of another leader or epoch."""
         self._leader_listeners.append(listener)
 
     def applied(self, offset: int) -> asyncio.Future[None]:
@@ -316,10 +316,11 @@ class RaftDriver:
             return Effects()
         self._set_timer()
         self._note_leadership()
-        if self.quorum.leader_id != self._told_leader:
-            self._told_leader = self.quorum.leader_id
+        leader = self.quorum.leader_id, self.quorum.epoch
+        if leader != self._told_leader:
+            self._told_leader = leader
             for listener in self._leader_listeners:
-                listener(self._told_leader)
+                listener(leader[0])
         self._wake()
         return effects
 

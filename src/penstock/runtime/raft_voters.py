@@ -13,6 +13,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
+from penstock.core.metadata.features import KRAFT_VERSION
 from penstock.core.raft.quorum import Quorum
 from penstock.core.raft.voters import Voter, VoterEndpoint, VoterSet
 from penstock.model.errors import ApiError, ErrorCode
@@ -23,7 +24,6 @@ from penstock.runtime.raft_controls import ControlMessage, kraft_version, voters
 from penstock.runtime.raft_log import MetadataLog
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
-KRAFT_VERSION_FEATURE = "kraft.version"
 CATCH_UP_POLL_S = 0.05
 # How fresh the news must be that a replica has caught up.
 CAUGHT_UP_MS = 5_000
@@ -162,7 +162,7 @@ class VoterChanges:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the new voter cannot be reached: {error}") from error
         finally:
             peer.close()
-        rows = [row for row in answer.supported_features if row.name == KRAFT_VERSION_FEATURE]
+        rows = [row for row in answer.supported_features if row.name == KRAFT_VERSION]
         low, high = (rows[0].min_version, rows[0].max_version) if rows else (0, 1)
         if not low <= 1 <= high:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"the new voter supports kraft.version {low} to {high}, not 1")

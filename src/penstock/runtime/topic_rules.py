@@ -1,13 +1,20 @@
-"""What a topic's settings ask of produced batches: timestamps within a window, a codec and its level."""
+"""What a topic's settings ask of produced batches: keys, timestamps within a window, a codec and its level."""
 
 from __future__ import annotations
 
 from penstock.config.topic import TopicSettings
-from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.errors import ErrorCode
 from penstock.wire.compression import Compression
+from penstock.wire.kernel import validate_records, walk_keys
+from penstock.wire.record_types import Buffer, InvalidRecords, RecordFacts, RefusedRecords
 from penstock.wire.records import BatchHeader, TimestampType, patch_timestamps
 
 NO_TIMESTAMP = -1
+TIMESTAMP_MAX = 2**63 - 1
+# A batch's attribute that its timestamps are the broker's.
+APPEND_TIME = 0x08
+# As many as fill librdkafka's largest batch: a small batch can unfold to millions of records.
+NAMED_RECORDS_MAX = 10_000
 
 # By compression.type; a topic that keeps the producer's codec has none.
 CODECS = {
@@ -29,32 +36,80 @@ def compression_level(settings: TopicSettings) -> int | None:
     return levels.get(settings.compression_type)
 
 
-def check_create_time(
+def check_records(settings: TopicSettings, header: BatchHeader, body: Buffer, now_ms: int) -> RecordFacts:
+    """Refuse records that are not sound, or without a key that the topic needs."""
+    try:
+        return validate_records(body, header.records_count, require_keys=settings.compacts)
+    except InvalidRecords:
+        _refuse_each(settings, header, body, now_ms)
+        raise
+
+
+def check_times(
     settings: TopicSettings,
     data: memoryview | bytearray,
     header: BatchHeader,
-    max_delta: int,
-    min_delta: int,
+    body: Buffer,
+    facts: RecordFacts,
     now_ms: int,
 ) -> BatchHeader:
-    """Refuse timestamps outside the topic's window, and correct a header that misstates its largest one."""
-    if header.base_timestamp == NO_TIMESTAMP:
-        newest = NO_TIMESTAMP
-    else:
-        newest = header.base_timestamp + max_delta
-        oldest = header.base_timestamp + min_delta
-        if newest - now_ms > settings.message_timestamp_after_max_ms:
-            raise ApiError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"a record's timestamp {newest} lies more than message.timestamp.after.max.ms "
-                f"({settings.message_timestamp_after_max_ms}) ahead of the broker's clock {now_ms}",
-            )
-        if now_ms - oldest > settings.message_timestamp_before_max_ms:
-            raise ApiError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"a record's timestamp {oldest} lies more than message.timestamp.before.max.ms "
-                f"({settings.message_timestamp_before_max_ms}) behind the broker's clock {now_ms}",
-            )
-    if newest != header.max_timestamp or header.attributes & 0x08:
+    """Refuse timestamps outside the topic's window, and put right a header that misstates its largest one.
+
+    Where the topic has the broker's time, that is put in.
+    """
+    claims_append_time = header.attributes & APPEND_TIME
+    if settings.log_append_time:
+        if claims_append_time:
+            _refuse_each(settings, header, body, now_ms)
+        return patch_timestamps(data, 0, header, now_ms)
+    newest = header.base_timestamp + facts.max_timestamp_delta
+    oldest = header.base_timestamp + facts.min_timestamp_delta
+    if (
+        newest > min(now_ms + settings.message_timestamp_after_max_ms, TIMESTAMP_MAX)
+        or now_ms - oldest > settings.message_timestamp_before_max_ms
+    ):
+        _refuse_each(settings, header, body, now_ms)
+    if newest != header.max_timestamp or claims_append_time:
         header = patch_timestamps(data, 0, header, newest, TimestampType.CREATE)
     return header
+
+
+def _refuse_each(settings: TopicSettings, header: BatchHeader, body: Buffer, now_ms: int) -> None:
+    """Raise RefusedRecords with each record that the topic does not take; return if there is none."""
+    keys = walk_keys(body, header.records_count)
+    refused: list[tuple[int, str]] = []
+    code = ErrorCode.INVALID_RECORD
+    count = 0
+    for index, (key_start, delta) in enumerate(zip(keys.key_starts, keys.timestamp_deltas, strict=True)):
+        if settings.compacts and key_start < 0:
+            why = "it has no key, and a compacted topic needs one"
+        else:
+            why = _wrong_time(settings, header, header.base_timestamp + delta, now_ms)
+            if not why:
+                continue
+            code = ErrorCode.INVALID_TIMESTAMP
+        count += 1
+        if len(refused) < NAMED_RECORDS_MAX:
+            refused.append((index, why))
+    if refused:
+        first, why = refused[0]
+        message = f"the topic refuses {count} of {header.records_count} records; the first is record {first}: {why}"
+        raise RefusedRecords(code, message, refused)
+
+
+def _wrong_time(settings: TopicSettings, header: BatchHeader, timestamp: int, now_ms: int) -> str:
+    """Why a record's timestamp is refused; empty if it is not."""
+    if settings.log_append_time:
+        if header.attributes & APPEND_TIME:
+            return "it claims to have the broker's time (LogAppendTime), which only a broker can set"
+        return ""
+    if timestamp == NO_TIMESTAMP:
+        return ""
+    after_ms, before_ms = settings.message_timestamp_after_max_ms, settings.message_timestamp_before_max_ms
+    if timestamp > min(now_ms + after_ms, TIMESTAMP_MAX):
+        limit = f"message.timestamp.after.max.ms ({after_ms}) ahead of"
+    elif now_ms - timestamp > before_ms:
+        limit = f"message.timestamp.before.max.ms ({before_ms}) behind"
+    else:
+        return ""
+    return f"its timestamp {timestamp} lies more than {limit} the broker's clock, {now_ms}"

@@ -6,6 +6,7 @@ means a bug of ours.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.model.errors import ApiError, ErrorCode
@@ -51,6 +52,14 @@ class DecompressionTooLarge(InvalidRecords):
             f"the records decompress to more than {size_bytes_max} bytes, the most that is unfolded for one batch: "
             "send smaller batches"
         )
+
+
+class RefusedRecords(BatchError):
+    """Sound records that a rule of their topic refuses; `refused` has the place in the batch and the reason of each."""
+
+    def __init__(self, code: ErrorCode, message: str, refused: Sequence[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.refused = refused
 
 
 class BatchTooLarge(BatchError):

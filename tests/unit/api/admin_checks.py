@@ -82,7 +82,10 @@ def check_api_versions(ask: Ask, _: World, version: int) -> None:
             # Before, features whose lowest level is 0 could not be told of.
             supported = {row.name for row in response.supported_features}
             assert {row.name for row in response.finalized_features} <= supported
-        assert "metadata.version" in {row.name for row in response.finalized_features}
+        levels = {row.name: row.max_version_level for row in response.finalized_features}
+        assert levels["metadata.version"] == 27
+        assert levels["group.version"] == 1
+        assert response.finalized_features_epoch > 0
 
 
 def check_create_topics(ask: Ask, world: World, version: int) -> None:

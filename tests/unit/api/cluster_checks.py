@@ -11,6 +11,9 @@ from penstock.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from penstock.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from penstock.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from penstock.wire.messages.describe_acls import DescribeAclsRequest
 from penstock.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
@@ -99,7 +102,29 @@ def check_remove_raft_voter(ask: Ask, world: World, version: int) -> None:  # no
     assert ask(RemoveRaftVoterRequest(None, 9), version).error_code != 0
 
 
+def check_describe_acls(ask: Ask, _: World, version: int) -> None:
+    response = ask(DescribeAclsRequest(1, None, 1, None, None, 1, 1), version)
+    assert (response.error_code, response.resources) == (ErrorCode.SECURITY_DISABLED, ())
+    assert response.error_message == "No Authorizer is configured."
+
+
+def check_create_acls(ask: Ask, world: World, version: int) -> None:
+    rule = AclCreation(2, world.topic, 3, "User:alice", "*", 3, 3)
+    results = ask(CreateAclsRequest([rule, rule]), version).results
+    assert [row.error_code for row in results] == [ErrorCode.SECURITY_DISABLED] * 2
+    assert ask(CreateAclsRequest([]), version).results == ()
+
+
+def check_delete_acls(ask: Ask, world: World, version: int) -> None:
+    wanted = DeleteAclsFilter(2, world.topic, 3, None, None, 1, 1)
+    results = ask(DeleteAclsRequest([wanted, wanted]), version).filter_results
+    assert [row.error_code for row in results] == [ErrorCode.SECURITY_DISABLED] * 2
+
+
 CHECKS = {
+    "describe_acls": check_describe_acls,
+    "create_acls": check_create_acls,
+    "delete_acls": check_delete_acls,
     "elect_leaders": check_elect_leaders,
     "alter_partition_reassignments": check_alter_partition_reassignments,
     "list_partition_reassignments": check_list_partition_reassignments,

@@ -98,6 +98,16 @@ def test_a_replica_without_the_start_of_this_epoch_stays_out() -> None:
     assert state.proposal(2) == {1, 2}
 
 
+def test_a_replica_joins_with_all_that_was_there_when_the_epoch_began_however_little_is_known_as_committed() -> None:
+    state = LeaderState(1, 3, (1, 2, 3), (1, 2), 10, 5, now_ms=0, min_in_sync=2)
+    # It lost power, and came back without what it had.
+    state.settled((1,))
+    state.fetched(2, 7, 10)
+    assert not state.may_join(2), "an earlier leader may have committed up to 10"
+    state.fetched(2, 10, 20)
+    assert state.may_join(2)
+
+
 def test_below_the_minimum_in_sync_nothing_is_committed() -> None:
     state = LeaderState(1, 5, (1, 2, 3), (1, 2), 100, 80, now_ms=0, min_in_sync=2)
     state.fetched(2, 100, 1)

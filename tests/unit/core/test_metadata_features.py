@@ -7,11 +7,15 @@ from metadata_world import ClusterWorld
 
 from penstock.core.metadata.configs import change_configs
 from penstock.core.metadata.features import (
+    GROUP_VERSION,
+    KRAFT_VERSION,
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
     FeatureUpdate,
     UpgradeType,
     first_records,
+    level_of,
+    levels_of,
     update_features,
 )
 from penstock.core.metadata.image import (
@@ -35,7 +39,12 @@ def test_a_cluster_begins_as_those_of_kafka_41_do() -> None:
     image = Image()
     for record in first_records(image, 2):
         image.replay(record)
-    assert image.features == {METADATA_VERSION: 27, ELIGIBLE_LEADER_REPLICAS_VERSION: 1, TRANSACTION_VERSION: 2}
+    assert levels_of(image, 0) == {
+        METADATA_VERSION: 27,
+        ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
+        TRANSACTION_VERSION: 2,
+        GROUP_VERSION: 1,
+    }
     assert image.overrides(ResourceType.BROKER, "") == {MINIMUM: "2"}
     assert first_records(image, 2) == []
 
@@ -72,6 +81,42 @@ def test_levels_that_changed_no_record_can_be_taken_back() -> None:
     assert world.image.features[METADATA_VERSION] == 24
     update(world, FeatureUpdate(METADATA_VERSION, 27))
     assert world.image.features[METADATA_VERSION] == 27
+
+
+def test_a_log_without_a_group_version_has_the_one_of_its_metadata_version() -> None:
+    world = ClusterWorld(1)
+    del world.image.features[GROUP_VERSION]
+    assert level_of(world.image, GROUP_VERSION) == levels_of(world.image, 0)[GROUP_VERSION] == 1
+    world.apply([FeatureLevelRecord(METADATA_VERSION, 21)])
+    assert level_of(world.image, GROUP_VERSION) == 0
+
+
+def test_the_consumer_protocol_stays_off_once_it_was_turned_off() -> None:
+    world = ClusterWorld(1)
+    del world.image.features[GROUP_VERSION]
+    update(world, FeatureUpdate(GROUP_VERSION, 0, UpgradeType.SAFE_DOWNGRADE))
+    again = Image()
+    for record in world.image.snapshot():
+        again.replay(record)
+    assert level_of(again, GROUP_VERSION) == 0
+    assert GROUP_VERSION not in levels_of(again, 0), "what is off is not among the levels"
+    update(world, FeatureUpdate(GROUP_VERSION, 1))
+    assert level_of(world.image, GROUP_VERSION) == 1
+
+
+@pytest.mark.parametrize("current", [0, 1])
+def test_who_votes_is_told_and_not_changed_by_a_level(current: int) -> None:
+    world = ClusterWorld(1)
+    assert levels_of(world.image, current).get(KRAFT_VERSION, 0) == current
+    kind = UpgradeType.SAFE_DOWNGRADE if current else UpgradeType.UPGRADE
+    with pytest.raises(ApiError, match="since the controllers' storage was formatted"):
+        update_features(
+            world.image, [FeatureUpdate(KRAFT_VERSION, 1 - current, kind)], SUPPORTED_FEATURES, 2, (), current
+        )
+    unchanged = update_features(
+        world.image, [FeatureUpdate(KRAFT_VERSION, current)], SUPPORTED_FEATURES, 2, (), current
+    )
+    assert not unchanged.records
 
 
 def test_eligible_leader_replicas_fix_the_minimum_for_everybody() -> None:

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from penstock.core.metadata.image import Image, ResourceType, UnknownRecord, new_partition, partition_record
+from penstock.core.metadata.image import (
+    Image,
+    PartitionState,
+    ResourceType,
+    UnknownRecord,
+    new_partition,
+    partition_record,
+)
 from penstock.wire.messages.metadata_records import (
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
@@ -140,6 +147,29 @@ def test_a_snapshot_rebuilds_the_same_image(seed: int) -> None:
             again.replay(record)
         assert state_of(again) == state_of(history.image)
     assert list(again.topics) == list(history.image.topics), "topics keep their order"
+
+
+def test_a_snapshot_keeps_everything_about_a_partition() -> None:
+    topic_id = b"1" * 16
+    state = PartitionState(
+        replicas=(1, 2),
+        in_sync_replicas=(),
+        leader=-1,
+        leader_epoch=4,
+        partition_epoch=7,
+        directories=(bytes(16), bytes(16)),
+        adding_replicas=(2,),
+        removing_replicas=(1,),
+        leader_recovery_state=1,
+        eligible_leader_replicas=(2,),
+        last_known_leader_replicas=(1,),
+    )
+    image, again = Image(), Image()
+    image.replay(TopicRecord(name="t", topic_id=topic_id))
+    image.replay(partition_record(topic_id, 0, state))
+    for record in image.snapshot():
+        again.replay(record)
+    assert again.partition("t", 0) == state
 
 
 def test_a_removed_topic_leaves_nothing_behind() -> None:

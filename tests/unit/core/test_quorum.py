@@ -328,6 +328,18 @@ def test_a_vote_is_given_once_an_epoch() -> None:
     assert granted == [True, False, True]
 
 
+def test_a_vote_in_an_epoch_that_was_known_before_is_remembered() -> None:
+    node = World(8, 3).nodes[1]
+    assert node.quorum is not None
+    node.log.entries.append((0, 1))
+    refused = node.quorum.step(Received(2, VoteRequest(5, 2, LogEnd(0, 0), pre_vote=False)), 0)
+    assert refused.persist == Election(5)
+    granted = node.quorum.step(Received(3, VoteRequest(5, 3, LogEnd(1, 0), pre_vote=False)), 0)
+    assert isinstance(granted.reply, VoteResponse)
+    assert granted.reply.granted
+    assert granted.persist == Election(5, -1, 3), "after a crash it could vote for somebody else"
+
+
 def test_a_fetch_in_an_old_epoch_is_refused_and_told_the_new_one() -> None:
     world = World(9, 3)
     world.loss = 0.0

@@ -93,7 +93,7 @@ class Broker:
                 throttle=Throttle(throttled_rate(self.image, self.node_id, LEADER_RATE)),
             ),
             2: make_list_offsets(self.partitions),
-            18: make_api_versions(VERSIONS, {}, self.image),
+            18: make_api_versions(VERSIONS, {}, lambda: (0, {})),
         }
         self.fetch = handlers[1]
         self.listener.start(partial(Dispatcher(handlers, VERSIONS).session, LISTENER))

@@ -127,3 +127,33 @@ def test_creates_topics_and_tries_again_where_a_topic_met_no_controller(monkeypa
     assert [(row.name, row.error, row.message) for row in outcomes] == [
         ("orders", ErrorCode.TOPIC_ALREADY_EXISTS, "why")
     ]
+
+
+def test_a_controller_that_leads_again_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its machine lost power and is back: it knows nothing of the first request, and nobody closed the connection."""
+    answers: list[asyncio.Future[Any]] = []
+
+    class Peer:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def send(self, request: Any, *, timeout_ms: int) -> asyncio.Future[Any]:  # noqa: ARG002
+            answers.append(asyncio.get_running_loop().create_future())
+            return answers[-1]
+
+    async def check() -> None:
+        quorum = Quorum(leader_id=2)
+        client = ControllerClient(SystemEnv(), 1, quorum, lambda node_id: ("host", node_id), 60_000)
+        asking = asyncio.ensure_future(client.ask(REQUEST))
+        await asyncio.sleep(0)
+        client.leader_changed(-1)
+        await asyncio.sleep(0)
+        assert len(answers) == 1
+        client.leader_changed(2)
+        while len(answers) == 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        answers[-1].set_result(AllocateProducerIdsResponse(producer_id_start=7))
+        assert (await asking).producer_id_start == 7
+
+    monkeypatch.setattr(controller_client, "Peer", Peer)
+    asyncio.run(asyncio.wait_for(check(), 10))

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from replication_world import TOPIC, Broker, Cluster, in_cluster, until
+from replication_world import TOPIC, TOPIC_ID, Broker, Cluster, in_cluster, until
 
+from penstock.api.context import Client, RequestContext
 from penstock.core.lifecycle.retention import RetentionPlan
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime import replica_store
@@ -17,8 +18,9 @@ from penstock.runtime.log_directories import LOG_START_OFFSETS, write_checkpoint
 from penstock.runtime.replica_fetcher import Followed, ReplicaFetcher
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets, write_offsets
 from penstock.storage.flush import FlushTicket
-from penstock.wire.messages.fetch import FetchResponse
+from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from penstock.wire.messages.metadata_records import FenceBrokerRecord, UnfenceBrokerRecord
+from penstock.wire.records import Record, build_batch
 
 
 async def three(cluster: Cluster, *, min_in_sync: int = 1) -> tuple[Broker, Broker, Broker]:
@@ -260,6 +262,63 @@ def test_a_fetch_of_a_brokers_former_life_moves_nothing(tmp_path: Path) -> None:
         assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
         two.epoch = former
         await until(lambda: one.partition.high_watermark == 2)
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_repeated_batch_is_waited_for_where_it_was_first_written(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        cluster.create((1,))
+        batch = build_batch([Record(0, 1, None, b"x")], producer_id=7, producer_epoch=0, base_sequence=0)
+        first = one.partition.append(bytearray(batch), 1)
+        assert first.next_offset == 1
+        assert one.partition.append(bytearray(batch), 2) == first
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_late_fetch_of_an_earlier_leader_epoch_counts_for_nothing(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await cluster.start(1), await cluster.start(2)
+        cluster.create((1, 2), min_in_sync=1)
+        await one.send(b"first")
+        await until(lambda: one.partition.high_watermark == 1)
+        cluster.refuse_proposals = True
+        two.fetchers.stop()
+        cluster.change(leader=1)
+        await one.send(b"second", acks=1)
+        late = FetchPartition(0, 0, 2, 0, 0, 1 << 20)
+        request = FetchRequest(
+            replica_state=ReplicaState(2, two.epoch),
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=1 << 20,
+            session_epoch=-1,
+            topics=[FetchTopic(TOPIC, TOPIC_ID, [late])],
+        )
+        response = one.fetch(request, RequestContext(16, "broker-2", Client(("127.0.0.1", 1), "PLAINTEXT")))
+        if asyncio.isfuture(response):
+            response = await response
+        assert response.responses[0].partitions[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert one.partition.leading is not None
+        assert one.partition.leading.follower(2).end_offset == -1, "nothing was shown in this epoch"
+
+    in_cluster(tmp_path, story)
+
+
+def test_older_news_of_who_is_in_sync_changes_nothing(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        cluster.create((1, 2, 3), isr=(1, 2, 3))
+        known = cluster.state
+        fewer = known._replace(in_sync_replicas=(1, 2), partition_epoch=known.partition_epoch + 1)
+        all_again = known._replace(partition_epoch=known.partition_epoch + 2)
+        for news in (fewer, all_again, fewer):
+            one.partition.settle(news, 0)
+        assert one.partition.leading is not None
+        assert one.partition.leading.in_sync_replicas == {1, 2, 3}
+        assert one.partition.partition_epoch == all_again.partition_epoch
 
     in_cluster(tmp_path, story)
 

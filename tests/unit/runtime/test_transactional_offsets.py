@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,40 @@ def test_an_old_coordinator_ends_nothing(tmp_path: Path) -> None:
         with pytest.raises(ApiError) as raised:
             await writer.write(TopicPartition("gone", 0), *PRODUCER, COMMIT)
         assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        groups.close()
+
+    play(tmp_path, story)
+
+
+def test_the_later_commit_holds_whichever_transaction_ended_first(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        groups = await groups_of(shell)
+        first, second = ProducerIdentity(7, 1), ProducerIdentity(8, 1)
+        await commit(groups, 5, first)
+        await commit(groups, 9, second)
+        writer = MarkerWriter(shell.env, shell.partitions, groups)
+        await writer.write(OFFSETS, *second, COMMIT)
+        await writer.write(OFFSETS, *first, COMMIT)
+        assert await seen(groups) == 9
+        groups.close()
+        groups = await groups_of(shell)
+        assert await seen(groups) == 9, "the log says the same to whoever loads it"
+        groups.close()
+
+    play(tmp_path, story)
+
+
+def test_nothing_is_shown_that_could_still_be_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(shell: TransactionShell) -> None:
+        groups = await groups_of(shell)
+        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        monkeypatch.setattr(Partition, "committed", lambda *_, **__: committed)
+        reading = asyncio.ensure_future(groups.read(GROUP, lambda _: "an offset"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not reading.done()
+        committed.set_result(None)
+        assert await reading == "an offset"
         groups.close()
 
     play(tmp_path, story)

@@ -100,9 +100,8 @@ GROUP_ROWS = (
         "group.coordinator.append.linger.ms",
         INT,
         5,
-        "How long the coordinator gathers records before it writes them.",
+        "How long the coordinator gathers what members of consumer groups change before it writes it.",
         minimum=0,
-        effect=PLANNED,
     ),
     Property(
         "group.coordinator.rebalance.protocols",

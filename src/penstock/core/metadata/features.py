@@ -15,11 +15,17 @@ from penstock.wire.messages.metadata_records import BrokerFeature, ConfigRecord,
 # Kafka 4.1's metadata version is level 27; below level 7 there were no feature levels in the log.
 METADATA_VERSION_LEVELS = (7, 27)
 TRANSACTION_VERSION = "transaction.version"
+GROUP_VERSION = "group.version"
+KRAFT_VERSION = "kraft.version"
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: METADATA_VERSION_LEVELS,
     ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
     TRANSACTION_VERSION: (0, 2),
+    GROUP_VERSION: (0, 1),
+    KRAFT_VERSION: (0, 1),
 }
+# Logs written before `group.version` was told of don't name it; Kafka has clusters begin with 1 from this level on.
+GROUP_VERSION_SINCE = 22
 # The metadata version from which eligible leader replicas can be switched on.
 ELIGIBLE_LEADER_REPLICAS_NEED = 23
 # Levels of the metadata version that left every record as it was; going back across others could lose what they say.
@@ -44,6 +50,20 @@ class FeatureUpdate(NamedTuple):
     kind: int = UpgradeType.UPGRADE
 
 
+def level_of(image: Image, name: str) -> int:
+    """The level of a feature that the metadata log holds; 0 is off."""
+    if name == GROUP_VERSION and name not in image.features:
+        return int(image.features.get(METADATA_VERSION, 0) >= GROUP_VERSION_SINCE)
+    return image.features.get(name, 0)
+
+
+def levels_of(image: Image, kraft_version: int) -> dict[str, int]:
+    """The features that are on, with their levels. `kraft.version` is no record of the image, but of the quorum."""
+    levels = {name: level_of(image, name) for name in (*image.features, GROUP_VERSION)}
+    levels[KRAFT_VERSION] = kraft_version
+    return {name: level for name, level in levels.items() if level}
+
+
 def first_records(image: Image, min_insync_replicas: int) -> list[Any]:
     """The records that a cluster begins with; none where it has begun."""
     if METADATA_VERSION in image.features:
@@ -52,6 +72,7 @@ def first_records(image: Image, min_insync_replicas: int) -> list[Any]:
         FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVELS[1]),
         FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=1),
         FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2),
+        FeatureLevelRecord(name=GROUP_VERSION, feature_level=1),
     ]
     return records + _fix_min_insync_replicas(image, min_insync_replicas)
 
@@ -73,16 +94,19 @@ def update_features(
     supported: Mapping[str, tuple[int, int]],
     min_insync_replicas: int,
     voters: Sequence[int] = (),
+    kraft_version: int = 0,
 ) -> Result[None]:
     """Decide on an UpdateFeatures request, all or nothing; raises ApiError naming the feature that cannot be.
 
     `supported` are this controller's own levels; those of brokers and other controllers are in their registrations.
     """
-    proposed = {**image.features, **{update.name: update.level for update in updates}}
+    levels = levels_of(image, kraft_version)
+    proposed = {**levels, **{update.name: update.level for update in updates}}
     records: list[Any] = []
     for update in updates:
-        _check(image, update, supported, proposed, voters)
-        if update.level == image.features.get(update.name, 0):
+        current = levels.get(update.name, 0)
+        _check(image, update, current, supported, proposed, voters)
+        if update.level == current:
             continue
         records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
         if update.name == ELIGIBLE_LEADER_REPLICAS_VERSION and update.level:
@@ -93,12 +117,12 @@ def update_features(
 def _check(
     image: Image,
     update: FeatureUpdate,
+    current: int,
     supported: Mapping[str, tuple[int, int]],
     proposed: Mapping[str, int],
     voters: Sequence[int],
 ) -> None:
     name, level = update.name, update.level
-    current = image.features.get(name, 0)
     if update.kind not in list(UpgradeType):
         problem = f"the upgrade type {update.kind} is unknown"
     elif level < 0:
@@ -109,6 +133,8 @@ def _check(
         problem = f"it is at {current}; a downgrade cannot go up"
     elif name == METADATA_VERSION and level < current and not _loses_nothing(level, current):
         problem = "going back might lose what the metadata log says; that is not supported"
+    elif name == KRAFT_VERSION and level != current:
+        problem = f"it is at {current} since the controllers' storage was formatted, and cannot be changed afterwards"
     elif (
         proposed.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0)
         and proposed.get(METADATA_VERSION, 0) < ELIGIBLE_LEADER_REPLICAS_NEED

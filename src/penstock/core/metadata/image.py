@@ -348,10 +348,8 @@ class Image:
         self.controllers[record.controller_id] = record
 
     def _feature(self, record: FeatureLevelRecord) -> None:
-        if record.feature_level:
-            self.features[record.name] = record.feature_level
-        else:
-            self.features.pop(record.name, None)
+        # What was turned off stays known: a feature that no record names has a level by default.
+        self.features[record.name] = record.feature_level
 
     def _producer_ids(self, record: ProducerIdsRecord) -> None:
         self.next_producer_id = record.next_producer_id

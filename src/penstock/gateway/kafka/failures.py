@@ -102,10 +102,13 @@ def problem_of(error: KafkaError | KafkaException | BaseException, what: str = "
         return KafkaProblem(name, 400, 40010, message, "the cluster does not serve this")
     if name.endswith("AUTHORIZATION_FAILED") or name == "_AUTHENTICATION":
         return Problem(403, 40301, message, "give the gateway's user the right to do it")
+    fix = "try again; check that the brokers can be reached"
+    if name == "_INVALID_DIFFERENT_RECORD":
+        fix = "nothing is wrong with this record, but one that was written together with it was refused; send it again"
     return Problem(
         503,
         50301,
         message,
-        "try again; check that the brokers can be reached",
+        fix,
         headers={"Retry-After": str(RETRY_AFTER_S)},
     )

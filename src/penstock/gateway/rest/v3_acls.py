@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from starlette.responses import Response
 
@@ -90,7 +91,18 @@ def v3_acl_operations(admin: Admin, v3: V3) -> list[Operation]:
         v3.check(call)
         future = asked(admin.client.describe_acls, wanted(call), request_timeout=REQUEST_TIMEOUT_S)
         found = await served(future)
+        if not found:
+            await check_authorizer()
         return v3.listed(call, "KafkaAclList", ("acls",), [show(call, binding) for binding in found])
+
+    async def check_authorizer() -> None:
+        """Tell access lists that are off from those that are empty: librdkafka drops the error of this one call."""
+        cluster = await settled(asked(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
+        resource = ConfigResource(ResourceType.BROKER, str(cluster.nodes[0].id))
+        futures = asked(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)
+        settings = await settled(futures[resource])
+        if "authorizer.class.name" in settings and not settings["authorizer.class.name"].value:
+            raise access_lists_are_off("No Authorizer is configured.")
 
     async def create(call: Call) -> Response:
         v3.check(call)
@@ -148,9 +160,14 @@ async def served(future: Any) -> Any:
     except Problem as problem:
         if problem.code != NOT_SERVED_CODE:
             raise
-        raise Problem(
-            400,
-            NOT_SERVED_CODE,
-            f"access lists are off in this cluster: {problem.message}",
-            "give the brokers an authorizer (authorizer.class.name)",
-        ) from None
+        raise access_lists_are_off(problem.message) from None
+
+
+def access_lists_are_off(why: str) -> Problem:
+    """What every call about access lists answers where the cluster has none."""
+    return Problem(
+        400,
+        NOT_SERVED_CODE,
+        f"access lists are off in this cluster: {why}",
+        "give the brokers an authorizer (authorizer.class.name)",
+    )
