@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
@@ -29,6 +30,9 @@ ROOMS = {name: place for place, name in enumerate(("sim", "chaos", "clients", "g
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "kcat: needs kcat")
     config.addinivalue_line("markers", "prometheus: needs Prometheus and promtool")
+    # How long an example takes says nothing on a busy machine, and the first one pays for Hypothesis's tables.
+    settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("patient")
 
 
 @pytest.hookimpl(tryfirst=True)

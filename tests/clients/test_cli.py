@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from support.kafka_broker import kafka_broker
+from support.odd_records import ODD_RECORDS, produce_odd_headers
 
 KEYS = [f"key-{number}" for number in range(40)]
 
@@ -159,6 +160,20 @@ def test_keys_values_nulls_and_headers_come_back(run: Run, topic: str) -> None:
     assert [(record["partition"], record["offset"]) for record in records] == [(2, 0), (2, 1), (2, 2)]
     shown = run("consume", topic, "-e", "-n", "1", "-f", r"%t %p %o %k=%v %h{[%k:%v]} %e %i\n").out
     assert shown == f"{topic} 2 0 a=1 [trace:x1][n:2] 0 1\n"
+
+
+def test_headers_whose_names_are_not_text_are_left_out_and_named(run: Run, bootstrap: str, topic: str) -> None:
+    run("produce", topic, "-p", "0", "-H", "trace=x1", stdin=b"first\n")
+    produce_odd_headers(bootstrap, topic)
+    first, *odd = [json.loads(line) for line in run("consume", topic, "-p", "0", "-e", "-J").out.splitlines()]
+    assert (first["headers"], "unreadable" in first) == ([{"name": "trace", "value": "x1"}], False)
+    assert [(each["value"], each["headers"]) for each in odd] == [("{}", [])] * ODD_RECORDS
+    assert all("not UTF-8" in each["unreadable"] for each in odd)
+    printed = run("consume", topic, "-p", "0", "-e", "-f", r"%v %H %h{%k=%v }\n")
+    assert printed.out.splitlines() == ["first 1 trace=x1 ", *["{} 0 "] * ODD_RECORDS]
+    assert printed.err.count("not UTF-8") == 1
+    assert f"{topic}-0 at offset 1" in printed.err
+    assert run("consume", topic, "-p", "0", "-e").err == ""
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

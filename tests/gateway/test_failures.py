@@ -54,8 +54,8 @@ def test_other_mistakes_are_ours() -> None:
 
 @pytest.mark.parametrize("factor", [10_000, 10_001, 32_767, 1 << 40])
 def test_a_replication_factor_that_nobody_has_is_refused(factor: int, rest: httpx.Client) -> None:
-    answer = rest.post("/topics", json={"name": "orders", "replicationFactor": factor})
+    answer = rest.post("/topics", json={"name": "wide", "replicationFactor": factor})
     assert answer.status_code == 400
     assert answer.json()["fix"]
-    v3 = rest.post("/v3/clusters/-/topics", json={"topic_name": "orders", "replication_factor": factor})
+    v3 = rest.post("/v3/clusters/-/topics", json={"topic_name": "wide", "replication_factor": factor})
     assert v3.status_code == 400

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import time
@@ -15,8 +14,7 @@ import pytest
 from penstock.gateway.registry.formats.json_format import JsonSchema
 from penstock.gateway.registry.patterns import is_quick, steps
 from penstock.gateway.registry.schema import SchemaUnusable
-from penstock.gateway.rest import json_check
-from penstock.gateway.rest.json_check import JsonChecks, check
+from penstock.gateway.rest.json_check import check
 
 HOSTILE = "^(a+)+$"
 VICTIM = "a" * 40 + "!"
@@ -62,29 +60,6 @@ def test_values_are_checked_with_their_references() -> None:
     assert "no regular expression" in (check('{"pattern": "("}', [], "x") or "")
 
 
-def test_a_slow_check_ends_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        monkeypatch.setattr(json_check, "TIME_S", 1.5)
-        schema = json.dumps({"type": "string", "pattern": HOSTILE})
-        checks = JsonChecks()
-        assert await checks.misfit(schema, [], "aaaa") is None
-        assert "does not match" in (await checks.misfit(schema, [], "aaab") or "")
-        beats = 0
-
-        async def beat() -> None:
-            nonlocal beats
-            while True:
-                await asyncio.sleep(0.01)
-                beats += 1
-
-        beating = asyncio.create_task(beat())
-        assert "takes more than" in (await checks.misfit(schema, [], VICTIM) or "")
-        beating.cancel()
-        assert beats > 20
-
-    asyncio.run(scenario())
-
-
 def test_the_gateway_answers_others_meanwhile(rest: httpx.Client) -> None:
     topic = f"hostile-{uuid.uuid4().hex[:8]}"
     assert rest.post("/topics", json={"name": topic}).status_code == 201
@@ -97,5 +72,5 @@ def test_the_gateway_answers_others_meanwhile(rest: httpx.Client) -> None:
         f"/topics/{topic}", json=body, headers={"Content-Type": "application/vnd.kafka.jsonschema.v2+json"}
     )
     assert answer.status_code == 422
-    assert "takes more than" in answer.json()["message"]
+    assert "took longer than" in answer.json()["message"]
     assert time.monotonic() - began < 20

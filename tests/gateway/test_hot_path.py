@@ -77,6 +77,9 @@ class Wire(asyncio.Transport):
     def resume_reading(self) -> None:
         pass
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
 
 class Hot:
     """A route whose requests wait until they are answered here."""
@@ -122,7 +125,7 @@ async def until(wire: Wire, end: bytes) -> None:
 
 
 def request(body: bytes, path: bytes = b"/hot") -> bytes:
-    return b"POST %b HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n%b" % (path, len(body), body)
+    return b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (path, len(body), body)
 
 
 def run(scenario: Any) -> None:
@@ -192,18 +195,48 @@ def test_stopping_waits_for_the_answer() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    "header", [b"Origin: http://localhost", b"Sec-Fetch-Site: same-origin", b"Host: elsewhere.example"]
+)
+def test_what_could_come_from_a_page_goes_the_ordinary_way(header: bytes) -> None:
+    async def scenario() -> None:
+        hot = Hot()
+        made, wire = connection(hot)
+        host = b"" if header.startswith(b"Host") else b"Host: localhost\r\n"
+        made.data_received(b"POST /hot HTTP/1.1\r\n%b%b\r\nContent-Length: 1\r\n\r\nx" % (host, header))
+        await until(wire, b"cold")
+        assert hot.bodies == []
+        made.connection_lost(None)
+
+    run(scenario())
+
+
 def test_a_connection_that_nobody_uses_is_closed() -> None:
     async def scenario() -> None:
         hot = Hot()
         made, wire = connection(hot)
-        made.timeout_keep_alive = 0.05  # type: ignore[assignment]
+        idle_s = made.policy.limits.idle_timeout_s
         made.data_received(request(b"one"))
-        await asyncio.sleep(0.1)
+        made.check_deadlines(made.loop.time() + 2 * idle_s)
         hot.answer()
+        made.check_deadlines(made.loop.time() + idle_s / 2)
         assert not wire.closed
-        async with asyncio.timeout(5):
-            while not wire.closed:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        made.check_deadlines(made.loop.time() + 2 * idle_s)
+        assert wire.closed
+        made.connection_lost(None)
+
+    run(scenario())
+
+
+def test_a_body_that_does_not_come_at_once_goes_the_ordinary_way() -> None:
+    async def scenario() -> None:
+        hot = Hot()
+        made, wire = connection(hot)
+        made.data_received(request(b"slowly")[:-1])
+        made.check_deadlines(made.loop.time())
+        made.data_received(b"y")
+        await until(wire, b"cold")
+        assert hot.bodies == []
         made.connection_lost(None)
 
     run(scenario())

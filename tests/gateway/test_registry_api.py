@@ -41,6 +41,22 @@ def test_versions_count_up_and_the_same_schema_stays_the_same_version(registry: 
     assert registry.get(f"/subjects/{subject}/versions/1/schema").json() == json.loads(ONE)
 
 
+@pytest.mark.parametrize(
+    ("form", "text", "kind"),
+    [
+        ("AVRO", ONE, "application/vnd.schemaregistry.v1+json"),
+        ("PROTOBUF", 'syntax = "proto3";\n\nmessage M {\n  int32 a = 1;\n}\n', "text/plain"),
+    ],
+)
+def test_texts_of_schemas_say_whether_they_are_json(
+    registry: httpx.Client, subject: str, form: str, text: str, kind: str
+) -> None:
+    schema_id = register(registry, subject, text, schemaType=form).json()["id"]
+    for path in (f"/schemas/ids/{schema_id}/schema", f"/subjects/{subject}/versions/1/schema"):
+        answer = registry.get(path)
+        assert (answer.headers["content-type"].partition(";")[0], answer.text) == (kind, text)
+
+
 def test_one_schema_has_one_id_under_all_subjects(registry: httpx.Client, subject: str) -> None:
     text = unique(ONE)
     first = register(registry, subject, text).json()["id"]

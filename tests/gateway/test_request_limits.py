@@ -10,9 +10,12 @@ import pytest
 from starlette.responses import Response
 
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
-from penstock.gateway.web.application import Application, Limits, json_response
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.web.application import Application, json_response
+from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.problem import Problem
+from penstock.gateway.web.shares import Shares, caller_at
 
 
 def application(operations: Iterable[Operation], **limits: int) -> httpx.AsyncClient:
@@ -45,6 +48,125 @@ def test_more_requests_than_allowed_are_told_to_come_back() -> None:
             assert (await client.get("/wait")).status_code == 200
 
     asyncio.run(scenario())
+
+
+def test_a_request_takes_a_place_when_it_has_come_whole() -> None:
+    release, finish = asyncio.Event(), asyncio.Event()
+
+    async def body() -> object:
+        yield b"half of it"
+        await finish.wait()
+
+    async def status(call: Call) -> Response:
+        del call
+        return json_response("fine")
+
+    async def wait(call: Call) -> Response:
+        await release.wait()
+        return await echo(call)
+
+    operations = [
+        Operation("POST", "/echo", echo, "Count.", "x", (), Body(None, ("*/*",))),
+        Operation("GET", "/wait", wait, "Wait.", "x"),
+        Operation("GET", "/status", status, "Say so.", "x", always_served=True),
+    ]
+
+    async def scenario() -> None:
+        async with application(operations, requests_max=2) as client:
+            slow = [asyncio.create_task(client.post("/echo", content=body())) for _ in range(5)]  # type: ignore[arg-type]
+            await asyncio.sleep(0.05)
+            quick = [asyncio.create_task(client.get("/wait")) for _ in range(3)]
+            await asyncio.sleep(0.05)
+            assert (await client.get("/status")).status_code == 200
+            release.set()
+            assert sorted([answer.status_code for answer in await asyncio.gather(*quick)]) == [200, 200, 429]
+            finish.set()
+            assert [answer.json() for answer in await asyncio.gather(*slow)] == [10] * 5
+
+    asyncio.run(scenario())
+
+
+def test_a_request_has_its_place_while_its_body_is_read() -> None:
+    """Bodies may be read by workers, for which requests wait; those that wait count."""
+    reading, release = asyncio.Event(), asyncio.Event()
+
+    async def read_json(raw: bytes, body: Body, status: int) -> str:
+        del raw, body, status
+        reading.set()
+        await release.wait()
+        return "read"
+
+    async def tell(call: Call) -> Response:
+        return json_response(call.body)
+
+    operation = Operation("POST", "/tell", tell, "Tell.", "x", (), Body({"type": "object"}))
+
+    async def scenario() -> None:
+        served = Application([operation], limits=Limits(requests_max=1), read_json=read_json)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://gateway") as client:
+            first = asyncio.create_task(client.post("/tell", json={}))
+            await reading.wait()
+            refused = await client.post("/tell", json={})
+            assert refused.status_code == 429
+            assert "the limit requests_max" in refused.json()["message"]
+            release.set()
+            assert (await first).json() == "read"
+            assert (await client.post("/tell", json={})).json() == "read"
+
+    asyncio.run(scenario())
+
+
+def test_large_bodies_share_what_memory_there_is_for_them() -> None:
+    release = asyncio.Event()
+
+    async def keep(call: Call) -> Response:
+        if len(call.raw) > 100_000:
+            await release.wait()
+        return await echo(call)
+
+    operation = Operation("POST", "/keep", keep, "Keep.", "x", (), Body(None, ("*/*",)))
+
+    async def scenario() -> None:
+        async with application([operation], large_bodies_bytes_max=200_000) as client:
+            first = asyncio.create_task(client.post("/keep", content=b"x" * 200_000))
+            await asyncio.sleep(0.05)
+            assert (await client.post("/keep", content=b"x" * 200_000)).status_code == 429
+            assert (await client.post("/keep", content=b"x" * 60_000)).status_code == 200
+            release.set()
+            assert (await first).status_code == 200
+            assert (await client.post("/keep", content=b"x" * 200_000)).status_code == 200
+
+    asyncio.run(scenario())
+
+
+def test_a_caller_gets_a_part_of_what_there_is() -> None:
+    shares = Shares("tails", GatewaySettings("", tails_max=5, tails_per_caller_max=3), "tails", {"proxy"})
+    for _ in range(3):
+        shares.take("one")
+    with pytest.raises(Problem, match="3 tails are in use by one") as refused:
+        shares.take("one")
+    assert "--limit tails_per_caller_max" in refused.value.fix
+    shares.take("other", 2)
+    with pytest.raises(Problem, match=r"5 tails are in use \(the limit tails_max\)"):
+        shares.take("proxy")
+    shares.give_back("one", 3)
+    shares.take("one")
+    shares.take("proxy")
+    assert shares.taken == 4
+
+
+@pytest.mark.parametrize(
+    ("address", "caller"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("fe80::1%eth0", "fe80::"),
+        ("somewhere", "somewhere"),
+    ],
+)
+def test_who_a_caller_is(address: str, caller: str) -> None:
+    assert caller_at(address) == caller
 
 
 def test_bodies_that_are_too_long_are_refused() -> None:

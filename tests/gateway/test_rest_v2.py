@@ -165,9 +165,9 @@ def test_instances_can_be_placed_by_hand(rest: httpx.Client, topic: str) -> None
     assert [each["value"] for each in instance.records(5)] == [0, 1, 2, 3, 4]
     assert instance.post("positions/end", {"partitions": [place]}).status_code == 204
     problem(instance.post("positions", {"offsets": [{"topic": topic, "partition": 1, "offset": 0}]}), 409, 40903)
-    assert instance.post("offsets", {"offsets": [{**place, "offset": 2}]}).status_code == 200
+    assert instance.post("offsets", {"offsets": [{**place, "offset": 2, "metadata": "mine"}]}).status_code == 200
     committed = rest.request("GET", f"{instance.path}/offsets", json={"partitions": [place]}, headers=PLAIN).json()
-    assert committed == {"offsets": [{**place, "offset": 3, "metadata": ""}]}
+    assert committed == {"offsets": [{**place, "offset": 3, "metadata": "mine"}]}
     instance.close()
 
 

@@ -12,6 +12,7 @@ from penstock.gateway.kafka import subscriptions as module
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.kafka.subscriptions import Subscriptions
 from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.web.problem import Problem
 
 
 def record(offset: int, partition: int = 0) -> ReadRecord:
@@ -37,11 +38,16 @@ class FakeConsumer:
 
 
 class FakeInstance:
+    group = "g"
+    name = "/t"
+
     def __init__(self) -> None:
         self.consumer = FakeConsumer()
 
 
 class FakeInstances:
+    on_remove: Callable[[FakeInstance], None]
+
     def __init__(self) -> None:
         self.instance = FakeInstance()
         self.there = False
@@ -72,20 +78,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def start() -> tuple[Subscriptions, FakeConsumer]:
+def start(**limits: int) -> tuple[Subscriptions, FakeConsumer]:
     instances = FakeInstances()
-    return Subscriptions(instances, GatewaySettings("x")), instances.instance.consumer  # type: ignore[arg-type]
+    settings = GatewaySettings("x", **limits)  # type: ignore[arg-type]
+    return Subscriptions(instances, settings), instances.instance.consumer  # type: ignore[arg-type]
 
 
 def test_a_record_comes_again_when_nobody_acknowledges_it_in_time(clock: Clock) -> None:
     async def scenario() -> None:
         subscriptions, consumer = start()
         consumer.batches = [[record(0), record(1)]]
-        assert await subscriptions.next("g", "t", "earliest", 1) == record(0)
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(0)
         clock.now += module.ACK_TIMEOUT_S - 1
-        assert await subscriptions.next("g", "t", "earliest", 1) == record(1)
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(1)
         clock.now += 2
-        assert await subscriptions.next("g", "t", "earliest", 1) == record(0)
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(0)
         assert await subscriptions.acknowledge("g", "t", 0, 0)
         assert consumer.commits == [[("t", 0, 1)]]
         assert await subscriptions.acknowledge("g", "t", 0, 1)
@@ -98,12 +105,12 @@ def test_records_of_partitions_that_moved_away_are_not_ours(clock: Clock) -> Non
     async def scenario() -> None:
         subscriptions, consumer = start()
         consumer.batches = [[record(0), record(5, 1), record(1)]]
-        assert await subscriptions.next("g", "t", "earliest", 1) == record(0)
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(0)
         consumer.revoked = [("t", 0)]
         assert not await subscriptions.acknowledge("g", "t", 0, 0)
-        assert await subscriptions.next("g", "t", "earliest", 1) == record(5, 1)
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(5, 1)
         clock.now += 1000
-        assert await subscriptions.next("g", "t", "earliest", 1) == record(5, 1)
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(5, 1)
         assert consumer.commits == []
 
     asyncio.run(scenario())
@@ -114,8 +121,45 @@ def test_what_was_never_handed_out_cannot_be_acknowledged_here() -> None:
         subscriptions, consumer = start()
         assert not await subscriptions.acknowledge("g", "t", 0, 0)
         consumer.batches = [[record(0)]]
-        await subscriptions.next("g", "t", "earliest", 1)
+        await subscriptions.next("g", "t", "earliest", 1, "me")
         assert not await subscriptions.acknowledge("g", "t", 0, 7)
         assert not await subscriptions.acknowledge("g", "t", 3, 0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "limits", [{"unacknowledged_records_max": 2}, {"unacknowledged_bytes_max": 2 * record(0).size}]
+)
+def test_only_so_much_may_wait_to_be_acknowledged(clock: Clock, limits: dict[str, int]) -> None:
+    async def scenario() -> None:
+        subscriptions, consumer = start(**limits)
+        consumer.batches = [[record(0)], [record(1)], [record(2)]]
+        for offset in range(2):
+            assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(offset)
+        with pytest.raises(Problem, match=r"2 messages of .* bytes wait to be acknowledged"):
+            await subscriptions.next("g", "t", "earliest", 1, "me")
+        assert await subscriptions.acknowledge("g", "t", 0, 0)
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(2)
+        # What is handed out again does not count twice.
+        clock.now += module.ACK_TIMEOUT_S + 1
+        for offset in (1, 2):
+            assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(offset)
+            assert await subscriptions.acknowledge("g", "t", 0, offset)
+        consumer.batches = [[record(3)]]
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(3)
+
+    asyncio.run(scenario())
+
+
+def test_a_subscription_ends_with_its_group_member() -> None:
+    async def scenario() -> None:
+        instances = FakeInstances()
+        subscriptions = Subscriptions(instances, GatewaySettings("x"))  # type: ignore[arg-type]
+        instances.instance.consumer.batches = [[record(0)]]
+        await subscriptions.next("g", "t", "earliest", 1, "me")
+        assert subscriptions._subscriptions
+        instances.on_remove(instances.instance)
+        assert not subscriptions._subscriptions
 
     asyncio.run(scenario())

@@ -20,7 +20,10 @@ from penstock.cli.main import penstock
 from penstock.demo import shop
 from penstock.demo.audit import Check, check_archive, check_dead_letters, check_revenue, check_sales
 from penstock.demo.ledger import Ledger, Minute, Place, Sale, Total
+from penstock.demo.reading import ReadFailed, read_dead_letters
 from penstock.demo.shop import Arrival, Fate
+from penstock.testing import Cluster
+from support.odd_records import produce_odd_headers
 
 OPENING = datetime(2026, 11, 14, 17, tzinfo=UTC)
 
@@ -52,6 +55,12 @@ def test_records_arrive_in_order_and_all_kinds_are_there() -> None:
     _, found = evening()
     assert all(early.arrives <= late.arrives for early, late in pairwise(found))
     assert {arrival.fate for arrival in found} == set(Fate)
+
+
+def test_dead_letters_with_headers_that_are_no_text_are_named(penstock_cluster: Cluster, penstock_topic: str) -> None:
+    produce_odd_headers(penstock_cluster.bootstrap_servers, penstock_topic, 1)
+    with pytest.raises(ReadFailed, match=f"{penstock_topic}-0 at offset 0 says nothing: .* not UTF-8"):
+        list(read_dead_letters(penstock_cluster.bootstrap_servers, penstock_topic))
 
 
 def parsed(arrival: Arrival) -> Any:

@@ -19,14 +19,14 @@ function address(path: string, query: Query = {}): string {
   return text ? `${path}?${text}` : path
 }
 
-async function call<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+async function call<T>(method: string, path: string, body?: string, signal?: AbortSignal): Promise<T> {
   const limit = AbortSignal.timeout(TIMEOUT_MS)
   let response: Response
   try {
     response = await fetch(path, {
       method,
       headers: body === undefined ? {} : { 'Content-Type': 'application/json' },
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body,
       signal: signal ? AbortSignal.any([signal, limit]) : limit,
     })
   } catch (error) {
@@ -52,10 +52,13 @@ async function call<T>(method: string, path: string, body?: unknown, signal?: Ab
 
 export const get = <T>(path: string, query?: Query, signal?: AbortSignal) =>
   call<T>('GET', address(path, query), undefined, signal)
-export const post = <T>(path: string, body: unknown) => call<T>('POST', path, body)
-export const put = <T>(path: string, body: unknown) => call<T>('PUT', path, body)
+export const post = <T>(path: string, body: unknown) => call<T>('POST', path, JSON.stringify(body))
+/** Sends JSON text as it is: what somebody typed must not lose digits on its way through JavaScript's numbers. */
+export const postText = <T>(path: string, text: string) => call<T>('POST', path, text)
+export const put = <T>(path: string, body: unknown) => call<T>('PUT', path, JSON.stringify(body))
 export const remove = <T>(path: string) => call<T>('DELETE', path)
-export const part = encodeURIComponent
+/** A name as a part of a path. Browsers take `..` out of paths however it is escaped; the gateway knows `..;` as it. */
+export const part = (name: string) => (name === '.' || name === '..' ? `${name};` : encodeURIComponent(name))
 export const link = address
 
 export function sentence(error: unknown): string {

@@ -44,12 +44,37 @@ export function moment(ms: number): string {
   return `${day} ${clock(ms)}`
 }
 
+const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/gs
+
+/** JSON on several lines, every token of it as it was written; any other text as it is. */
 export function pretty(text: string | null): string {
   if (text === null) return 'null'
+  if (notJson(text)) return text
+  const tokens = text.match(TOKEN) ?? []
+  const line = (depth: number) => `\n${'  '.repeat(depth)}`
+  let depth = 0
+  let written = ''
+  tokens.forEach((token, index) => {
+    const opens = token === '{' || token === '['
+    const closes = token === '}' || token === ']'
+    const empty = closes && /[{[]/.test(tokens[index - 1]) && tokens[index - 1].length === 1
+    if (closes) depth -= 1
+    if (closes && !empty) written += line(depth)
+    written += token === ':' ? ': ' : token
+    if (opens) depth += 1
+    const next = tokens[index + 1]
+    if (token === ',' || (opens && next !== '}' && next !== ']')) written += line(depth)
+  })
+  return written
+}
+
+/** Why a text is not JSON; empty where it is. What it says is never used: JavaScript's numbers would change it. */
+export function notJson(text: string): string {
   try {
-    return JSON.stringify(JSON.parse(text), null, 2)
-  } catch {
-    return text
+    JSON.parse(text)
+    return ''
+  } catch (reason) {
+    return (reason as Error).message
   }
 }
 

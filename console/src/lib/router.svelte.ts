@@ -1,3 +1,12 @@
+/** A word of an address. People type addresses too, so a `%` may be nothing but a `%`. */
+function decoded(word: string): string {
+  try {
+    return decodeURIComponent(word)
+  } catch {
+    return word
+  }
+}
+
 /** Where we are: the words and the query behind the `#` of the address. */
 class Route {
   words = $state.raw<string[]>([])
@@ -6,7 +15,7 @@ class Route {
   constructor() {
     const read = () => {
       const [path, query] = location.hash.replace(/^#\/?/, '').split('?')
-      this.words = path.split('/').filter(Boolean).map(decodeURIComponent)
+      this.words = path.split('/').filter(Boolean).map(decoded)
       this.query = new URLSearchParams(query ?? '')
     }
     window.addEventListener('hashchange', read)

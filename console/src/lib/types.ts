@@ -23,7 +23,7 @@ export interface Link {
 export interface Cluster {
   cluster_id: string
   taken_ms: number
-  controller: number
+  controller: number | null
   topics: number
   status: 'ok' | 'degraded' | 'failing'
   problems: Problem[]
@@ -80,6 +80,14 @@ export interface Message {
   key: Decoded
   value: Decoded
   headers: (Decoded & { name: string })[]
+  origin?: Origin
+}
+/** What a dead letter's headers say of the place it came from. */
+export interface Origin {
+  topic: string | null
+  partition: number | null
+  offset: number | null
+  reason: string | null
 }
 export interface Setting {
   name: string

@@ -23,9 +23,10 @@ from penstock.cli.offset_spec import (
     timestamps_of,
 )
 from penstock.cli.options import Connection, connection_options
-from penstock.cli.record_format import PrintableRecord, compile_printer, record_as_json
+from penstock.cli.record_format import PrintableRecord, compile_printer, record_as_json, shows_headers
 from penstock.cli.render import plural
 from penstock.cli.style import StyledCommand
+from penstock.gateway.kafka.records import HEADERS_UNREADABLE, headers_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -128,15 +129,21 @@ def command(
         reader = GroupReader(connection, topic, group_id, reset, level, exit_at_end)
     else:
         reader = _RangeReader(connection, topic, _ranges(admin, topic, numbers, offset_range), level)
-    _print_all(reader, printer, count)
+    _print_all(reader, printer, count, notes_left=1 if template is not None and shows_headers(template) else 0)
 
 
-def _print_all(reader: Reader, printer: Callable[[PrintableRecord], bytes], count: int | None) -> None:
+def _print_all(reader: Reader, printer: Callable[[PrintableRecord], bytes], count: int | None, notes_left: int) -> None:
+    """Print records. Of so many that lack something the reason is told besides; JSON says it itself."""
     shown = 0
     try:
         for message in reader.messages(count):
             shown += 1
-            sys.stdout.buffer.write(printer(_printable(message, shown)))
+            record = _printable(message, shown)
+            sys.stdout.buffer.write(printer(record))
+            if record.unreadable and notes_left:
+                notes_left -= 1
+                place = f"{record.topic}-{record.partition} at offset {record.offset}"
+                click.echo(f"{place}: {record.unreadable}; there may be others like it, which --json names", err=True)
             if reader.idle:
                 sys.stdout.buffer.flush()
                 reader.printed()
@@ -257,6 +264,7 @@ def _printable(message: Message, number: int) -> PrintableRecord:
     assert offset is not None
     assert topic is not None
     epoch = message.leader_epoch()
+    headers = headers_of(message)
     return PrintableRecord(
         topic,
         partition,
@@ -264,15 +272,8 @@ def _printable(message: Message, number: int) -> PrintableRecord:
         message.timestamp()[1],
         message.key(),
         message.value(),
-        _headers(message),
+        headers or (),
         epoch if epoch is not None else -1,
         number,
+        HEADERS_UNREADABLE if headers is None else "",
     )
-
-
-def _headers(message: Message) -> list[tuple[str, bytes | None]]:
-    headers = message.headers()
-    if not headers:
-        return []
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]

@@ -13,7 +13,7 @@ import click
 from penstock.cli.client import knock
 from penstock.cli.failures import CommandFailure
 from penstock.cli.logs import log_options, log_to_stderr
-from penstock.cli.options import Connection, connection_options
+from penstock.cli.options import Connection, connection_options, parse_assignments
 from penstock.cli.server import _stop_with_parent
 from penstock.cli.style import StyledCommand
 
@@ -25,6 +25,31 @@ from penstock.cli.style import StyledCommand
 @click.option(
     "--registry-port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="The schema registry."
 )
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    envvar="PENSTOCK_ALLOW_HOST",
+    metavar="NAME",
+    help="A name that callers know it by, besides localhost and this machine's; .example.com for all below it.",
+)
+@click.option(
+    "--allow-origin",
+    "origins",
+    multiple=True,
+    envvar="PENSTOCK_ALLOW_ORIGIN",
+    metavar="ORIGIN",
+    help="An origin whose web pages may call it, such as https://app.example.com.",
+)
+@click.option(
+    "--trusted-proxy",
+    "proxies",
+    multiple=True,
+    envvar="PENSTOCK_TRUSTED_PROXY",
+    metavar="ADDRESS",
+    help="A proxy, or a network of them, whose X-Forwarded-For is believed.",
+)
+@click.option("--limit", "limits", multiple=True, metavar="NAME=VALUE", help="How much it takes on; see docs/rest.md.")
 @log_options
 @click.option("--ready-fd", type=click.IntRange(0), hidden=True)
 @click.option("--lifeline-fd", type=click.IntRange(0), hidden=True)
@@ -33,6 +58,10 @@ def command(
     host: str,
     port: int,
     registry_port: int,
+    hosts: tuple[str, ...],
+    origins: tuple[str, ...],
+    proxies: tuple[str, ...],
+    limits: tuple[str, ...],
     log_level: str,
     log_format: str,
     ready_fd: int | None,
@@ -46,13 +75,27 @@ def command(
         from confluent_kafka import KafkaException
 
         from penstock.gateway.gateway import serve
-        from penstock.gateway.settings import GatewaySettings
+        from penstock.gateway.settings import GatewaySettings, SettingError
     except ImportError as error:
         raise CommandFailure(
             "the gateway's packages are not installed",
             f"{error.name} is missing",
             "pip install 'penstock[gateway]'",
         ) from None
+    settings = GatewaySettings(
+        bootstrap_servers=connection.bootstrap,
+        host=host,
+        rest_port=port,
+        registry_port=registry_port,
+        client_properties=connection.properties,
+        allowed_hosts=hosts,
+        allowed_origins=origins,
+        trusted_proxies=proxies,
+    )
+    try:
+        settings = settings.limited(parse_assignments(limits, "--limit")).checked()
+    except SettingError as error:
+        raise click.UsageError(str(error)) from None
     knock(connection.bootstrap)
     writer: dict[str, Any] = {"service": "gateway"}
     log_to_stderr(log_level, log_format, lambda: writer)
@@ -64,13 +107,6 @@ def command(
             with os.fdopen(ready_fd, "w") as pipe:
                 pipe.write(json.dumps({"listeners": addresses}) + "\n")
 
-    settings = GatewaySettings(
-        bootstrap_servers=connection.bootstrap,
-        host=host,
-        rest_port=port,
-        registry_port=registry_port,
-        client_properties=connection.properties,
-    )
     try:
         sys.exit(serve(settings, ready, lambda cluster_id: writer.update(cluster_id=cluster_id)))
     except (KafkaException, TimeoutError) as error:

@@ -38,7 +38,7 @@ _STRFTIME = re.compile(r"strftime\[(.*)\]", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class PrintableRecord:
-    """What a format can show of a record; None is Kafka's null."""
+    """What a format can show of a record; None is Kafka's null. `unreadable` says what is left out, and why."""
 
     topic: str
     partition: int
@@ -49,6 +49,7 @@ class PrintableRecord:
     headers: Sequence[tuple[str, bytes | None]]
     leader_epoch: int = -1
     number: int = 0
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,11 @@ def compile_printer(text: str) -> Printer:
         return b"".join([part(record) for part in parts])
 
     return render
+
+
+def shows_headers(text: str) -> bool:
+    """Whether a format shows anything of headers."""
+    return any(isinstance(piece, Verb) and piece.letter in "hH" for piece in parse_format(text))
 
 
 def _literal(text: bytes) -> Printer:
@@ -228,6 +234,8 @@ def record_as_json(record: PrintableRecord) -> str:
     document |= _json_bytes("key", record.key)
     document |= _json_bytes("value", record.value)
     document["headers"] = [{"name": name, **_json_bytes("value", value)} for name, value in record.headers]
+    if record.unreadable:
+        document["unreadable"] = record.unreadable
     return json.dumps(document, ensure_ascii=False)
 
 

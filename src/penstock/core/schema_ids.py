@@ -105,21 +105,21 @@ def subjects(topic: str, is_key: bool, strategy: str, registered: Registered) ->
     return {f"{topic}-{'key' if is_key else 'value'}"}
 
 
-def record_names(schema_type: str, text: str) -> frozenset[str]:
-    """The full names of what a schema describes; for Protobuf those of all its messages."""
+def record_names(schema_type: str, text: str) -> tuple[str, ...]:
+    """The full names of what a schema describes; for Protobuf those of all its messages, in their order."""
     if schema_type == "PROTOBUF":
         package = PROTOBUF_PACKAGE.search(text)
         prefix = f"{package[1]}." if package is not None else ""
-        return frozenset(f"{prefix}{name}" for name in PROTOBUF_MESSAGE.findall(text))
+        return tuple(f"{prefix}{name}" for name in PROTOBUF_MESSAGE.findall(text))
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError):
-        return frozenset()
+        return ()
     if not isinstance(schema, dict):
-        return frozenset()
+        return ()
     if schema_type == "JSON":
-        return frozenset([schema["title"]]) if isinstance(schema.get("title"), str) else frozenset()
+        return (schema["title"],) if isinstance(schema.get("title"), str) else ()
     name, namespace = schema.get("name"), schema.get("namespace")
     if not isinstance(name, str):
-        return frozenset()
-    return frozenset([f"{namespace}.{name}" if isinstance(namespace, str) and "." not in name else name])
+        return ()
+    return (f"{namespace}.{name}" if isinstance(namespace, str) and "." not in name else name,)

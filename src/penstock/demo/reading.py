@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.demo.ledger import Minute, Place, Sale, Total
+from penstock.gateway.kafka.records import HEADERS_UNREADABLE, headers_of
 from penstock.spark import dead_letters
 
 READ_TIMEOUT_SECONDS = 30.0
@@ -71,7 +72,11 @@ def read_revenue(bootstrap: str, topic: str) -> Iterator[tuple[Minute, Total]]:
 def read_dead_letters(bootstrap: str, topic: str) -> Iterator[tuple[Place, str]]:
     """By place in the topic they come from: why records were turned away."""
     for message in read_topic(bootstrap, topic):
-        notes = {name: (value or b"").decode() for name, value in message.headers() or []}
+        headers = headers_of(message)
+        if headers is None:
+            where = f"{topic}-{message.partition()} at offset {message.offset()}"
+            raise ReadFailed(f"the dead letter in {where} says nothing: {HEADERS_UNREADABLE}")
+        notes = {name: (value or b"").decode() for name, value in headers}
         place = Place(int(notes[dead_letters.PARTITION]), int(notes[dead_letters.OFFSET]))
         yield place, notes[dead_letters.REASON]
 

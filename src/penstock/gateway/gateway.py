@@ -8,7 +8,9 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
+from math import ceil
 from typing import Any, NamedTuple
 
 import uvicorn
@@ -19,25 +21,44 @@ from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
 from penstock.gateway.kafka.instances import Instances
+from penstock.gateway.kafka.memory import give_memory_back, share_arenas
 from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.shared_keys import SharedKeys
 from penstock.gateway.kafka.subscriptions import Subscriptions
 from penstock.gateway.kafka.tails import Tails
 from penstock.gateway.metrics import HOT_PATH, GatewayMetrics, Gauges
+from penstock.gateway.registry.analysis import answer
 from penstock.gateway.registry.api.application import registry_application
+from penstock.gateway.registry.facts import SchemaFacts
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.application import RestServices, rest_application
 from penstock.gateway.rest.console_wire import BrokerWire
 from penstock.gateway.rest.hot_publish import HotPublish
+from penstock.gateway.rest.record_texts import v2_records
+from penstock.gateway.rest.schema_codec import SchemaCodec
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.hot_path import JsonProtocol, hot_protocol
+from penstock.gateway.web.access import Access, Guarded
+from penstock.gateway.web.body_work import Bodies
+from penstock.gateway.web.connection import Connection, plain_protocol
+from penstock.gateway.web.connection_policy import ConnectionPolicy
+from penstock.gateway.web.hot_path import hot_protocol
+from penstock.gateway.web.limits import Limits
+from penstock.gateway.web.socket_connection import SocketConnection
+from penstock.gateway.work.pool import WorkerPool
+from penstock.node.process_limits import allow_open_files
 
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 15.0
 SHUTDOWN_TIMEOUT_S = 5
 BACKLOG = 2048
+# Listeners of tails have nothing to say.
+SOCKET_MESSAGE_BYTES_MAX = 4096
+CHECK_TICKS = 3
+NAMES_TIMEOUT_S = 2.0
+# Files and connections that are needed besides those of callers: libraries, logs, pipes, and the clients of brokers.
+OTHER_FILES = 1000
 
 Ready = Callable[[dict[str, Any]], None]
 Connected = Callable[[str], None]
@@ -48,11 +69,14 @@ class _Port(NamedTuple):
 
     application: ASGIApp
     port: int
-    connections: type[asyncio.Protocol] = JsonProtocol
+    connections: type[Connection]
 
 
 class _Server(uvicorn.Server):
-    """A server among several: signals are the gateway's business. `up` is set once it listens."""
+    """A server among several: signals are the gateway's business. `up` is set once it listens.
+
+    It looks for connections whose peers take too long.
+    """
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -61,6 +85,19 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.up.set()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second."""
+        if counter % CHECK_TICKS == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                assert isinstance(connection, Connection | SocketConnection)
+                try:
+                    connection.check_deadlines(now)
+                except Exception:
+                    log.exception("looking at a connection failed; it is closed")
+                    connection.transport.abort()
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -72,6 +109,7 @@ def serve(settings: GatewaySettings, ready: Ready, connected: Connected = lambda
 
     `connected` gets the cluster's id when the brokers have answered, `ready` the addresses once the gateway serves.
     """
+    share_arenas()
     try:
         import uvloop
     except ImportError:
@@ -89,31 +127,60 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
     cluster_id = await asyncio.to_thread(_cluster_id, settings)
     connected(cluster_id)
     async with contextlib.AsyncExitStack() as stack:
-        registry = Registry(settings.client())
+        keeper = asyncio.create_task(give_memory_back(), name="gateway-memory")
+        stack.callback(keeper.cancel)
+        pools = _pools(settings, stack)
+        facts = SchemaFacts(settings.budgets)
+        registry = Registry(settings.client(), pools["the registry"], facts)
         await registry.start()
         stack.push_async_callback(registry.stop)
-        services = await _services(settings, registry, cluster_id, stack)
+        services = await _services(settings, registry, pools, cluster_id, stack)
         metrics = GatewayMetrics(cluster_id, services.admin, services.groups)
         metrics.start()
         stack.push_async_callback(metrics.stop)
         rest = rest_application(services, settings.limits)
-        schemas = registry_application(registry, cluster_id, settings.limits)
+        schemas = registry_application(
+            registry, cluster_id, settings.limits, Bodies(pools["the registry"], settings.budgets).read
+        )
         metrics.gauges = Gauges(
             {"rest": lambda: rest.under_way.count, "registry": lambda: schemas.under_way.count},
             {"consumer instances": lambda: len(services.instances), "tails": lambda: len(services.tails)},
         )
+        access = Access([settings.host, *await _machine_names(), *settings.allowed_hosts], settings.allowed_origins)
+        policy = ConnectionPolicy(_affordable(settings.limits), access, settings.trusted_proxies)
+
+        def guarded(application: ASGIApp, name: str) -> ASGIApp:
+            counters = metrics.port(name)
+            return Guarded(
+                metrics.measured(application, name), access, lambda status: counters.answered("refused", status, 0)
+            )
+
         hot = HotPublish(services.publisher, rest.under_way)
-        connections = hot_protocol(hot.routes, partial(metrics.port("rest").answered, HOT_PATH))
+        connections = hot_protocol(hot.routes, partial(metrics.port("rest").answered, HOT_PATH), policy)
         ports = {
-            "rest": _Port(metrics.measured(rest, "rest"), settings.rest_port, connections),
-            "registry": _Port(metrics.measured(schemas, "registry"), settings.registry_port),
+            "rest": _Port(guarded(rest, "rest"), settings.rest_port, connections),
+            "registry": _Port(guarded(schemas, "registry"), settings.registry_port, plain_protocol(policy)),
         }
         await _listen(settings, ports, ready, stopping, services.tails.end)
     return 0
 
 
+def _pools(settings: GatewaySettings, stack: contextlib.AsyncExitStack) -> dict[str, WorkerPool]:
+    """Workers for each part, so that whoever keeps those of one busy does not stop the others."""
+    values = (v2_records.__module__,)
+    modules = {"the console": values, "REST": values, "the registry": (answer.__module__,)}
+    pools = {name: WorkerPool(name, settings.budgets, loaded) for name, loaded in modules.items()}
+    for pool in pools.values():
+        stack.push_async_callback(pool.stop)
+    return pools
+
+
 async def _services(
-    settings: GatewaySettings, registry: Registry, cluster_id: str, stack: contextlib.AsyncExitStack
+    settings: GatewaySettings,
+    registry: Registry,
+    pools: dict[str, WorkerPool],
+    cluster_id: str,
+    stack: contextlib.AsyncExitStack,
 ) -> RestServices:
     """The parts of the REST side; each is stopped when the stack is left."""
     client = AdminClient(settings.client())
@@ -144,6 +211,9 @@ async def _services(
         wire=wire,
         cluster_id=cluster_id,
         settings=settings,
+        codec=SchemaCodec(registry, pools["REST"], settings.budgets),
+        console_codec=SchemaCodec(registry, pools["the console"], settings.budgets),
+        bodies=Bodies(pools["REST"], settings.budgets),
     )
 
 
@@ -165,8 +235,14 @@ async def _listen(
                 lifespan="off",
                 server_header=False,
                 date_header=False,
-                proxy_headers=False,
-                ws="websockets-sansio",
+                proxy_headers=bool(settings.trusted_proxies),
+                forwarded_allow_ips=list(settings.trusted_proxies),
+                ws=SocketConnection,
+                ws_max_size=SOCKET_MESSAGE_BYTES_MAX,
+                # Contexts of zlib cost memory for each listener, and the loop's time for each record.
+                ws_per_message_deflate=False,
+                # Connection looks after those that are idle.
+                timeout_keep_alive=ceil(settings.limits.idle_timeout_s) + 1,
                 timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
                 backlog=BACKLOG,
             )
@@ -204,6 +280,26 @@ def _bind(host: str, port: int) -> socket.socket:
 def _address(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _machine_names() -> list[str]:
+    """What this machine is called. Its full name is asked of a resolver, which may be slow."""
+    name = socket.gethostname()
+    try:
+        return [name, await asyncio.wait_for(asyncio.to_thread(socket.getfqdn), NAMES_TIMEOUT_S)]
+    except TimeoutError:
+        return [name]
+
+
+def _affordable(limits: Limits) -> Limits:
+    """As many connections as there can be open files: accepting fails for everybody where those run out."""
+    files = allow_open_files()
+    connections_max = max(1, min(limits.connections_max, max(files - OTHER_FILES, files // 2)))
+    if connections_max == limits.connections_max:
+        return limits
+    log.warning("%d files may be open, so %d connections are taken (ulimit -n)", files, connections_max)
+    each_max = min(limits.connections_per_caller_max, max(1, connections_max // 2))
+    return replace(limits, connections_max=connections_max, connections_per_caller_max=each_max)
 
 
 def _cluster_id(settings: GatewaySettings) -> str:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from penstock.gateway.web.application import Limits
+from penstock.gateway.named_limits import NamedLimits
+from penstock.gateway.web.access import is_origin
+from penstock.gateway.web.limits import Limits
+from penstock.gateway.work.budgets import Budgets
+
+HOST_NAME = re.compile(r"\.?[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?")
+# Numbers among the settings that are no limits.
+PORTS = ("rest_port", "registry_port")
+NUMBER_MAX = 10**15
+
+
+class SettingError(ValueError):
+    """A setting that cannot be used; the message says why, and what can be."""
 
 
 @dataclass(frozen=True, slots=True)
-class GatewaySettings:
+class GatewaySettings(NamedLimits):
     """What a gateway is started with. A port of 0 is a free one."""
 
     bootstrap_servers: str
@@ -19,22 +33,61 @@ class GatewaySettings:
     registry_port: int = 8081
     client_properties: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+    budgets: Budgets = field(default_factory=Budgets)
+    # Names that callers may know it by besides the machine's own, origins whose pages may call it, and addresses of
+    # proxies that say truly whose requests they pass on.
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
     # Publishing: small records wait this long for company, and so many may wait for the brokers.
     linger_ms: int = 2
     publish_timeout_ms: int = 30_000
     queued_records_max: int = 100_000
-    # Reading: consumers that are kept open for reads by offset, and what one read returns at most.
+    # Reading: consumers that are kept open for reads by offset, those that wait for records, and what one read returns.
     readers_max: int = 16
-    read_records_max: int = 10_000
+    long_polls_max: int = 64
+    long_polls_per_caller_max: int = 32
     read_bytes_max: int = 8 * 1024 * 1024
     poll_timeout_ms_max: int = 60_000
     # Consumers that belong to callers: group members over HTTP, and live tails.
     instances_max: int = 200
+    instances_per_caller_max: int = 100
     instance_idle_s: float = 300.0
+    unacknowledged_records_max: int = 10_000
+    unacknowledged_bytes_max: int = 16 * 1024 * 1024
     tails_max: int = 100
+    tails_per_caller_max: int = 50
     # Answers that are remembered for requests that carry an Idempotency-Key.
     idempotency_keys_max: int = 100_000
     idempotency_s: float = 24 * 60 * 60
+
+    def limited(self, words: Mapping[str, str]) -> GatewaySettings:
+        """The same with other limits, by name. Raises SettingError."""
+        names = [name for owner in (GatewaySettings, Limits, Budgets) for name in limit_names(owner)]
+        unknown = sorted(set(words) - set(names))
+        if unknown:
+            raise SettingError(f"there is no limit {unknown[0]!r}; there are {', '.join(sorted(names))}")
+        return replace(
+            self,
+            limits=replace(self.limits, **_numbers(Limits, words)),
+            budgets=replace(self.budgets, **_numbers(Budgets, words)),
+            **_numbers(GatewaySettings, words),
+        )
+
+    def checked(self) -> GatewaySettings:
+        """The same, if it can be used. Raises SettingError."""
+        for origin in self.allowed_origins:
+            if not is_origin(origin):
+                raise SettingError(f"{origin!r} is not an origin; write it as https://app.example.com, without a path")
+        for name in self.allowed_hosts:
+            if not HOST_NAME.fullmatch(name):
+                raise SettingError(f"{name!r} is not a host's name; write it as app.example.com, without port or path")
+        for proxy in self.trusted_proxies:
+            try:
+                ipaddress.ip_network(proxy, strict=False)
+            except ValueError:
+                raise SettingError(f"{proxy!r} is not an address; write it as 10.0.0.7 or 10.0.0.0/24") from None
+        return self
 
     def client(self, **more: Any) -> dict[str, Any]:
         """librdkafka's settings; what the operator set wins."""
@@ -47,3 +100,27 @@ class GatewaySettings:
             **more,
             **self.client_properties,
         }
+
+
+LimitOwner = type[GatewaySettings | Limits | Budgets]
+
+
+def limit_names(owner: LimitOwner) -> dict[str, type[int | float]]:
+    """The limits that `--limit` sets: names, and the numbers they take."""
+    kinds: dict[str, type[int | float]] = {"int": int, "float": float}
+    return {each.name: kinds[str(each.type)] for each in fields(owner) if each.type in kinds and each.name not in PORTS}
+
+
+def _numbers(owner: LimitOwner, words: Mapping[str, str]) -> dict[str, Any]:
+    return {name: _number(name, words[name], kind) for name, kind in limit_names(owner).items() if name in words}
+
+
+def _number(name: str, text: str, kind: type[int | float]) -> int | float:
+    try:
+        value = kind(text)
+    except ValueError:
+        expected = "a whole number" if kind is int else "a number"
+        raise SettingError(f"the limit {name} is {expected}, not {text[:40]!r}") from None
+    if not 0 < value <= NUMBER_MAX:
+        raise SettingError(f"the limit {name} is a number above 0 and at most {NUMBER_MAX:,}, not {text[:40]!r}")
+    return value

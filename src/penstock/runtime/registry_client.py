@@ -58,7 +58,7 @@ class RegistryClient:
         schema = await self._get(f"/schemas/ids/{schema_id}") if subjects else None
         if isinstance(subjects, list) and isinstance(schema, dict):
             names = record_names(str(schema.get("schemaType", "AVRO")), str(schema.get("schema", "")))
-            found = Registered(frozenset(str(subject) for subject in subjects), names)
+            found = Registered(frozenset(str(subject) for subject in subjects), frozenset(names))
             while len(self._known) >= REMEMBERED_MAX:
                 self._known.popitem(last=False)
             self._known[schema_id] = (self._env.monotonic_ms() + KNOWN_MS, found)

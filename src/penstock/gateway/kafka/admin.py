@@ -44,9 +44,14 @@ class Admin:
         """One topic; a Problem (404) where there is none."""
         return (await self.describe_all([topic]))[topic]
 
-    async def describe_all(self, topics: list[str]) -> dict[str, TopicDescription]:
-        """Several topics, by name."""
-        futures = asked(self.client.describe_topics, asked(TopicCollection, topics), request_timeout=REQUEST_TIMEOUT_S)
+    async def describe_all(self, topics: list[str], *, operations: bool = False) -> dict[str, TopicDescription]:
+        """Several topics, by name; with `operations` also what may be done with them."""
+        futures = asked(
+            self.client.describe_topics,
+            asked(TopicCollection, topics),
+            include_authorized_operations=operations,
+            request_timeout=REQUEST_TIMEOUT_S,
+        )
         return {name: await settled(future) for name, future in futures.items()}
 
     async def names(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -46,6 +46,24 @@ RETRY_AFTER_S = 1
 # What confluent_kafka raises for arguments it does not take, before anything is sent.
 ARGUMENT_ERRORS = (ValueError, TypeError, OverflowError)
 
+
+class KafkaProblem(Problem):
+    """A Problem that a broker or librdkafka named; `kafka_error` is that name."""
+
+    def __init__(
+        self,
+        kafka_error: str,
+        status: int,
+        code: int,
+        message: str,
+        fix: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, code, message, fix, headers=headers)
+        self.kafka_error = kafka_error
+
+
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -73,15 +91,15 @@ def problem_of(error: KafkaError | KafkaException | BaseException, what: str = "
     message = f"{what}{error.str()} ({name})"
     if name in NOT_FOUND:
         code, fix = NOT_FOUND[name]
-        return Problem(404, code, message, fix)
+        return KafkaProblem(name, 404, code, message, fix)
     if name in BAD_REQUEST:
-        return Problem(400, 40003, message, BAD_REQUEST[name])
+        return KafkaProblem(name, 400, 40003, message, BAD_REQUEST[name])
     if name in CONFLICT:
-        return Problem(409, 40901, message, CONFLICT[name])
+        return KafkaProblem(name, 409, 40901, message, CONFLICT[name])
     if name in TOO_LARGE:
         return Problem(413, 41301, message, "send smaller records, or raise the topic's max.message.bytes")
     if name in NOT_SERVED:
-        return Problem(400, 40010, message, "the cluster does not serve this")
+        return KafkaProblem(name, 400, 40010, message, "the cluster does not serve this")
     if name.endswith("AUTHORIZATION_FAILED") or name == "_AUTHENTICATION":
         return Problem(403, 40301, message, "give the gateway's user the right to do it")
     fix = "try again; check that the brokers can be reached"

@@ -8,38 +8,61 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
-from penstock.gateway.kafka.records import ReadRecord, record_of
+from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.kafka.skipping import Skipper
+from penstock.gateway.kafka.topic_pattern import posix_pattern
 
 STEP_S = 0.25
 COMMITTED_TIMEOUT_S = 10.0
-PASSING_ERRORS = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "COORDINATOR_LOAD_IN_PROGRESS"}
+# How long a partition that has just been assigned may take until it can be placed.
+SEEK_TIMEOUT_S = 10.0
+SEEK_STEP_S = 0.02
+NO_NOTES: Mapping[tuple[str, int], str] = {}
 
 
 class GroupConsumer:
     """A consumer, what it has read that nobody has taken yet, and the partitions that were taken from it."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], record_bytes_max: int) -> None:
         self._consumer = Consumer(settings)
+        self._skipper = Skipper(self._consumer, record_bytes_max)
         self._buffer: deque[ReadRecord] = deque()
+        # Where partitions that were assigned by hand begin, until something has been read from them.
+        self._placed: dict[tuple[str, int], int] | None = None
+        self._topics: list[str] | None = []
         self.revoked: list[tuple[str, int]] = []
 
-    def subscribe(self, topics: list[str], pattern: str | None = None) -> None:
-        """Become a member that reads these topics, or those a regular expression matches."""
-        names = [pattern if pattern.startswith("^") else f"^{pattern}"] if pattern is not None else topics
-        self._consumer.subscribe(names, on_revoke=self._on_revoke, on_lost=self._on_revoke)
+    def subscribe(self, topics: list[str]) -> None:
+        """Become a member that reads these topics."""
+        self._subscribe(topics)
+        self._topics = topics
+
+    def subscribe_pattern(self, pattern: str) -> None:
+        """Become a member that reads the topics that match, those that are made later among them."""
+        self._subscribe([posix_pattern(pattern)])
+        self._topics = None
+
+    def subscription(self) -> list[str]:
+        """The topics it reads; of those that match a pattern, the ones with partitions for this member."""
+        if self._topics is not None:
+            return self._topics
+        return sorted({topic for topic, _ in self.assignment()})
 
     def unsubscribe(self) -> None:
         """Read nothing."""
         self._consumer.unsubscribe()
+        self._topics = []
         self._buffer.clear()
 
     def assign(self, partitions: list[tuple[str, int]]) -> None:
         """Read these partitions, outside the group's sharing."""
-        self._consumer.assign([TopicPartition(topic, partition) for topic, partition in partitions])
+        self._topics, self._placed = [], dict.fromkeys(partitions, OFFSET_INVALID)
+        self._assign()
         self._buffer.clear()
 
     def assignment(self) -> list[tuple[str, int]]:
@@ -85,8 +108,10 @@ class GroupConsumer:
         if assigned:
             self._consumer.resume(assigned)
 
-    def commit(self, offsets: list[tuple[str, int, int]] | None) -> None:
-        """Commit offsets of records to read next; without any, where this consumer is."""
+    def commit(
+        self, offsets: list[tuple[str, int, int]] | None, notes: Mapping[tuple[str, int], str] = NO_NOTES
+    ) -> None:
+        """Commit offsets of records to read next; without any, where this consumer is. `notes` are kept with them."""
         if offsets is None:
             positions = [
                 place for place in self._consumer.position(self._consumer.assignment()) if (place.offset or -1) >= 0
@@ -99,7 +124,10 @@ class GroupConsumer:
                 for place in positions
             ]
         if offsets:
-            places = [TopicPartition(topic, partition, offset) for topic, partition, offset in offsets]
+            places = [
+                TopicPartition(topic, partition, offset, notes.get((topic, partition), ""))
+                for topic, partition, offset in offsets
+            ]
             for place in self._consumer.commit(offsets=places, asynchronous=False) or []:
                 if place.error is not None:
                     raise KafkaException(place.error)
@@ -110,16 +138,44 @@ class GroupConsumer:
         found = self._consumer.committed(places, timeout=COMMITTED_TIMEOUT_S)
         return [(place.topic, place.partition, place.offset, place.metadata or "") for place in found]
 
-    def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Go on reading somewhere else."""
-        self._buffer = deque(
-            record for record in self._buffer if (record.topic, record.partition) != (topic, partition)
-        )
-        self._consumer.seek(TopicPartition(topic, partition, offset))
+    def seek(self, places: list[tuple[str, int, int]]) -> None:
+        """Go on reading partitions of the assignment somewhere else."""
+        moved = {(topic, partition): offset for topic, partition, offset in places}
+        if self._placed is not None:
+            # librdkafka refuses to seek before it has begun to fetch; a new assignment it always takes.
+            for place in self._consumer.position(self._consumer.assignment()):
+                if place.offset >= 0:
+                    self._placed[place.topic, place.partition] = place.offset
+            self._placed |= moved
+            self._assign()
+        else:
+            for (topic, partition), offset in moved.items():
+                self._seek_one(TopicPartition(topic, partition, offset))
+        self._buffer = deque(record for record in self._buffer if (record.topic, record.partition) not in moved)
 
     def close(self) -> None:
         """Leave the group."""
         self._consumer.close()
+
+    def _assign(self) -> None:
+        placed = self._placed or {}
+        self._consumer.assign([TopicPartition(*place, offset) for place, offset in placed.items()])
+
+    def _seek_one(self, place: TopicPartition) -> None:
+        deadline = time.monotonic() + SEEK_TIMEOUT_S
+        while True:
+            try:
+                self._consumer.seek(place)
+                return
+            except KafkaException as error:
+                # A partition that the group has just given out is not fetched from yet.
+                if error.args[0].code() != KafkaError._STATE or time.monotonic() >= deadline:
+                    raise
+            time.sleep(SEEK_STEP_S)
+
+    def _subscribe(self, names: list[str]) -> None:
+        self._placed = None
+        self._consumer.subscribe(names, on_revoke=self._on_revoke, on_lost=self._on_revoke)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         del consumer
@@ -129,11 +185,4 @@ class GroupConsumer:
 
     def _next(self, timeout_s: float) -> ReadRecord | None:
         message = self._consumer.poll(timeout_s)
-        if message is None:
-            return None
-        error: KafkaError | None = message.error()
-        if error is None:
-            return record_of(message)
-        if error.code() == KafkaError._PARTITION_EOF or error.name() in PASSING_ERRORS or error.retriable():
-            return None
-        raise KafkaException(error)
+        return None if message is None else self._skipper.record(message)

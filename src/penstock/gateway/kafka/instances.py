@@ -14,13 +14,16 @@ from confluent_kafka import KafkaException
 
 from penstock.gateway.kafka.failures import ARGUMENT_ERRORS, asked, problem_of
 from penstock.gateway.kafka.group_consumer import GroupConsumer
+from penstock.gateway.kafka.memory import SMALL_BUFFERS
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.problem import Problem, too_busy
+from penstock.gateway.web.problem import Problem
+from penstock.gateway.web.shares import Shares
 
 log = logging.getLogger(__name__)
 
-WORKERS_MAX = 64
 TICK_S = 1.0
+# librdkafka wants it to be no shorter than a session.
+POLL_INTERVAL_MS_MIN = 60_000
 
 Result = TypeVar("Result")
 
@@ -33,9 +36,10 @@ class Instance:
     name: str
     consumer: GroupConsumer
     options: dict[str, Any]
+    caller: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     used_at: float = field(default_factory=time.monotonic)
-    topics: list[str] = field(default_factory=list)
+    subscribed: bool = False
     manual: bool = False
 
 
@@ -44,9 +48,13 @@ class Instances:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._threads = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="instance")
+        # One for each: a poll may wait for a minute, and must not make the polls of others wait.
+        self._threads = ThreadPoolExecutor(settings.instances_max, thread_name_prefix="instance")
         self._instances: dict[tuple[str, str], Instance] = {}
+        self._places = Shares("consumer instances", settings, "instances")
         self._keeper: asyncio.Task[None] | None = None
+        # Told of every instance that ends.
+        self.on_remove: Callable[[Instance], None] = lambda _: None
 
     def __len__(self) -> int:
         return len(self._instances)
@@ -68,27 +76,33 @@ class Instances:
         """An instance that is there."""
         return self._instances.get((group, name))
 
-    def create(self, group: str, name: str, options: dict[str, Any], properties: dict[str, Any]) -> Instance:
-        """Make a member; 409 where the name is taken, 429 where there are too many."""
+    def create(
+        self, group: str, name: str, options: dict[str, Any], properties: dict[str, Any], caller: str
+    ) -> Instance:
+        """Make a member for a caller; 409 where the name is taken, 429 where there are too many."""
         if (group, name) in self._instances:
             raise Problem(409, 40902, f"group {group} has an instance {name} already", "choose another name")
-        if len(self._instances) >= self._settings.instances_max:
-            raise too_busy(f"{self._settings.instances_max} consumer instances are open", 5)
-        consumer = asked(
-            GroupConsumer,
-            self._settings.client(
-                **{
-                    "group.id": group,
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "earliest",
-                    "allow.auto.create.topics": False,
-                    "max.poll.interval.ms": int(self._settings.instance_idle_s * 2000),
-                    "queued.max.messages.kbytes": 8192,
-                    **properties,
-                }
-            ),
-        )
-        instance = self._instances[group, name] = Instance(group, name, consumer, options)
+        self._places.take(caller)
+        try:
+            consumer = asked(
+                GroupConsumer,
+                self._settings.client(
+                    **{
+                        "group.id": group,
+                        "enable.auto.commit": False,
+                        "auto.offset.reset": "earliest",
+                        "allow.auto.create.topics": False,
+                        "max.poll.interval.ms": max(POLL_INTERVAL_MS_MIN, int(self._settings.instance_idle_s * 2000)),
+                        **SMALL_BUFFERS,
+                        **properties,
+                    }
+                ),
+                self._settings.budgets.record_bytes_max,
+            )
+        except BaseException:
+            self._places.give_back(caller)
+            raise
+        instance = self._instances[group, name] = Instance(group, name, consumer, options, caller)
         return instance
 
     async def use(self, instance: Instance, work: Callable[[GroupConsumer], Result]) -> Result:
@@ -108,12 +122,17 @@ class Instances:
 
     async def remove(self, instance: Instance) -> None:
         """Let a member leave its group."""
-        self._instances.pop((instance.group, instance.name), None)
+        if self._instances.pop((instance.group, instance.name), None) is None:
+            return
+        self.on_remove(instance)
         async with instance.lock:
             try:
                 await self._run(GroupConsumer.close, instance.consumer)
             except (KafkaException, RuntimeError) as error:
                 log.warning("closing a member of %s: %s", instance.group, error)
+            finally:
+                # It has threads and memory until here.
+                self._places.give_back(instance.caller)
 
     async def _run(self, work: Callable[[GroupConsumer], Result], consumer: GroupConsumer) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, consumer)

@@ -37,13 +37,19 @@ def decode(value: bytes | None) -> Note | None:
     """The note in a record; None for what nobody of ours has written."""
     try:
         kind, claim, fingerprint, answer = json.loads(value or b"")
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
     if kind not in ("claim", "answer", "release") or not isinstance(claim, str) or not isinstance(fingerprint, str):
         return None
-    if kind == "answer" and not (isinstance(answer, list) and len(answer) == ANSWER_FIELDS):
+    if kind == "answer" and not _is_answer(answer):
         return None
     return Note(kind, claim, fingerprint, answer if isinstance(answer, list) else None)
+
+
+def _is_answer(answer: Any) -> bool:
+    if not isinstance(answer, list) or len(answer) != ANSWER_FIELDS:
+        return False
+    return isinstance(answer[0], str) and all(isinstance(each, int) for each in answer[1:])
 
 
 @dataclass(slots=True)

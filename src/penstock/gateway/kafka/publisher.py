@@ -15,6 +15,7 @@ from penstock.gateway.web.problem import Problem, too_busy
 
 MESSAGE_BYTES_MAX = 10 * 1024 * 1024 + 100_000
 FLUSH_S = 5.0
+RECORDS_AT_ONCE = 1000
 
 
 class OutgoingRecord(NamedTuple):
@@ -66,7 +67,12 @@ class Publisher:
         count = self._admin.known_partition_count(topic)
         if count is None:
             count = await self._admin.partition_count(topic)
-        futures = [self._send(topic, count, record) for record in records]
+        futures = []
+        for place, record in enumerate(records):
+            if place % RECORDS_AT_ONCE == RECORDS_AT_ONCE - 1:
+                # Whoever publishes many lets others have their turns.
+                await asyncio.sleep(0)
+            futures.append(self._send(topic, count, record))
         return [future if isinstance(future, Problem) else await self._outcome(topic, future) for future in futures]
 
     def offer(self, topic: str, record: OutgoingRecord, heard: Heard) -> bool:

@@ -12,14 +12,19 @@ from typing import NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from penstock.gateway.kafka.failures import asked, problem_of
-from penstock.gateway.kafka.records import ReadRecord, record_of
+from penstock.gateway.kafka.memory import SMALL_BUFFERS
+from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.kafka.skipping import Skipper
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem, too_busy
+from penstock.gateway.web.shares import UNKNOWN, Shares
 
 WAITING_PER_READER_MAX = 8
 WATERMARKS_TIMEOUT_S = 10.0
 STEP_S = 0.5
 START_GRACE_S = 5.0
+# Records that cannot be unpacked, in one read.
+SKIPS_MAX = 5
 
 
 class Watermarks(NamedTuple):
@@ -35,28 +40,49 @@ class Readers:
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._threads = ThreadPoolExecutor(settings.readers_max, thread_name_prefix="reader")
+        # Those that wait for records do so apart, or a few of them would keep everybody from reading.
+        self._waiting_threads = ThreadPoolExecutor(settings.long_polls_max, thread_name_prefix="long-poll")
+        self._long_polls = Shares("long polls", settings, "long_polls")
         self._idle: list[Consumer] = []
         self._under_way = 0
 
     async def read(
-        self, topic: str, partition: int, offset: int, limit: int, *, bytes_max: int | None = None, timeout_ms: int = 0
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        limit: int,
+        *,
+        bytes_max: int | None = None,
+        timeout_ms: int = 0,
+        caller: str = UNKNOWN,
     ) -> list[ReadRecord]:
         """Up to `limit` records from an offset on. With a time-out, wait that long for the first one."""
         bytes_max = min(bytes_max or self._settings.read_bytes_max, self._settings.read_bytes_max)
+        place = asked(TopicPartition, topic, partition, offset)
+        with self._turn(caller, timeout_ms) as threads:
+            try:
+                return await asyncio.get_running_loop().run_in_executor(
+                    threads, self._read, place, limit, bytes_max, timeout_ms / 1000
+                )
+            except KafkaException as error:
+                raise await self._explained(error, topic, partition, offset) from None
+
+    @contextlib.contextmanager
+    def _turn(self, caller: str, timeout_ms: int) -> Iterator[ThreadPoolExecutor]:
+        """The threads that a read has a place with; 429 where there is none."""
+        if timeout_ms > 0:
+            self._long_polls.take(caller)
+            try:
+                yield self._waiting_threads
+            finally:
+                self._long_polls.give_back(caller)
+            return
         if self._under_way >= self._settings.readers_max * WAITING_PER_READER_MAX:
-            raise too_busy("too many reads are under way")
+            raise too_busy(f"{WAITING_PER_READER_MAX} reads wait for each of {self._settings.named('readers_max')}")
         self._under_way += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(
-                self._threads,
-                self._read,
-                asked(TopicPartition, topic, partition, offset),
-                limit,
-                bytes_max,
-                timeout_ms / 1000,
-            )
-        except KafkaException as error:
-            raise await self._explained(error, topic, partition, offset) from None
+            yield self._threads
         finally:
             self._under_way -= 1
 
@@ -69,7 +95,8 @@ class Readers:
 
     async def stop(self) -> None:
         """Close the consumers."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._waiting_threads):
+            threads.shutdown(wait=False, cancel_futures=True)
         for consumer in self._idle:
             await asyncio.to_thread(consumer.close)
 
@@ -97,7 +124,7 @@ class Readers:
                     "auto.offset.reset": "error",
                     "allow.auto.create.topics": False,
                     "fetch.wait.max.ms": 100,
-                    "queued.max.messages.kbytes": 4096,
+                    **SMALL_BUFFERS,
                 }
             )
         )
@@ -111,7 +138,10 @@ class Readers:
         except BaseException:
             consumer.close()
             raise
-        self._idle.append(consumer)
+        if len(self._idle) < self._settings.readers_max:
+            self._idle.append(consumer)
+        else:
+            consumer.close()
 
     def _watermarks(self, topic: str, partition: int) -> Watermarks:
         with self._consumer() as consumer:
@@ -122,16 +152,19 @@ class Readers:
     def _read(self, place: TopicPartition, limit: int, bytes_max: int, timeout_s: float) -> list[ReadRecord]:
         with self._consumer() as consumer:
             consumer.assign([place])
-            records = _records(consumer, limit, bytes_max, timeout_s)
+            records = _records(consumer, limit, bytes_max, timeout_s, self._settings.budgets.record_bytes_max)
             consumer.unassign()
             return records
 
 
-def _records(consumer: Consumer, limit: int, bytes_max: int, timeout_s: float) -> list[ReadRecord]:
+def _records(
+    consumer: Consumer, limit: int, bytes_max: int, timeout_s: float, record_bytes_max: int
+) -> list[ReadRecord]:
     records: list[ReadRecord] = []
     started = time.monotonic()
-    size, at_end = 0, False
-    while len(records) < limit and size < bytes_max:
+    size, at_end, skips = 0, False, 0
+    skipper = Skipper(consumer, record_bytes_max)
+    while len(records) < limit and size < bytes_max and skips < SKIPS_MAX:
         # Without the end in sight the brokers are given some time even when the caller wants no waiting.
         patience_s = (timeout_s if at_end else max(timeout_s, START_GRACE_S)) - (time.monotonic() - started)
         if (records and at_end) or patience_s <= 0:
@@ -140,17 +173,16 @@ def _records(consumer: Consumer, limit: int, bytes_max: int, timeout_s: float) -
         if message is None:
             continue
         error = message.error()
-        if error is None:
-            record = record_of(message)
+        record = skipper.record(message)
+        if record is not None:
             at_end = False
             if records and size + record.size > bytes_max:
                 break
             records.append(record)
             size += record.size
-        elif error.code() == KafkaError._PARTITION_EOF:
+            skips += error is not None
+        elif error is not None and error.code() == KafkaError._PARTITION_EOF:
             at_end = True
-        elif not error.retriable() and error.name() not in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):
-            raise KafkaException(error)
     return records
 
 

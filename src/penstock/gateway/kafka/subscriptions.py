@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from penstock.gateway.kafka.instances import Instance, Instances
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.web.problem import Problem
 
 ACK_TIMEOUT_S = 30.0
 FETCH_MAX = 100
+FETCH_BYTES_MAX = 1024 * 1024
 STEP_S = 1.0
 
 
@@ -25,11 +27,25 @@ class _Partition:
     """What was handed out of a partition: records by offset with the time they are due again, and the highest."""
 
     leased: dict[int, tuple[ReadRecord, float]] = field(default_factory=dict)
+    leased_bytes: int = 0
     next_offset: int = -1
 
     def commit_offset(self) -> int:
         """Everything below this is acknowledged."""
         return min(self.leased, default=self.next_offset)
+
+    def lease(self, record: ReadRecord, deadline: float) -> None:
+        """Hand a record out, for the first time or again."""
+        self.release(record.offset)
+        self.leased[record.offset] = (record, deadline)
+        self.leased_bytes += record.size
+        self.next_offset = max(self.next_offset, record.offset + 1)
+
+    def release(self, offset: int) -> None:
+        """A record is nobody's any more."""
+        found = self.leased.pop(offset, None)
+        if found is not None:
+            self.leased_bytes -= found[0].size
 
 
 @dataclass(slots=True)
@@ -46,21 +62,23 @@ class Subscriptions:
         self._instances = instances
         self._settings = settings
         self._subscriptions: dict[tuple[str, str], _Subscription] = {}
+        instances.on_remove = self._forget
 
-    async def next(self, group: str, topic: str, reset: str, timeout_s: float) -> ReadRecord | None:
+    async def next(self, group: str, topic: str, reset: str, timeout_s: float, caller: str) -> ReadRecord | None:
         """The next record of the group's; None when none came in time. `reset` is where a new group starts."""
-        subscription = await self._subscription(group, topic, reset)
+        subscription = await self._subscription(group, topic, reset, caller)
         deadline = time.monotonic() + timeout_s
         while True:
             record = self._due(subscription) or (subscription.waiting.popleft() if subscription.waiting else None)
             if record is not None:
                 return self._lease(subscription, record)
+            self._check_leases(subscription)
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return None
             fetched = await self._instances.use(
                 subscription.instance,
-                lambda consumer: consumer.poll(FETCH_MAX, self._settings.read_bytes_max, min(STEP_S, left_s)),  # noqa: B023
+                lambda consumer: consumer.poll(FETCH_MAX, FETCH_BYTES_MAX, min(STEP_S, left_s)),  # noqa: B023
             )
             self._forget_revoked(subscription)
             subscription.waiting.extend(fetched)
@@ -74,27 +92,48 @@ class Subscriptions:
         state = subscription.partitions.get(partition)
         if state is None or offset >= state.next_offset:
             return False
-        state.leased.pop(offset, None)
+        state.release(offset)
         committed = state.commit_offset()
         await self._instances.use(
             subscription.instance, lambda consumer: consumer.commit([(topic, partition, committed)])
         )
         return True
 
-    async def _subscription(self, group: str, topic: str, reset: str) -> _Subscription:
+    async def _subscription(self, group: str, topic: str, reset: str, caller: str) -> _Subscription:
         known = self._subscriptions.get((group, topic))
         if known is not None and self._instances.get(group, _name(topic)) is known.instance:
             return known
-        instance = self._instances.create(group, _name(topic), {}, {"auto.offset.reset": reset})
+        instance = self._instances.create(group, _name(topic), {}, {"auto.offset.reset": reset}, caller)
         subscription = self._subscriptions[group, topic] = _Subscription(instance)
         await self._instances.use(instance, lambda consumer: consumer.subscribe([topic]))
         return subscription
 
     def _lease(self, subscription: _Subscription, record: ReadRecord) -> ReadRecord:
         state = subscription.partitions.setdefault(record.partition, _Partition())
-        state.leased[record.offset] = (record, time.monotonic() + ACK_TIMEOUT_S)
-        state.next_offset = max(state.next_offset, record.offset + 1)
+        state.lease(record, time.monotonic() + ACK_TIMEOUT_S)
         return record
+
+    def _check_leases(self, subscription: _Subscription) -> None:
+        """429 where so much was handed out and not acknowledged that it is time for that."""
+        states, limits = subscription.partitions.values(), self._settings
+        records, size = sum(len(state.leased) for state in states), sum(state.leased_bytes for state in states)
+        too_many, too_long = records >= limits.unacknowledged_records_max, size >= limits.unacknowledged_bytes_max
+        if too_many or too_long:
+            name = "unacknowledged_records_max" if too_many else "unacknowledged_bytes_max"
+            raise Problem(
+                429,
+                42901,
+                f"{records:,} messages of {size:,} bytes wait to be acknowledged (the limit {name})",
+                f"acknowledge them; they are handed out again after {ACK_TIMEOUT_S:g} s",
+                headers={"Retry-After": "1"},
+            )
+
+    def _forget(self, instance: Instance) -> None:
+        """The records of a subscription go with its group member."""
+        key = (instance.group, instance.name.removeprefix("/"))
+        known = self._subscriptions.get(key)
+        if known is not None and known.instance is instance:
+            del self._subscriptions[key]
 
     @staticmethod
     def _due(subscription: _Subscription) -> ReadRecord | None:

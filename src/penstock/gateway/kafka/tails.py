@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from penstock.gateway.kafka.failures import asked, problem_of
-from penstock.gateway.kafka.records import ReadRecord, record_of
+from penstock.gateway.kafka.memory import SMALL_BUFFERS
+from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.kafka.skipping import Skipper
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.problem import too_busy
+from penstock.gateway.web.shares import Shares
 
+# A batch is written out in one go, during which the loop does nothing else.
 BATCH_MAX = 200
+BATCH_BYTES_MAX = 128 * 1024
 STEP_S = 0.5
-PASSING_ERRORS = {"_PARTITION_EOF", "_TRANSPORT", "_ALL_BROKERS_DOWN"}
 
 
 class Tails:
@@ -24,57 +27,60 @@ class Tails:
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._threads = ThreadPoolExecutor(settings.tails_max, thread_name_prefix="tail")
-        self._open = 0
+        self._places = Shares("tails", settings, "tails")
         self._stopping = False
         self._closing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
-        return self._open
+        return self._places.taken
 
-    def follow(self, topic: str, partitions: list[int], offset: int) -> AsyncIterator[list[ReadRecord]]:
+    def follow(self, topic: str, partitions: list[int], offset: int, caller: str) -> AsyncIterator[list[ReadRecord]]:
         """Batches of records; an empty one now and then, so that the listener can be found gone. 429 at once."""
-        if self._open >= self._settings.tails_max:
-            raise too_busy(f"{self._settings.tails_max} tails are open", 5)
-        consumer = Consumer(
-            self._settings.client(
-                **{
-                    "group.id": "penstock-gateway-tail",
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "earliest",
-                    "allow.auto.create.topics": False,
-                    "fetch.wait.max.ms": 100,
-                    "queued.max.messages.kbytes": 4096,
-                }
+        self._places.take(caller)
+        try:
+            consumer = Consumer(
+                self._settings.client(
+                    **{
+                        "group.id": "penstock-gateway-tail",
+                        "enable.auto.commit": False,
+                        "auto.offset.reset": "earliest",
+                        "allow.auto.create.topics": False,
+                        "fetch.wait.max.ms": 100,
+                        **SMALL_BUFFERS,
+                    }
+                )
             )
-        )
-        self._open += 1
-        asked(consumer.assign, [asked(TopicPartition, topic, partition, offset) for partition in partitions])
-        return self._batches(consumer)
+            asked(consumer.assign, [asked(TopicPartition, topic, partition, offset) for partition in partitions])
+        except BaseException:
+            self._places.give_back(caller)
+            raise
+        return self._batches(consumer, caller)
 
-    async def _batches(self, consumer: Consumer) -> AsyncIterator[list[ReadRecord]]:
+    async def _batches(self, consumer: Consumer, caller: str) -> AsyncIterator[list[ReadRecord]]:
         loop = asyncio.get_running_loop()
         pending: asyncio.Future[list[ReadRecord]] | None = None
+        skipper = Skipper(consumer, self._settings.budgets.record_bytes_max)
         try:
             # The first batch is empty: from here on whoever stops listening ends what was begun.
             yield []
             while not self._stopping:
-                pending = loop.run_in_executor(self._threads, _batch, consumer)
+                pending = loop.run_in_executor(self._threads, _batch, consumer, skipper)
                 yield await asyncio.shield(pending)
         except KafkaException as error:
             raise problem_of(error) from None
         finally:
-            task = loop.create_task(self._close(consumer, pending), name="tail-close")
+            task = loop.create_task(self._close(consumer, pending, caller), name="tail-close")
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    async def _close(self, consumer: Consumer, pending: asyncio.Future[list[ReadRecord]] | None) -> None:
+    async def _close(self, consumer: Consumer, pending: asyncio.Future[list[ReadRecord]] | None, caller: str) -> None:
         """A consumer may be closed only when no thread polls it any more."""
         if pending is not None:
             await asyncio.wait([pending])
             if not pending.cancelled():
                 pending.exception()
         await asyncio.get_running_loop().run_in_executor(self._threads, consumer.close)
-        self._open -= 1
+        self._places.give_back(caller)
 
     def end(self) -> None:
         """Let all tails end within a moment."""
@@ -87,14 +93,14 @@ class Tails:
             await asyncio.wait(self._closing)
 
 
-def _batch(consumer: Consumer) -> list[ReadRecord]:
-    first = consumer.poll(STEP_S)
-    messages = [] if first is None else [first, *consumer.consume(BATCH_MAX, 0)]
-    records = []
-    for message in messages:
-        error: KafkaError | None = message.error()
-        if error is None:
-            records.append(record_of(message))
-        elif error.name() not in PASSING_ERRORS and not error.retriable():
-            raise KafkaException(error)
+def _batch(consumer: Consumer, skipper: Skipper) -> list[ReadRecord]:
+    records: list[ReadRecord] = []
+    size = 0
+    message = consumer.poll(STEP_S)
+    while message is not None:
+        record = skipper.record(message)
+        if record is not None:
+            records.append(record)
+            size += record.size
+        message = consumer.poll(0) if len(records) < BATCH_MAX and size < BATCH_BYTES_MAX else None
     return records

@@ -9,20 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.gateway.registry import errors
-from penstock.gateway.registry.compatibility import incompatibilities
-from penstock.gateway.registry.lookup import (
-    find_same,
-    parse_source,
-    parse_stored,
-    pinned,
-    version_number,
-)
+from penstock.gateway.registry.facts import KnownSchema
+from penstock.gateway.registry.lookup import find_same, parse_source, pinned, stored_text, version_number
 from penstock.gateway.registry.records import RegistryRecord, schema_record
-from penstock.gateway.registry.schema import ParsedSchema, SchemaUnusable, Source, StoredSchema, fingerprint
+from penstock.gateway.registry.schema import SchemaUnusable, Source, StoredSchema, fingerprint
 from penstock.gateway.registry.state import RegistryState
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, context_of
-
-SCHEMA_BYTES_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +38,6 @@ def register(
 
     `schema_id` and `version` are for subjects in IMPORT mode.
     """
-    if len(source.text.encode()) > SCHEMA_BYTES_MAX:
-        raise errors.too_large(SCHEMA_BYTES_MAX)
     mode = _check_mode(state, subject, importing=schema_id is not None)
     context = context_of(subject)
     source = pinned(state, context, source)
@@ -93,7 +83,11 @@ def register(
         and old.version < schema.version
         and not state.referrers(subject, old.version)
     ]
-    return Decision((*records, schema_record(schema)), schema)
+    record = schema_record(schema)
+    size, size_max = len(record.key_bytes()) + len(record.value_bytes() or b""), state.facts.budgets.schema_bytes_max
+    if size > size_max:
+        raise errors.too_large(size, size_max, "The schema, with its references and as JSON within JSON,")
+    return Decision((*records, record), schema)
 
 
 def _check_mode(state: RegistryState, subject: str, *, importing: bool) -> str:
@@ -109,7 +103,7 @@ def _check_mode(state: RegistryState, subject: str, *, importing: bool) -> str:
 
 
 def compatibility_problems(
-    state: RegistryState, subject: str, parsed: ParsedSchema, against: list[StoredSchema] | None = None
+    state: RegistryState, subject: str, parsed: KnownSchema, against: list[StoredSchema] | None = None
 ) -> list[str]:
     """Why a schema may not become the next version of a subject; empty when it may.
 
@@ -119,7 +113,8 @@ def compatibility_problems(
     level = state.level(subject)
     chosen = older if level.transitive else older[-1:]
     try:
-        return incompatibilities(level, parsed, [(each.version, parse_stored(state, each)) for each in chosen])
+        others = [(each.version, stored_text(state, each)) for each in chosen]
+        return state.facts.incompatibilities(level, parsed.text, others)
     except SchemaUnusable as error:
         raise errors.invalid_schema(error) from None
 
@@ -129,10 +124,10 @@ def delete_version(state: RegistryState, subject: str, version: str, *, permanen
     _check_writable(state, subject)
     number = version_number(version)
     everything = state.versions(subject)
-    if not everything or (not permanent and not state.live_versions(subject)):
+    if not everything:
         raise errors.subject_not_found(subject)
     if number is None:
-        candidates = everything if permanent else state.live_versions(subject)
+        candidates = everything if permanent else state.live_versions(subject) or everything
         number = candidates[-1].version
     schema = state.version(subject, number)
     if schema is None:

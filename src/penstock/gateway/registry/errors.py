@@ -131,9 +131,19 @@ def invalid_subject(subject: str) -> Problem:
     )
 
 
-def too_large(size_max: int) -> Problem:
+def too_large(size: int, size_max: int, what: str = "The schema") -> Problem:
     """More than a record may hold."""
-    return Problem(422, 42209, f"The schema is longer than {size_max} bytes.", "split it with references")
+    return Problem(
+        422,
+        42209,
+        f"{what} has {size:,} bytes, more than {size_max:,} (the limit schema_bytes_max).",
+        "split it with references",
+    )
+
+
+def too_laborious(reason: str, fix: str) -> Problem:
+    """To understand or to compare the schema takes more than the gateway gives to one request."""
+    return Problem(422, 42201, f"Invalid schema: {reason}", f"make the schema smaller, or {fix}")
 
 
 def store_failed(reason: object) -> Problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from confluent_kafka import Message, Producer
 
 from penstock.gateway.kafka.delivery import Delivery
 from penstock.gateway.kafka.follower import TopicFollower
+from penstock.gateway.kafka.records import headers_of
 from penstock.gateway.registry.ordering import BASE_HEADER, WRITE_HEADER, AppendOrder, Entry
 
 log = logging.getLogger(__name__)
@@ -19,6 +21,7 @@ log = logging.getLogger(__name__)
 TOPIC = "_schemas"
 STOP_TIMEOUT_S = 5.0
 APPEND_TIMEOUT_MS = 10_000
+RECORD_BYTES_MAX = 32 * 1024 * 1024
 
 OnEntry = Callable[[Entry, bool], None]
 
@@ -43,6 +46,8 @@ class SchemaLog:
                 "enable.idempotence": True,
                 "linger.ms": 0,
                 "message.timeout.ms": APPEND_TIMEOUT_MS,
+                # The registry has a limit for schemas, and the topic one for records; this is in the way of neither.
+                "message.max.bytes": RECORD_BYTES_MAX,
             }
         )
         self._delivery = Delivery(producer)
@@ -93,10 +98,9 @@ class SchemaLog:
 
 
 def _entry(message: Message) -> Entry:
-    listed: list[tuple[str, bytes | None]] = list(message.headers() or ())  # type: ignore[arg-type]
-    headers = {name: value for name, value in listed if value is not None}
+    headers = {name: value for name, value in headers_of(message) or () if value is not None}
     base = headers.get(BASE_HEADER, b"").decode("ascii", "replace")
-    known = WRITE_HEADER in headers and base.removeprefix("-").isdigit()
+    known = WRITE_HEADER in headers and re.fullmatch(r"-?\d{1,19}", base) is not None
     return Entry(
         message.offset() or 0,
         message.key(),

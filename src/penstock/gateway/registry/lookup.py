@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 
 from penstock.gateway.registry import errors
-from penstock.gateway.registry.parsing import parse
+from penstock.gateway.registry.facts import KnownSchema
 from penstock.gateway.registry.schema import (
-    ParsedSchema,
     Reference,
+    SchemaText,
     SchemaUnusable,
     Source,
     StoredSchema,
@@ -81,19 +81,36 @@ def dependencies(state: RegistryState, context: str, references: tuple[Reference
     return tuple(found.items())
 
 
-def parse_source(state: RegistryState, context: str, source: Source) -> ParsedSchema:
-    """The schema of what was sent; a Problem where it is none."""
+def parse_source(state: RegistryState, context: str, source: Source) -> KnownSchema:
+    """The schema of what was sent; a Problem where it is none, FactMissing where a worker must look at it first."""
+    _check_text(source.text, state.facts.budgets.schema_bytes_max)
+    wanted = pinned(state, context, source).references
+    text = SchemaText(source.schema_type, source.text, dependencies(state, context, wanted))
     try:
-        wanted = pinned(state, context, source).references
-        return parse(source.schema_type, source.text, dependencies(state, context, wanted))
+        return KnownSchema(state.facts, text)
     except SchemaUnusable as error:
         raise errors.invalid_schema(error) from None
 
 
-def parse_stored(state: RegistryState, schema: StoredSchema) -> ParsedSchema:
+def _check_text(text: str, size_max: int) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise errors.invalid_schema("it holds half a character (a lone surrogate); send whole ones") from None
+    if size > size_max:
+        raise errors.too_large(size, size_max)
+
+
+def parse_stored(state: RegistryState, schema: StoredSchema) -> KnownSchema:
     """The schema of a stored text."""
     source = Source(schema.schema_type, schema.text, schema.references)
     return parse_source(state, context_of(schema.subject), source)
+
+
+def stored_text(state: RegistryState, schema: StoredSchema) -> SchemaText:
+    """All the text that it takes to understand a stored schema."""
+    needed = dependencies(state, context_of(schema.subject), schema.references)
+    return SchemaText(schema.schema_type, schema.text, needed)
 
 
 def find_same(

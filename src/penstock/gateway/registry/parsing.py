@@ -10,7 +10,7 @@ from penstock.gateway.registry.formats.json_format import JsonSchema
 from penstock.gateway.registry.formats.proto_format import ProtobufSchema
 from penstock.gateway.registry.schema import AVRO, JSON, PROTOBUF, ParsedSchema, SchemaUnusable
 
-PARSED_KEPT_MAX = 1000
+PARSED_KEPT_MAX = 100
 
 FORMATS: dict[str, Callable[[str, tuple[tuple[str, str], ...]], ParsedSchema]] = {
     AVRO: AvroSchema,

@@ -9,6 +9,9 @@ from typing import Any
 
 from penstock.gateway.registry.schema import AVRO, Reference, StoredSchema, compact
 
+# Ids and versions have 32 bits.
+ID_END = 1 << 31
+DEPTH_MAX = 100
 MAGIC = {"SCHEMA": 1, "CONFIG": 0, "MODE": 0, "DELETE_SUBJECT": 0, "CLEAR_SUBJECT": 0, "NOOP": 0}
 
 
@@ -44,16 +47,29 @@ def decode_record(key: bytes | None, value: bytes | None) -> RegistryRecord | No
     try:
         name = json.loads(key or b"null")
         fact = None if value is None else json.loads(value)
-        if not isinstance(name, dict) or not (fact is None or isinstance(fact, dict)):
+        if not isinstance(name, dict) or not (fact is None or isinstance(fact, dict)) or not _is_shallow(fact):
             return None
-        return RegistryRecord(
-            str(name.get("keytype", "")),
-            str(name.get("subject") or name.get("context") or ""),
-            int(name.get("version") or 0),
-            fact,
-        )
-    except (ValueError, TypeError, RecursionError):
+        subject = str(name.get("subject") or name.get("context") or "")
+        # A name with half a character could be neither shown nor written again.
+        subject.encode()
+        return RegistryRecord(str(name.get("keytype", "")), subject, int(name.get("version") or 0), fact)
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return None
+
+
+def _is_shallow(value: Any) -> bool:
+    """Whether a value can be shown wherever it is needed, however deep the stack is there."""
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return True
+    return False
 
 
 def schema_record(schema: StoredSchema) -> RegistryRecord:
@@ -75,7 +91,7 @@ def stored_schema(record: RegistryRecord, timestamp_ms: int) -> StoredSchema | N
     """The version that a SCHEMA record with a value tells of; None where the value lacks what it needs."""
     value = record.value or {}
     try:
-        return StoredSchema(
+        schema = StoredSchema(
             subject=record.subject,
             version=record.version,
             id=int(value["id"]),
@@ -85,10 +101,17 @@ def stored_schema(record: RegistryRecord, timestamp_ms: int) -> StoredSchema | N
                 Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
                 for each in value.get("references") or ()
             ),
-            metadata=value.get("metadata"),
-            rule_set=value.get("ruleSet"),
+            metadata=_mapping(value.get("metadata")),
+            rule_set=_mapping(value.get("ruleSet")),
             deleted=bool(value.get("deleted")),
             timestamp_ms=timestamp_ms,
         )
-    except (KeyError, TypeError, ValueError):
+        return schema if 0 <= schema.id < ID_END and 0 <= schema.version < ID_END else None
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
+
+
+def _mapping(value: Any) -> Mapping[str, Any] | None:
+    if value is not None and not isinstance(value, dict):
+        raise TypeError("neither an object nor null")
+    return value

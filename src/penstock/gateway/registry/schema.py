@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 AVRO = "AVRO"
 JSON = "JSON"
@@ -57,6 +57,19 @@ class SchemaUnusable(Exception):
 
 # The schemas that another one refers to, as (name, text), each after those that it needs itself.
 Dependencies = Sequence[tuple[str, str]]
+
+
+class SchemaText(NamedTuple):
+    """A schema as text, with the texts that it refers to: all that is needed to understand it."""
+
+    schema_type: str
+    text: str
+    dependencies: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The characters of all its texts."""
+        return len(self.text) + sum(len(text) for _, text in self.dependencies)
 
 
 class ParsedSchema(Protocol):
@@ -121,11 +134,13 @@ class StoredSchema:
     rule_set: Mapping[str, Any] | None = None
     deleted: bool = False
     timestamp_ms: int = field(default=0, compare=False)
+    # What two registrations of the same schema have in common.
+    fingerprint: bytes = field(init=False, repr=False, compare=False)
 
-    @property
-    def fingerprint(self) -> bytes:
-        """What two registrations of the same schema have in common."""
-        return fingerprint(self.text, self.references, self.metadata, self.rule_set)
+    def __post_init__(self) -> None:
+        # Found once: it takes a look at the whole text, and versions are searched by it.
+        found = fingerprint(self.text, self.references, self.metadata, self.rule_set)
+        object.__setattr__(self, "fingerprint", found)
 
     @property
     def guid(self) -> str:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
 from penstock.gateway.kafka.delivery import QueueFull
 from penstock.gateway.kafka.follower import ensure_topic
 from penstock.gateway.registry import errors
+from penstock.gateway.registry.analysis import Answer, Question, answer
 from penstock.gateway.registry.decisions import Decision
+from penstock.gateway.registry.facts import FactMissing, SchemaFacts
 from penstock.gateway.registry.log import TOPIC, SchemaLog
 from penstock.gateway.registry.ordering import Entry
 from penstock.gateway.registry.records import RegistryRecord, decode_record
 from penstock.gateway.registry.state import RegistryState
+from penstock.gateway.work.pool import WorkerPool, WorkFailed
 
 log = logging.getLogger(__name__)
 
@@ -32,15 +36,27 @@ TOPIC_CONFIG = {
     "min.compaction.lag.ms": str(24 * 60 * 60 * 1000),
 }
 
+# A decision needs two or three; more are only for states that change meanwhile.
+FACTS_MAX = 20
+
+Result = TypeVar("Result")
 Decide = Callable[[RegistryState], Decision]
 
 
 class Registry:
     """What the HTTP side talks to. `state` is for reading; changes go through `write`."""
 
-    def __init__(self, client_settings: dict[str, Any], random_source: random.Random | None = None) -> None:
-        self.state = RegistryState()
+    def __init__(
+        self,
+        client_settings: dict[str, Any],
+        workers: WorkerPool,
+        facts: SchemaFacts | None = None,
+        random_source: random.Random | None = None,
+    ) -> None:
+        self.state = RegistryState(facts)
         self._settings = client_settings
+        self._workers = workers
+        self._asking: dict[Question, asyncio.Future[Answer]] = {}
         self._random = random_source or random.Random()
         self._log = SchemaLog(client_settings, self._apply)
         self._writing = asyncio.Lock()
@@ -63,8 +79,33 @@ class Registry:
     async def write(self, decide: Decide) -> Any:
         """Carry a change out: the decision's answer, once its records count.
 
-        When another gateway wrote in between, the decision is made again from the newer state.
+        When another gateway wrote in between, the decision is made again from the newer state. What it must know
+        about schemas is found out beforehand, so that nobody else waits for that.
         """
+        return await self.informed(partial(self._write_in_turn, decide))
+
+    async def informed(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Do what may need facts about schemas; it is begun again with each of those that were missing."""
+        for _ in range(FACTS_MAX):
+            try:
+                return await work()
+            except FactMissing as missing:
+                question = missing.question
+            try:
+                self.state.facts.learn(question, await self._asked(question))
+            except WorkFailed as failure:
+                raise errors.too_laborious(failure.reason, failure.fix) from None
+        raise errors.store_failed("the schemas it depends on changed again and again")
+
+    async def _asked(self, question: Question) -> Answer:
+        """A worker's answer; who asks what is being answered already gets the same."""
+        asking = self._asking.get(question)
+        if asking is None:
+            asking = self._asking[question] = asyncio.ensure_future(self._workers.run(answer, question))
+            asking.add_done_callback(lambda _: self._asking.pop(question, None))
+        return await asyncio.shield(asking)
+
+    async def _write_in_turn(self, decide: Decide) -> Any:
         async with self._writing:
             try:
                 async with asyncio.timeout(WRITE_TIMEOUT_S):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.gateway.registry.compatibility import Level
+from penstock.gateway.registry.facts import SchemaFacts
 from penstock.gateway.registry.records import RegistryRecord, stored_schema
 from penstock.gateway.registry.schema import StoredSchema
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, GLOBAL_CONTEXT, context_of, in_context
@@ -17,9 +18,13 @@ DEFAULT_MODE = "READWRITE"
 
 
 class RegistryState:
-    """Subjects with their versions, ids, settings. Names of subjects are qualified ones throughout."""
+    """Subjects with their versions, ids, settings. Names of subjects are qualified ones throughout.
 
-    def __init__(self) -> None:
+    `facts` is what workers have found out about the schemas among them and others.
+    """
+
+    def __init__(self, facts: SchemaFacts | None = None) -> None:
+        self.facts = facts or SchemaFacts()
         self._subjects: dict[str, dict[int, StoredSchema]] = {}
         self._by_id: dict[tuple[str, int], dict[tuple[str, int], StoredSchema]] = defaultdict(dict)
         self._ids_by_print: dict[tuple[str, bytes], int] = {}
@@ -43,10 +48,13 @@ class RegistryState:
                     if schema.deleted:
                         self._remove(record.subject, schema.version)
             case "CONFIG":
-                self._set(self._configs, record.subject, record.value)
+                level = record.value.get("compatibilityLevel") if record.value is not None else None
+                if level is None or isinstance(level, str):
+                    self._set(self._configs, record.subject, record.value)
             case "MODE":
                 mode = record.value.get("mode") if record.value is not None else None
-                self._set(self._modes, record.subject, mode)
+                if mode is None or isinstance(mode, str):
+                    self._set(self._modes, record.subject, mode)
 
     @staticmethod
     def _set(table: dict[str, Any], subject: str, value: Any) -> None:

@@ -20,7 +20,7 @@ from penstock.gateway.kafka.tails import Tails
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.console_operations import console_operations
 from penstock.gateway.rest.console_wire import BrokerWire
-from penstock.gateway.rest.docs_page import docs_page
+from penstock.gateway.rest.docs_page import docs_headers, docs_page
 from penstock.gateway.rest.plain_messages import plain_message_operations
 from penstock.gateway.rest.schema_codec import SchemaCodec
 from penstock.gateway.rest.simple_messages import publish_operations, subscribe_operations
@@ -34,13 +34,17 @@ from penstock.gateway.rest.v3_acls import v3_acl_operations
 from penstock.gateway.rest.v3_cluster_configs import v3_cluster_config_operations
 from penstock.gateway.rest.v3_clusters import v3_cluster_operations
 from penstock.gateway.rest.v3_configs import v3_config_operations
+from penstock.gateway.rest.v3_errors import with_v3_codes
 from penstock.gateway.rest.v3_groups import v3_group_operations
 from penstock.gateway.rest.v3_reassignments import v3_reassignment_operations
 from penstock.gateway.rest.v3_records import v3_record_operations
+from penstock.gateway.rest.v3_schemas import ProduceSchemas
 from penstock.gateway.rest.v3_shapes import V3
 from penstock.gateway.rest.v3_topics import v3_partition_operations, v3_topic_operations
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.application import Application, Limits, json_response
+from penstock.gateway.web.application import Application, json_response
+from penstock.gateway.web.body_work import Bodies
+from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.openapi import document
 from penstock.gateway.web.operations import Call, Operation
 
@@ -68,6 +72,10 @@ class RestServices:
     wire: BrokerWire
     cluster_id: str
     settings: GatewaySettings
+    # The console and the REST Proxy have workers of their own.
+    codec: SchemaCodec
+    console_codec: SchemaCodec
+    bodies: Bodies
 
 
 def rest_operations(services: RestServices) -> list[Operation]:
@@ -84,7 +92,7 @@ def rest_operations(services: RestServices) -> list[Operation]:
 
     return [
         *simple_topic_operations(services.admin),
-        *publish_operations(services.publisher, services.keys),
+        *publish_operations(services.publisher, services.keys, services.bodies),
         *subscribe_operations(services.admin, services.subscriptions, services.readers, services.groups),
         *tail_operations(services.admin, services.tails),
         *plain_message_operations(services.admin, services.publisher, services.readers, services.groups, services.keys),
@@ -98,20 +106,20 @@ def rest_operations(services: RestServices) -> list[Operation]:
             services.registry,
             services.cluster_id,
             services.wire,
+            services.console_codec,
         ),
-        Operation("GET", "/status/ready", ready, "Answer, if the brokers can be reached.", "Health"),
-        Operation("GET", "/status/alive", alive, "Answer.", "Health"),
+        Operation(
+            "GET", "/status/ready", ready, "Answer, if the brokers can be reached.", "Health", always_served=True
+        ),
+        Operation("GET", "/status/alive", alive, "Answer.", "Health", always_served=True),
     ]
 
 
 def _proxy_operations(services: RestServices) -> list[Operation]:
     """Confluent's REST Proxy."""
     admin, publisher, readers = services.admin, services.publisher, services.readers
-    codec, v3 = SchemaCodec(services.registry), V3(services.cluster_id)
-    return [
-        *v2_topic_operations(admin, readers, codec),
-        *v2_produce_operations(publisher, codec),
-        *v2_consumer_operations(services.instances, codec, services.settings),
+    codec, v3 = services.codec, V3(services.cluster_id)
+    managing = [
         *v3_cluster_operations(admin, v3),
         *v3_topic_operations(admin, v3),
         *v3_partition_operations(admin, readers, v3),
@@ -120,7 +128,15 @@ def _proxy_operations(services: RestServices) -> list[Operation]:
         *v3_acl_operations(admin, v3),
         *v3_reassignment_operations(admin, services.wire, v3),
         *v3_group_operations(admin, services.groups, v3),
-        *v3_record_operations(publisher, codec, services.keys, v3),
+    ]
+    return [
+        *v2_topic_operations(admin, readers, codec),
+        *v2_produce_operations(publisher, codec, services.settings.budgets.produce_records_max, services.bodies),
+        *v2_consumer_operations(services.instances, codec, services.settings),
+        *(with_v3_codes(operation) for operation in managing),
+        *v3_record_operations(
+            publisher, codec, ProduceSchemas(services.registry, codec), services.keys, v3, services.bodies
+        ),
     ]
 
 
@@ -136,7 +152,7 @@ def rest_application(services: RestServices, limits: Limits) -> Application:
 
     async def docs(call: Call) -> Response:
         del call
-        return HTMLResponse(page)
+        return HTMLResponse(page, headers=docs_headers())
 
     async def front(call: Call) -> Response:
         accepted = call.request.headers.get("accept", "")
@@ -155,6 +171,7 @@ def rest_application(services: RestServices, limits: Limits) -> Application:
         limits=limits,
         sockets=tail_sockets(services.admin, services.tails),
         invalid_status=_invalid_status,
+        read_json=services.bodies.read,
     )
 
 

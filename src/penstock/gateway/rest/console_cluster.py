@@ -9,22 +9,15 @@ from typing import Any
 from starlette.responses import Response
 
 from penstock.gateway.rest.console_picture import Picture, Pictures
+from penstock.gateway.rest.console_quorum import read_quorum
 from penstock.gateway.rest.console_throughput import Throughput
-from penstock.gateway.rest.console_wire import BrokerWire, check
+from penstock.gateway.rest.console_wire import BrokerWire
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.problem import Problem
 from penstock.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from penstock.wire.messages.describe_quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumRequestPartitionData,
-    DescribeQuorumRequestTopicData,
-    DescribeQuorumResponse,
-    ReplicaState,
-)
 
 TAG = "Cluster (v1)"
-METADATA_TOPIC = "__cluster_metadata"
 NAMED_MAX = 5
 CLUSTER_SHAPE = {
     "type": "object",
@@ -186,7 +179,7 @@ def _problems(picture: Picture, failure: Problem | None, silent: Collection[int]
     if unexpected:
         fix = "look at its log, and whether the gateway can reach it"
         found.append(_problem("error", _brokers(unexpected, "does not answer", "do not answer"), fix))
-    if picture.controller < 0:
+    if picture.controller is not None and picture.controller < 0:
         found.append(_problem("error", "no controller is active", "see the quorum: a majority of voters must run"))
     return found + [_problem("note", note, "") for note in picture.notes]
 
@@ -215,43 +208,6 @@ def _problem(level: str, message: str, fix: str) -> dict[str, str]:
 def _named(names: list[str]) -> str:
     more = f" and {len(names) - NAMED_MAX} more topics" if len(names) > NAMED_MAX else ""
     return ", ".join(names[:NAMED_MAX]) + more
-
-
-async def read_quorum(wire: BrokerWire) -> dict[str, Any]:
-    """The quorum as its leader sees it; a Problem where it cannot be asked."""
-    request = DescribeQuorumRequest(
-        [DescribeQuorumRequestTopicData(METADATA_TOPIC, [DescribeQuorumRequestPartitionData(0)])]
-    )
-    response: DescribeQuorumResponse = await wire.ask(request)
-    what = "cannot describe the quorum"
-    check(response.error_code, response.error_message, what)
-    if not response.topics or not response.topics[0].partitions:
-        raise Problem(503, 50301, f"{what}: the answer names no partition of the metadata log", "try again")
-    found = response.topics[0].partitions[0]
-    check(found.error_code, found.error_message, what)
-    addresses = {
-        node.node_id: f"{node.listeners[0].host}:{node.listeners[0].port}" for node in response.nodes if node.listeners
-    }
-    end = max((state.log_end_offset for state in found.current_voters), default=0)
-
-    def show(state: ReplicaState, role: str) -> dict[str, Any]:
-        return {
-            "id": state.replica_id,
-            "role": "leader" if state.replica_id == found.leader_id else role,
-            "address": addresses.get(state.replica_id),
-            "log_end_offset": state.log_end_offset,
-            "lag": max(0, end - state.log_end_offset) if state.log_end_offset >= 0 else None,
-            "last_fetch_ms": state.last_fetch_timestamp if state.last_fetch_timestamp >= 0 else None,
-            "last_caught_up_ms": state.last_caught_up_timestamp if state.last_caught_up_timestamp >= 0 else None,
-        }
-
-    return {
-        "leader": found.leader_id,
-        "epoch": found.leader_epoch,
-        "high_watermark": found.high_watermark,
-        "nodes": [show(state, "voter") for state in found.current_voters]
-        + [show(state, "observer") for state in found.observers],
-    }
 
 
 async def read_directories(picture: Picture, wire: BrokerWire) -> list[dict[str, Any]]:

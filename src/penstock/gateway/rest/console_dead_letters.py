@@ -14,7 +14,8 @@ from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.rest.console_picture import Pictures
 from penstock.gateway.rest.console_topics import counts, show
-from penstock.gateway.rest.shapes import OFFSET_SHAPE, PARTITION_SHAPE, TOPIC, TOPIC_SHAPE
+from penstock.gateway.rest.dead_letter_headers import origin_of, without_reasons
+from penstock.gateway.rest.shapes import OFFSET_SHAPE, PARTITION_SHAPE, TOPIC, TOPIC_SHAPE, left_out
 from penstock.gateway.rest.tail import chosen_partitions
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Body, Call, Operation
@@ -23,9 +24,6 @@ from penstock.gateway.web.problem import Problem
 TAG = "Dead letters (v1)"
 NAMES = re.compile(r"(^|[._-])(dlq|dlt|dead[._-]?letters?)([._-]|$)", re.IGNORECASE)
 PREFIX = "dlq."
-ORIGIN = "penstock.dlq.topic"
-# Headers that tell why a record was put aside; it goes back without them.
-REASONS = "penstock.dlq."
 RECORDS_MAX = 1000
 SHOWN_MAX = 200
 REPLAY_BODY = {
@@ -51,7 +49,7 @@ def dead_letter_operations(
         names = [name for name in picture.topics if NAMES.search(name)][:SHOWN_MAX]
         counted = await counts(groups, picture, names)
         rows = [
-            {**show(name, picture.topics[name]), **counted.get(name, {}), "origin": origin_of(name)} for name in names
+            {**show(name, picture.topics[name]), **counted.get(name, {}), "origin": topic_of(name)} for name in names
         ]
         return json_response({"topics": rows})
 
@@ -67,6 +65,10 @@ def dead_letter_operations(
             raise Problem(404, 40402, f"there is no record at offset {body['offset']}", "peek at the topic first")
         by_target: dict[str, list[ReadRecord]] = {}
         for record in records:
+            if left_out(record):
+                # It would not be the record that was put aside.
+                why = left_out(record)["unreadable"]
+                raise Problem(422, 42206, f"offset {record.offset} cannot be sent again: {why}", "use a Kafka client")
             by_target.setdefault(_target(record, body.get("to"), topic), []).append(record)
         outcomes: list[dict[str, Any]] = []
         for target, group in by_target.items():
@@ -102,7 +104,7 @@ def dead_letter_operations(
     ]
 
 
-def origin_of(name: str) -> str:
+def topic_of(name: str) -> str:
     """The topic that a topic of dead letters belongs to, as far as names tell; empty where they do not."""
     if name.startswith(PREFIX):
         return name[len(PREFIX) :]
@@ -113,15 +115,12 @@ def origin_of(name: str) -> str:
 def _target(record: ReadRecord, wanted: str | None, topic: str) -> str:
     if wanted:
         return wanted
-    for name, value in reversed(record.headers):
-        if name == ORIGIN and value:
-            return value.decode("utf-8", "replace")
-    origin = origin_of(topic)
-    if not origin:
+    origin = origin_of(record.headers)
+    target = origin.topic if origin is not None and origin.topic else topic_of(topic)
+    if not target:
         raise Problem(400, 40003, f"offset {record.offset} does not say where it came from", "name the topic as `to`")
-    return origin
+    return target
 
 
 def _again(record: ReadRecord) -> OutgoingRecord:
-    headers = [(name, value) for name, value in record.headers if not name.startswith(REASONS)]
-    return OutgoingRecord(record.key, record.value, headers)
+    return OutgoingRecord(record.key, record.value, without_reasons(record.headers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
@@ -12,7 +13,7 @@ from starlette.responses import Response
 from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
 from penstock.gateway.kafka.failures import asked, problem_of
 from penstock.gateway.kafka.groups import Groups
-from penstock.gateway.rest.console_lags import LagHistory
+from penstock.gateway.rest.console_lags import LagHistory, PartitionLag, Place, group_lags, total_lag
 from penstock.gateway.rest.console_topics import PAGING, matching, page_of
 from penstock.gateway.rest.shapes import GROUP, INT64_MAX, PARTITION_SHAPE, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
@@ -46,7 +47,8 @@ def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
         answer = await settled(asked(admin.client.list_consumer_groups, request_timeout=LIST_TIMEOUT_S))
         known = {each.group_id: each for each in answer.valid}
         chosen, shown = page_of(sorted(matching(known, call["search"])), call)
-        lags = await asyncio.gather(*(_lag_of(groups, name) for name in chosen))
+        assigned = await _assignments(admin, chosen)
+        lags = await asyncio.gather(*(_lag_of(admin, groups, name, assigned.get(name, ())) for name in chosen))
         shown["groups"] = [
             {"name": name, "state": _word(known[name].state), "type": _word(known[name].type), "lag": lag}
             for name, lag in zip(chosen, lags, strict=True)
@@ -59,34 +61,23 @@ def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
         futures = asked(admin.client.describe_consumer_groups, [name], request_timeout=REQUEST_TIMEOUT_S)
         return await settled(futures[name])
 
+    async def look(name: str) -> tuple[Any, list[PartitionLag]]:
+        group = await describe(name)
+        return group, await group_lags(admin, groups, name, owners_of(group))
+
     async def one(call: Call) -> Response:
         name = call["group"]
         try:
-            group, lags = await asyncio.wait_for(asyncio.gather(describe(name), groups.lags(name)), GROUP_TIMEOUT_S)
+            group, lags = await asyncio.wait_for(look(name), GROUP_TIMEOUT_S)
         except TimeoutError:
             raise Problem(503, 50301, f"the coordinator of group {name} does not answer", "try again") from None
         if _word(group.state) in ("dead", "unknown") and not group.members and not lags:
             raise Problem(404, 40405, f"there is no consumer group {name[:100]}", "list the groups to see their names")
-        owners = {
-            (each.topic, each.partition): member.member_id
-            for member in group.members
-            for each in (member.assignment.topic_partitions if member.assignment else ())
-        }
-        committed = {(lag.topic, lag.partition): lag for lag in lags}
-        rows = [
-            {
-                "topic": topic,
-                "partition": partition,
-                "committed": committed[topic, partition].offset if (topic, partition) in committed else None,
-                "end": committed[topic, partition].end if (topic, partition) in committed else None,
-                "lag": committed[topic, partition].lag if (topic, partition) in committed else None,
-                "member": owners.get((topic, partition)),
-            }
-            for topic, partition in sorted({*committed, *owners})
-        ]
+        owners = owners_of(group)
+        rows = [{**lag._asdict(), "member": owners.get((lag.topic, lag.partition))} for lag in lags]
         history.note(name, lags)
-        total = sum(each.lag for each in lags)
-        return json_response({**_show(group), "partitions": rows, "lag": total, "history": history.show(name)})
+        shown = {**_show(group), "partitions": rows, "lag": total_lag(lags), "history": history.show(name)}
+        return json_response(shown)
 
     async def delete(call: Call) -> Response:
         futures = asked(admin.client.delete_consumer_groups, [call["group"]], request_timeout=REQUEST_TIMEOUT_S)
@@ -135,13 +126,35 @@ def reset_operations(admin: Admin, groups: Groups) -> list[Operation]:
     ]
 
 
-async def _lag_of(groups: Groups, name: str) -> int | None:
+def owners_of(group: Any) -> dict[Place, str]:
+    """The members of a group by what they have been given to read."""
+    return {
+        (each.topic, each.partition): member.member_id
+        for member in group.members
+        for each in (member.assignment.topic_partitions if member.assignment else ())
+    }
+
+
+async def _assignments(admin: Admin, names: list[str]) -> dict[str, dict[Place, str]]:
+    """What the members of groups read; without those whose coordinators do not answer soon."""
+    if not names:
+        return {}
+    futures = asked(admin.client.describe_consumer_groups, names, request_timeout=LAG_TIMEOUT_S)
+    found = {}
+    for name, future in futures.items():
+        try:
+            found[name] = owners_of(await settled(future))
+        except Problem:
+            continue
+    return found
+
+
+async def _lag_of(admin: Admin, groups: Groups, name: str, assigned: Iterable[Place]) -> int | None:
     """A group's lag; None when it cannot be had soon, so that one slow coordinator does not hold up a page."""
     try:
-        found = await asyncio.wait_for(groups.lags(name), LAG_TIMEOUT_S)
+        return total_lag(await asyncio.wait_for(group_lags(admin, groups, name, assigned), LAG_TIMEOUT_S))
     except (TimeoutError, Problem):
         return None
-    return sum(each.lag for each in found)
 
 
 def _word(value: Any) -> str:

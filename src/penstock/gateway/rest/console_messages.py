@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from starlette.responses import Response, StreamingResponse
@@ -15,21 +13,24 @@ from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.kafka.tails import Tails
-from penstock.gateway.rest.console_decode import FORMATS, show_record
+from penstock.gateway.rest.json_text import json_bytes
+from penstock.gateway.rest.record_texts import FORMATS
 from penstock.gateway.rest.schema_codec import SchemaCodec
 from penstock.gateway.rest.shapes import INT32_MAX, INT64_MAX, TOPIC
 from penstock.gateway.rest.tail import chosen_partitions
-from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import JSON_TYPE, Call, Operation
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
 
 TAG = "Messages (v1)"
 LIMIT_MAX = 500
 SCAN_MAX = 50_000
+# Of all partitions together, but a little of each.
+SCAN_BYTES_MAX = 32 * 1024 * 1024
+PARTITION_BYTES_MIN = 256 * 1024
 READS_AT_ONCE = 8
 SEARCH_TIMEOUT_S = 9.0
-KEEP_ALIVE = ": nothing new\n\n"
+KEEP_ALIVE = b": nothing new\n\n"
 IDLE_BATCHES = 20
 STARTS = ["latest", "earliest", "offset", "time"]
 PARTITION = number("partition", "One partition; all without it.", maximum=INT32_MAX)
@@ -37,7 +38,6 @@ DECODING = (
     query("key_format", "How keys are shown.", enum=FORMATS, default="auto"),
     query("value_format", "How values are shown.", enum=FORMATS, default="auto"),
 )
-Matches = Callable[[ReadRecord], bool]
 
 
 def message_operations(
@@ -50,15 +50,17 @@ def message_operations(
         partitions = await chosen_partitions(admin, topic, call["partition"])
         finder = _Finder(readers, groups, codec, call)
         try:
-            scanned, found = await asyncio.wait_for(finder.find(topic, partitions), SEARCH_TIMEOUT_S)
+            records = await asyncio.wait_for(finder.read(topic, partitions), SEARCH_TIMEOUT_S)
         except TimeoutError:
             raise Problem(503, 50301, "not all leaders answer in time", "choose a partition, or look at less") from None
-        shown = [show_record(record, codec, call["key_format"], call["value_format"]) for record in found]
-        return json_response({"messages": shown, "scanned": scanned, "partitions": partitions})
+        found = await finder.chosen(records)
+        shown = await codec.show(found, call["key_format"], call["value_format"])
+        answer = b'{"messages":[%b],"scanned":%d,"partitions":%b}'
+        return Response(answer % (b",".join(shown), len(records), json_bytes(partitions)), media_type=JSON_TYPE)
 
     async def tail(call: Call) -> Response:
         partitions = await chosen_partitions(admin, call["topic"], call["partition"])
-        batches = tails.follow(call["topic"], partitions, offset_number("latest"))
+        batches = tails.follow(call["topic"], partitions, offset_number("latest"), call.caller)
         await anext(batches)
         events = _events(batches, codec, call["key_format"], call["value_format"])
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
@@ -104,20 +106,28 @@ class _Finder:
         self._groups = groups
         self._call = call
         self._codec = codec
-        self._matches = self._filter()
+        self._filters = call["key"] is not None or bool(call["contains"])
         self._turns = asyncio.Semaphore(READS_AT_ONCE)
+        self._bytes_a_partition = PARTITION_BYTES_MIN
 
-    async def find(self, topic: str, partitions: list[int]) -> tuple[int, list[ReadRecord]]:
-        """How many records were looked at, and those that match, at most as many as wanted."""
+    async def read(self, topic: str, partitions: list[int]) -> list[ReadRecord]:
+        """The records to look at."""
         call, limit = self._call, self._call["limit"]
         starts = await self._starts(topic, partitions)
-        scan = max(1, call["scan"] // len(partitions)) if self._matches is not None else limit
+        self._bytes_a_partition = max(PARTITION_BYTES_MIN, SCAN_BYTES_MAX // len(partitions))
+        scan = max(1, call["scan"] // len(partitions)) if self._filters else limit
         results = await asyncio.gather(*(self._read(topic, each, starts.get(each), scan) for each in partitions))
-        records = [record for result in results for record in result]
-        kept = [record for record in records if self._matches(record)] if self._matches is not None else records
-        newest_first = call["from"] == "latest"
-        kept.sort(key=lambda record: (record.timestamp_ms, record.partition, record.offset), reverse=newest_first)
-        return len(records), kept[:limit]
+        return [record for result in results for record in result]
+
+    async def chosen(self, records: list[ReadRecord]) -> list[ReadRecord]:
+        """Those that match, in order, at most as many as wanted."""
+        call = self._call
+        kept = list(records)
+        if self._filters:
+            found = await self._codec.find(records, call["key"], call["contains"] or "")
+            kept = [record for record, matches in zip(records, found, strict=True) if matches]
+        ordered = _by_time(kept)
+        return (ordered[::-1] if call["from"] == "latest" else ordered)[: call["limit"]]
 
     async def _starts(self, topic: str, partitions: list[int]) -> dict[int, int]:
         """Offsets to start from; for the latest they are found per partition."""
@@ -146,43 +156,32 @@ class _Finder:
             start = end if start is None or (start < 0 and wanted == "time") else max(beginning, start)
             if start >= end:
                 return []
-            return await self._readers.read(topic, partition, start, min(count, end - start))
+            return await self._readers.read(
+                topic, partition, start, min(count, end - start), bytes_max=self._bytes_a_partition
+            )
 
-    def _filter(self) -> Matches | None:
-        key, contains = self._call["key"], self._call["contains"]
-        if key is None and not contains:
-            return None
-        wanted = (contains or "").lower()
 
-        def matches(record: ReadRecord) -> bool:
-            if key is not None and self._text(record.key) != key:
-                return False
-            return not wanted or wanted in self._text(record.value).lower() or wanted in self._text(record.key).lower()
-
-        return matches
-
-    def _text(self, data: bytes | None) -> str:
-        """What the record says, decoded by its schema where it has one."""
-        if data is None:
-            return ""
-        if data[:1] == b"\0":
-            try:
-                return json.dumps(self._codec.decode(data), ensure_ascii=False)
-            except Problem:
-                return data.decode("latin-1")
-        return data.decode("utf-8", "replace")
+def _by_time(records: list[ReadRecord]) -> list[ReadRecord]:
+    """Records by timestamp; one that could not be read has none, and stays behind the one before it."""
+    times: list[int] = []
+    latest: dict[int, int] = {}
+    for record in records:
+        time_ms = latest.get(record.partition, 0) if record.unreadable else record.timestamp_ms
+        latest[record.partition] = time_ms
+        times.append(time_ms)
+    places = sorted(range(len(records)), key=lambda at: (times[at], records[at].partition, records[at].offset))
+    return [records[place] for place in places]
 
 
 async def _events(
     batches: AsyncIterator[list[ReadRecord]], codec: SchemaCodec, key_format: str, value_format: str
-) -> AsyncIterator[str]:
+) -> AsyncIterator[bytes]:
     idle = 0
-    yield ": following\n\n"
+    yield b": following\n\n"
     async for batch in batches:
         idle = 0 if batch else idle + 1
-        for record in batch:
-            shown: dict[str, Any] = show_record(record, codec, key_format, value_format)
-            yield f"id: {record.partition}-{record.offset}\ndata: {json.dumps(shown)}\n\n"
+        for record, shown in zip(batch, await codec.show_live(batch, key_format, value_format), strict=True):
+            yield b"id: %d-%d\ndata: %b\n\n" % (record.partition, record.offset, shown)
         if idle >= IDLE_BATCHES:
             idle = 0
             yield KEEP_ALIVE

@@ -37,13 +37,13 @@ def console_operations(
     registry: Registry,
     cluster_id: str,
     wire: BrokerWire,
+    codec: SchemaCodec,
 ) -> list[Operation]:
     """Operations under `/api/v1`, and the registry's own under `/registry`, where a browser may call them too.
 
     Whoever made the wire stops it.
     """
     pictures = Pictures(admin, wire)
-    codec = SchemaCodec(registry)
     return [
         *cluster_operations(cluster_id, pictures, Throughput(pictures, wire), wire),
         *topic_operations(pictures, groups, wire),

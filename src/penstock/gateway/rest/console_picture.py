@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.failures import problem_of
+from penstock.gateway.rest.console_quorum import ask_quorum
 from penstock.gateway.rest.console_wire import BrokerWire
 from penstock.gateway.web.problem import Problem
 from penstock.wire.messages.api_versions import ApiVersionsRequest
@@ -26,6 +27,7 @@ YOUNG_S = 10.0
 YOUNG_PATIENCE_S = 0.15
 METADATA_TIMEOUT_S = 8.0
 PROBE_TIMEOUT_MS = 2_500
+QUORUM_TIMEOUT_S = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,14 @@ class PartitionSight:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Everything at one moment. `notes` say what could not be asked."""
+    """Everything at one moment. `notes` say what could not be asked.
+
+    The controller is the quorum's leader, -1 where there is none, None where nobody says. It is not what brokers tell
+    their clients: those may take any broker for it, which forwards what only the controller decides.
+    """
 
     taken_ms: int
-    controller: int
+    controller: int | None
     brokers: Mapping[int, BrokerSight]
     topics: Mapping[str, tuple[PartitionSight, ...]]
     notes: tuple[str, ...] = field(default=())
@@ -122,20 +128,25 @@ class Pictures:
 
     async def _take(self) -> Picture:
         asked = asyncio.ensure_future(self._registered())
+        leader = asyncio.ensure_future(self._quorum_leader())
         try:
             metadata = await asyncio.to_thread(self._admin.client.list_topics, timeout=METADATA_TIMEOUT_S)
         except KafkaException as error:
             asked.cancel()
+            leader.cancel()
             raise problem_of(error) from None
         brokers = {each.id: BrokerSight(each.id, str(each.host), int(each.port)) for each in metadata.brokers.values()}
-        controller, registered, notes = await asked
+        named, registered, notes = await asked
+        controller = await leader
+        if controller is None and (named if named is not None else metadata.controller_id) < 0:
+            controller = -1
         # What librdkafka remembers may lag behind; the cluster's own word on who is fenced wins.
         brokers = {**brokers, **registered} if registered else brokers
         self._wire.know((broker.host, broker.port) for broker in brokers.values())
         topics = {name: _partitions(topic) for name, topic in sorted(metadata.topics.items())}
         return Picture(
             time.time_ns() // 1_000_000,
-            controller if controller is not None else int(metadata.controller_id),
+            controller,
             dict(sorted(brokers.items())),
             topics,
             notes,
@@ -149,7 +160,7 @@ class Pictures:
         return frozenset(number for address, number in places.items() if address not in answers)
 
     async def _registered(self) -> tuple[int | None, dict[int, BrokerSight], tuple[str, ...]]:
-        """The active controller and all brokers with those that are fenced, where that can be asked."""
+        """Who is named as controller, and all brokers with those that are fenced, where that can be asked."""
         request = DescribeClusterRequest(include_fenced_brokers=True)
         try:
             response: DescribeClusterResponse = await self._wire.ask(request)
@@ -160,6 +171,13 @@ class Pictures:
             for each in response.brokers
         }
         return response.controller_id, brokers, ()
+
+    async def _quorum_leader(self) -> int | None:
+        try:
+            found, _ = await asyncio.wait_for(ask_quorum(self._wire), QUORUM_TIMEOUT_S)
+        except (Problem, TimeoutError):
+            return None
+        return int(found.leader_id)
 
 
 def _partitions(topic: Any) -> tuple[PartitionSight, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from typing import Any
 
@@ -11,7 +12,8 @@ from starlette.responses import Response
 
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.web.application import json_response
+from penstock.gateway.rest.json_text import json_bytes
+from penstock.gateway.web.application import finite, json_response
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.problem import Problem
 
@@ -20,6 +22,9 @@ TOPIC = "_pipelines"
 RECORDS_A_READ = 1000
 # A pipeline reports every two seconds.
 SILENT_AFTER_S = 15.0
+PIPELINES_MAX = 1000
+REPORT_BYTES_MAX = 64 * 1024
+RECORDS_AT_ONCE = 20
 
 
 def pipeline_operations(readers: Readers) -> list[Operation]:
@@ -80,23 +85,37 @@ class PipelineBoard:
             if not records:
                 # Compaction took what there was.
                 break
-            for record in records:
+            for place, record in enumerate(records):
                 self._take(record)
+                if place % RECORDS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
             self._next_offset = records[-1].offset + 1
 
     def _take(self, record: ReadRecord) -> None:
         """Remember a report; what is none is nobody's pipeline."""
         name = (record.key or b"").decode("utf-8", "replace")
-        try:
-            report = json.loads(record.value or b"null")
-            if not isinstance(report, dict):
-                raise TypeError("no object")
-            self._reports[name] = {
-                **report,
-                "name": name,
-                "state": str(report["state"]),
-                "updated": float(report["updated"]),
-                "queries": [dict(query) for query in report["queries"]],
-            }
-        except (ValueError, TypeError, KeyError, RecursionError):
-            self._reports.pop(name, None)
+        self._reports.pop(name, None)
+        report = report_of(name, record.value or b"")
+        if report is not None:
+            self._reports[name] = report
+        while len(self._reports) > PIPELINES_MAX:
+            del self._reports[next(iter(self._reports))]
+
+
+def report_of(name: str, value: bytes) -> dict[str, Any] | None:
+    """What a pipeline says of itself; None for what no pipeline of ours has written."""
+    if len(value) > REPORT_BYTES_MAX:
+        return None
+    try:
+        report = finite(json.loads(value))
+        if not isinstance(report, dict) or not isinstance(report["queries"], list):
+            return None
+        updated = float(report["updated"])
+        if not math.isfinite(updated) or any(not isinstance(query, dict) for query in report["queries"]):
+            return None
+        shown = {**report, "name": name, "state": str(report["state"]), "updated": updated}
+        # A report that is too deep to be sent is found here, and not when all are.
+        json_bytes(shown)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, Problem):
+        return None
+    return shown

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from http import HTTPStatus
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from penstock.gateway.kafka.failures import problem_of
 from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
+from penstock.gateway.rest.json_slices import exact_value
 from penstock.gateway.rest.plain_messages import HEADER_PREFIX
-from penstock.gateway.rest.simple_messages import record_of_body
-from penstock.gateway.web.application import UnderWay, plain_error
+from penstock.gateway.rest.simple_messages import has_json_value, record_of_body
+from penstock.gateway.web.application import UnderWay
 from penstock.gateway.web.bodies import parse_json
+from penstock.gateway.web.connection import rendered
 from penstock.gateway.web.hot_path import Head, HotHandler, Reply
 from penstock.gateway.web.problem import Problem
 
@@ -45,8 +46,9 @@ class HotPublish:
 
     def _publish(self, topic: str, body: bytes, reply: Reply) -> bool:
         try:
-            record = record_of_body(parse_json(body, 400))
-        except Problem:
+            fields = parse_json(body, 400)
+            record = record_of_body(fields, exact_value(body) if has_json_value(fields) else b"")
+        except (Problem, RecursionError):
             # The ordinary way says what is wrong with it.
             return False
         return self._offer(topic, record, reply, b'{"messageId":"%d-%d","topic":"%b","partition":%d,"offset":%d,')
@@ -76,13 +78,3 @@ class HotPublish:
             return False
         under_way.count += 1
         return True
-
-
-def rendered(problem: Problem) -> tuple[bytes, bytes]:
-    """The head, without the body's length, and the body of an error."""
-    response = plain_error(problem)
-    phrase = HTTPStatus(problem.status).phrase.encode()
-    headers = [
-        b"%b: %b\r\n" % (name, value) for name, value in response.raw_headers if name.lower() != b"content-length"
-    ]
-    return b"HTTP/1.1 %d %b\r\n%b" % (problem.status, phrase, b"".join(headers)), bytes(response.body)

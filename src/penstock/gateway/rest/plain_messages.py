@@ -28,6 +28,7 @@ from penstock.gateway.rest.shapes import (
     TIMEOUT,
     TOPIC,
     TOPIC_SHAPE,
+    left_out,
     put_text,
     show_headers,
 )
@@ -96,7 +97,9 @@ def plain_message_operations(
             committed = await groups.committed(call["X-Consumer-Group"])
             start = str(committed[topic, partition]) if (topic, partition) in committed else "earliest"
         offset = offset_number(start if start is not None else "earliest")
-        records = await readers.read(topic, partition, offset, call["limit"], timeout_ms=call["timeout"])
+        records = await readers.read(
+            topic, partition, offset, call["limit"], timeout_ms=call["timeout"], caller=call.caller
+        )
         if records:
             next_offset = records[-1].offset + 1
         else:
@@ -162,4 +165,4 @@ def show(record: ReadRecord) -> dict[str, Any]:
     shown["value"] = None if record.value is None else base64.b64encode(record.value).decode()
     shown["timestamp"] = record.timestamp_ms
     shown["headers"] = show_headers(record)
-    return shown
+    return {**shown, **left_out(record)}

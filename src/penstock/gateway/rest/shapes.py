@@ -6,7 +6,7 @@ import base64
 import binascii
 from typing import Any
 
-from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.kafka.records import HEADERS_UNREADABLE, ReadRecord
 from penstock.gateway.web.parameters import number, path
 from penstock.gateway.web.problem import Problem
 
@@ -22,6 +22,13 @@ TIMEOUT = number("timeout", "How many milliseconds to wait for the first record.
 
 NULLABLE_TEXT = {"type": ["string", "null"]}
 HEADERS_SHAPE = {"type": "object", "additionalProperties": {"type": "string"}}
+# JSON numbers, or the same as text: clients send ids either way.
+ID_SHAPE: dict[str, Any] = {
+    "type": ["integer", "string", "null"],
+    "minimum": 0,
+    "maximum": INT32_MAX,
+    "pattern": r"^\d{1,10}$",
+}
 OFFSET_SHAPE = {"type": "integer", "minimum": 0, "maximum": INT64_MAX}
 PARTITION_SHAPE = {"type": "integer", "minimum": 0, "maximum": INT32_MAX}
 TOPIC_SHAPE = {"type": "string", "pattern": r"^[a-zA-Z0-9._-]{1,249}$"}
@@ -47,6 +54,11 @@ def text_or_base64(value: bytes | None) -> tuple[str | None, bool]:
         return base64.b64encode(value).decode(), True
 
 
+def id_number(value: int | str | None) -> int | None:
+    """A number of `ID_SHAPE`."""
+    return None if value is None else min(int(value), INT32_MAX)
+
+
 def put_text(shown: dict[str, Any], name: str, value: bytes | None) -> None:
     """Show bytes under a name; `<name>_encoding` says base64 where they are no text."""
     text, encoded = text_or_base64(value)
@@ -58,6 +70,13 @@ def put_text(shown: dict[str, Any], name: str, value: bytes | None) -> None:
 def show_headers(record: ReadRecord) -> dict[str, str | None]:
     """Headers by name; of several with one name the last."""
     return {name: text_or_base64(value)[0] for name, value in record.headers}
+
+
+def left_out(record: ReadRecord) -> dict[str, str]:
+    """Why a record is shown without its contents, or without its headers; nothing for nearly all records."""
+    if record.headers_unreadable:
+        return {"unreadable": HEADERS_UNREADABLE}
+    return {"unreadable": record.unreadable} if record.unreadable else {}
 
 
 def from_base64(text: str, what: str, status: int = 400) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from typing import Any, NamedTuple
 
 from starlette.responses import Response
@@ -22,9 +21,18 @@ from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.kafka.subscriptions import Subscriptions
-from penstock.gateway.rest.shapes import DELIVERED_SHAPE, HEADERS_SHAPE, NULLABLE_TEXT, TOPIC, put_text, show_headers
+from penstock.gateway.rest.json_slices import exact_value
+from penstock.gateway.rest.shapes import (
+    DELIVERED_SHAPE,
+    HEADERS_SHAPE,
+    NULLABLE_TEXT,
+    TOPIC,
+    left_out,
+    put_text,
+    show_headers,
+)
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.bodies import parse_json
+from penstock.gateway.web.body_work import Bodies
 from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.parameters import header, number, query
 from penstock.gateway.web.problem import Problem
@@ -87,12 +95,14 @@ def parse_message_id(text: str) -> MessageId:
         ) from None
 
 
-def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered]) -> list[Operation]:
+def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], bodies: Bodies) -> list[Operation]:
     """Publishing one message."""
+    body = Body(PUBLISH_BODY, checked=False, example={"key": "order_123", "value": "hello", "headers": {"a": "b"}})
 
     async def publish(call: Call) -> Response:
         topic = call["topic"]
-        record = record_of_body(parse_json(call.raw, 400))
+        fields = await bodies.read(call.raw, body, 400)
+        record = record_of_body(fields, await bodies.work(exact_value, call.raw) if has_json_value(fields) else b"")
         delivered, again = await keys.once(
             f"publish {topic}", call["Idempotency-Key"], call.raw, lambda: publisher.publish(topic, record)
         )
@@ -113,14 +123,22 @@ def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered]) -
             "Publish a message.",
             TAG,
             (TOPIC, KEY),
-            Body(PUBLISH_BODY, checked=False, example={"key": "order_123", "value": "hello", "headers": {"a": "b"}}),
+            body,
             {200: DELIVERED_SHAPE},
         )
     ]
 
 
-def record_of_body(body: Any) -> OutgoingRecord:
-    """The record in a publish request. Checked by hand, because this is the path of most requests."""
+def has_json_value(body: Any) -> bool:
+    """Whether a publish request has a value that is stored as JSON: anything but text and null."""
+    return isinstance(body, dict) and not isinstance(body.get("value"), str | None)
+
+
+def record_of_body(body: Any, json_value: bytes) -> OutgoingRecord:
+    """The record in a publish request; `json_value` is its value as it was sent, if it `has_json_value`.
+
+    Checked by hand, because this is the path of most requests.
+    """
     if not isinstance(body, dict) or "value" not in body:
         raise Problem(400, 40002, "the body does not fit at $: it needs a `value`", 'send {"key": …, "value": …}')
     key, value, headers = body.get("key"), body["value"], body.get("headers")
@@ -128,12 +146,11 @@ def record_of_body(body: Any) -> OutgoingRecord:
         raise Problem(400, 40002, "the body does not fit at $.key: it is not text", "send text, or leave it out")
     if not (headers is None or (isinstance(headers, dict) and all(isinstance(x, str) for x in headers.values()))):
         raise Problem(400, 40002, "the body does not fit at $.headers: values must be text", "send a map of texts")
-    if value is not None and not isinstance(value, str):
-        value = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     try:
+        stored = value.encode() if isinstance(value, str) else None if value is None else json_value
         return OutgoingRecord(
             None if key is None else key.encode(),
-            None if value is None else value.encode(),
+            stored,
             [(name, text.encode()) for name, text in headers.items()] if headers else (),
         )
     except UnicodeEncodeError:
@@ -150,17 +167,17 @@ def subscribe_operations(
         count = await admin.partition_count(topic)
         start = call["offset"]
         if start in ("earliest", "latest"):
-            record = await subscriptions.next(group, topic, start, call["timeout"] / 1000)
+            record = await subscriptions.next(group, topic, start, call["timeout"] / 1000, call.caller)
         else:
-            record = await replay(topic, count, offset_number(start), call["timeout"])
+            record = await replay(topic, count, offset_number(start), call["timeout"], call.caller)
         return Response(status_code=204) if record is None else json_response(show(record, group))
 
-    async def replay(topic: str, count: int, offset: int, timeout_ms: int) -> ReadRecord | None:
+    async def replay(topic: str, count: int, offset: int, timeout_ms: int, caller: str) -> ReadRecord | None:
         """The message at an offset, of the first partition that has one there."""
         for partition in range(count):
             marks = await readers.watermarks(topic, partition)
             if marks.beginning <= offset < marks.end or count == 1:
-                found = await readers.read(topic, partition, offset, 1, timeout_ms=timeout_ms)
+                found = await readers.read(topic, partition, offset, 1, timeout_ms=timeout_ms, caller=caller)
                 return found[0] if found else None
         return None
 
@@ -214,4 +231,5 @@ def show(record: ReadRecord, group: str) -> dict[str, Any]:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
+        **left_out(record),
     }

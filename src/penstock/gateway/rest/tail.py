@@ -14,11 +14,12 @@ from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.reader import offset_number
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.kafka.tails import Tails
-from penstock.gateway.rest.shapes import INT32_MAX, TOPIC, put_text, show_headers
+from penstock.gateway.rest.shapes import INT32_MAX, TOPIC, left_out, put_text, show_headers
 from penstock.gateway.web.application import SocketHandler
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
+from penstock.gateway.web.shares import caller_of
 
 PATH = "/topics/{topic}/tail"
 KEEP_ALIVE = ": nothing new\n\n"
@@ -32,7 +33,7 @@ def tail_operations(admin: Admin, tails: Tails) -> list[Operation]:
     async def tail(call: Call) -> Response:
         partitions = await chosen_partitions(admin, call["topic"], call["partition"])
         offset = offset_number(call["offset"])
-        batches = tails.follow(call["topic"], partitions, offset)
+        batches = tails.follow(call["topic"], partitions, offset, call.caller)
         await anext(batches)
         return StreamingResponse(_events(batches), media_type="text/event-stream")
 
@@ -63,7 +64,7 @@ def tail_sockets(admin: Admin, tails: Tails) -> dict[str, SocketHandler]:
             partition = _partition(socket.query_params.get("partition"))
             partitions = await chosen_partitions(admin, topic, partition)
             offset = offset_number(socket.query_params.get("offset", "latest"))
-            await _push(socket, tails.follow(topic, partitions, offset))
+            await _push(socket, tails.follow(topic, partitions, offset, caller_of(socket.scope)))
         except Problem as problem:
             await socket.send_text(json.dumps(problem.as_json()))
             await socket.close(SOCKET_ERROR, problem.message[:100])
@@ -135,4 +136,4 @@ def show(record: ReadRecord) -> dict[str, Any]:
     }
     put_text(shown, "key", record.key)
     put_text(shown, "value", record.value)
-    return {**shown, "headers": show_headers(record)}
+    return {**shown, "headers": show_headers(record), **left_out(record)}

@@ -13,9 +13,10 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 from starlette.responses import Response
 
 from penstock.gateway.kafka.instances import Instance, Instances
+from penstock.gateway.kafka.topic_pattern import PatternUnusable
 from penstock.gateway.rest.schema_codec import SchemaCodec
 from penstock.gateway.rest.shapes import GROUP, OFFSET_SHAPE, PARTITION_SHAPE, TOPIC_SHAPE
-from penstock.gateway.rest.v2_media import FORMATS, PLAIN_TYPES, V2_TYPE, accepted_format, answer, nothing, show_record
+from penstock.gateway.rest.v2_media import FORMATS, PLAIN_TYPES, V2_TYPE, accepted_format, answer, nothing
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.parameters import number, path
@@ -31,6 +32,7 @@ NOTHING: Mapping[int, Any] = {204: None}
 NAME_SHAPE = {"type": ["string", "null"], "pattern": r"^[a-zA-Z0-9._-]{1,200}$"}
 INSTANCE_BODY = {
     "type": "object",
+    "additionalProperties": False,
     "properties": {
         "name": NAME_SHAPE,
         "id": NAME_SHAPE,
@@ -45,16 +47,23 @@ PLACE = {"topic": TOPIC_SHAPE, "partition": PARTITION_SHAPE}
 PLACES_BODY = {
     "type": "object",
     "required": ["partitions"],
+    "additionalProperties": False,
     "properties": {
         "partitions": {
             "type": "array",
             "maxItems": 10_000,
-            "items": {"type": "object", "required": ["topic", "partition"], "properties": PLACE},
+            "items": {
+                "type": "object",
+                "required": ["topic", "partition"],
+                "additionalProperties": False,
+                "properties": PLACE,
+            },
         }
     },
 }
 OFFSETS_BODY = {
     "type": "object",
+    "additionalProperties": False,
     "properties": {
         "offsets": {
             "type": ["array", "null"],
@@ -62,13 +71,19 @@ OFFSETS_BODY = {
             "items": {
                 "type": "object",
                 "required": ["topic", "partition", "offset"],
-                "properties": {**PLACE, "offset": {**OFFSET_SHAPE, "maximum": (1 << 62)}},
+                "additionalProperties": False,
+                "properties": {
+                    **PLACE,
+                    "offset": {**OFFSET_SHAPE, "maximum": (1 << 62)},
+                    "metadata": {"type": ["string", "null"], "maxLength": 4096},
+                },
             },
         }
     },
 }
 SUBSCRIPTION_BODY = {
     "type": "object",
+    "additionalProperties": False,
     "properties": {
         "topics": {"type": ["array", "null"], "items": TOPIC_SHAPE, "maxItems": 1000},
         "topic_pattern": {"type": ["string", "null"], "minLength": 1, "maxLength": 500},
@@ -99,7 +114,7 @@ def v2_consumer_operations(instances: Instances, codec: SchemaCodec, settings: G
         properties: dict[str, Any] = {"auto.offset.reset": reset}
         if body.get("fetch.min.bytes") not in (None, "-1"):
             properties["fetch.min.bytes"] = max(1, int(body["fetch.min.bytes"]))
-        instances.create(call["group"], name, options, properties)
+        instances.create(call["group"], name, options, properties, call.caller)
         base = str(call.request.base_url).rstrip("/")
         uri = f"{base}/consumers/{call['group']}/instances/{name}"
         return answer({"instance_id": name, "base_uri": uri})
@@ -115,16 +130,23 @@ def v2_consumer_operations(instances: Instances, codec: SchemaCodec, settings: G
             raise Problem(422, 42204, "either topics or a topic_pattern is needed", "send one of the two")
         if instance.manual:
             raise Problem(409, 40903, "this instance reads partitions it was assigned", "delete the assignment first")
-        instance.topics = topics or [pattern]
-        await instances.use(instance, lambda consumer: consumer.subscribe(topics, pattern))
+        try:
+            if topics:
+                await instances.use(instance, lambda consumer: consumer.subscribe(topics))
+            else:
+                await instances.use(instance, lambda consumer: consumer.subscribe_pattern(pattern))
+        except PatternUnusable as error:
+            raise Problem(422, 42204, f"the topic_pattern {pattern!r} cannot be used", str(error)) from None
+        instance.subscribed = True
         return nothing()
 
     async def subscription(call: Call) -> Response:
-        return answer({"topics": instance_of(call).topics})
+        found = await instances.use(instance_of(call), lambda consumer: consumer.subscription())
+        return answer({"topics": found})
 
     async def unsubscribe(call: Call) -> Response:
         instance = instance_of(call)
-        instance.topics = []
+        instance.subscribed = False
         await instances.use(instance, lambda consumer: consumer.unsubscribe())
         return nothing()
 
@@ -143,14 +165,14 @@ def v2_consumer_operations(instances: Instances, codec: SchemaCodec, settings: G
         patience_s = min(timeout_ms, settings.poll_timeout_ms_max) / 1000
         found = await instances.use(instance, lambda consumer: consumer.poll(RECORDS_MAX, bytes_max, patience_s))
         try:
-            shown = [show_record(record, form, codec) for record in found]
+            shown = await codec.v2(found, form)
         except Problem:
             # What cannot be shown is not lost: it comes again until the caller seeks past it or reads it as binary.
             await instances.use(instance, lambda consumer: consumer.give_back(found))
             raise
         if found and instance.options["auto_commit"]:
             await instances.use(instance, lambda consumer: consumer.commit(None))
-        return answer(shown, media_type=f"application/vnd.kafka.{form}.v2+json")
+        return Response(shown, media_type=f"application/vnd.kafka.{form}.v2+json")
 
     return [
         _operation("POST", "", create, "Make a consumer instance.", INSTANCE_BODY, required=False),
@@ -190,7 +212,7 @@ def _position_operations(instances: Instances, instance_of: Any) -> list[Operati
 
     async def assign(call: Call) -> Response:
         instance = instance_of(call)
-        if instance.topics:
+        if instance.subscribed:
             raise Problem(409, 40903, "this instance is subscribed to topics", "delete the subscription first")
         places = _places(call.body)
         instance.manual = bool(places)
@@ -222,16 +244,16 @@ def _position_operations(instances: Instances, instance_of: Any) -> list[Operati
                     raise Problem(
                         409, 40903, f"partition {partition} of {topic} is not assigned", "assign it, or read first"
                     )
-            for topic, partition, offset in offsets:
-                consumer.seek(topic, partition, offset)
+            consumer.seek(offsets)
 
         await instances.use(instance_of(call), work)
 
     async def commit(call: Call) -> Response:
-        listed = (call.body or {}).get("offsets")
+        listed = (call.body or {}).get("offsets") or ()
         # v2 names the last record that is done; Kafka keeps the one to read next.
-        offsets = None if not listed else [(each["topic"], each["partition"], each["offset"] + 1) for each in listed]
-        await instances.use(instance_of(call), lambda consumer: consumer.commit(offsets))
+        offsets = [(each["topic"], each["partition"], each["offset"] + 1) for each in listed] or None
+        notes = {(each["topic"], each["partition"]): each.get("metadata") or "" for each in listed}
+        await instances.use(instance_of(call), lambda consumer: consumer.commit(offsets, notes))
         return answer({})
 
     async def committed(call: Call) -> Response:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.rest.schema_codec import SchemaCodec
 from penstock.gateway.rest.shapes import from_base64
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.problem import Problem
@@ -58,41 +54,10 @@ def accepted_format(request: Request, default: str) -> str:
     raise Problem(406, 406, f"records cannot be sent as {wanted[:100]}", f"accept one of {', '.join(PRODUCE_TYPES)}")
 
 
-def to_bytes(form: str, value: Any, place: str) -> bytes | None:
-    """A key or value of a format without schemas."""
+def to_bytes(value: Any, place: str) -> bytes | None:
+    """A key or value of the binary format."""
     if value is None:
         return None
-    if form == "json":
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
     if not isinstance(value, str):
         raise Problem(422, 422, f"{place} is not base64 text", "send text, or use the json media type")
     return from_base64(value, place, 422)
-
-
-def from_bytes(form: str, data: bytes | None, codec: SchemaCodec) -> Any:
-    """What a caller sees of a key or value."""
-    if data is None:
-        return None
-    if form == "binary":
-        return base64.b64encode(data).decode()
-    if form == "json":
-        try:
-            return json.loads(data)
-        except ValueError:
-            raise Problem(422, 42206, "a record is not JSON", "read it with the format binary") from None
-    return codec.decode(data)
-
-
-def show_record(record: ReadRecord, form: str, codec: SchemaCodec) -> dict[str, Any]:
-    """A record as v2 shows it. Keys of schema formats may be plain bytes; those are shown in base64."""
-    try:
-        key = from_bytes(form, record.key, codec)
-    except Problem:
-        key = from_bytes("binary", record.key, codec)
-    return {
-        "topic": record.topic,
-        "key": key,
-        "value": from_bytes(form, record.value, codec),
-        "partition": record.partition,
-        "offset": record.offset,
-    }

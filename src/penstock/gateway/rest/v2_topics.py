@@ -14,7 +14,7 @@ from penstock.gateway.kafka.failures import asked, problem_of
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.rest.schema_codec import SchemaCodec
 from penstock.gateway.rest.shapes import PARTITION, TIMEOUT, TOPIC
-from penstock.gateway.rest.v2_media import V2_TYPE, accepted_format, answer, show_record
+from penstock.gateway.rest.v2_media import V2_TYPE, accepted_format, answer
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
@@ -81,9 +81,9 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
             READ_MAX,
             bytes_max=call["max_bytes"],
             timeout_ms=call["timeout"],
+            caller=call.caller,
         )
-        shown = [show_record(record, form, codec) for record in found]
-        return answer(shown, media_type=f"application/vnd.kafka.{form}.v2+json")
+        return Response(await codec.v2(found, form), media_type=f"application/vnd.kafka.{form}.v2+json")
 
     one = (TOPIC, PARTITION)
     path = "/topics/{topic}/partitions"

@@ -42,7 +42,7 @@ class V3:
         """404 for any other cluster than this one."""
         if call["cluster_id"] not in (self.cluster_id, "-"):
             raise Problem(
-                404, 40403, f"cluster {call['cluster_id'][:80]!r} is not known here", "GET /v3/clusters shows its id"
+                404, 404, f"cluster {call['cluster_id'][:80]!r} is not known here", "GET /v3/clusters shows its id"
             )
 
     def url(self, call: Call, *words: object) -> str:

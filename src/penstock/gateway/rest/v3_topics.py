@@ -25,6 +25,7 @@ from penstock.gateway.rest.v3_shapes import (
 )
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.parameters import flag
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v3: topics"
@@ -53,6 +54,11 @@ PATCH_BODY = {
     "properties": {"partitions_count": {"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX}},
 }
 BASE = "/v3/clusters/{cluster_id}/topics"
+# Confluent's proxy reads the one name for a topic, and the other for all of them.
+OPERATIONS = tuple(
+    flag(name, "Show what the gateway's user may do with a topic.")
+    for name in ("include_authorized_operations", "includeAuthorizedOperations")
+)
 
 
 def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
@@ -71,19 +77,25 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
             partitions=v3.related(call, "topics", name, "partitions"),
             configs=v3.related(call, "topics", name, "configs"),
             partition_reassignments=v3.related(call, "topics", name, "partitions", "-", "reassignment"),
+            authorized_operations=sorted(each.name for each in getattr(topic, "authorized_operations", None) or ()),
         )
+
+    def with_operations(call: Call) -> bool:
+        return any(call.parameters.get(parameter.name) for parameter in OPERATIONS)
 
     async def listing(call: Call) -> Response:
         v3.check(call)
         names, token = page_of(call, await admin.names())
-        described = await admin.describe_all(names) if names else {}
+        described = await admin.describe_all(names, operations=with_operations(call)) if names else {}
         return v3.listed(
             call, "KafkaTopicList", ("topics",), [show(call, described[name], name) for name in names], token
         )
 
     async def one(call: Call) -> Response:
         v3.check(call)
-        return json_response(show(call, await admin.describe(call["topic_name"]), call["topic_name"]))
+        name = call["topic_name"]
+        described = await admin.describe_all([name], operations=with_operations(call))
+        return json_response(show(call, described[name], name))
 
     async def create(call: Call) -> Response:
         v3.check(call)
@@ -122,7 +134,9 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
     place = (CLUSTER, TOPIC_NAME)
     example = {"topic_name": "orders", "partitions_count": 3, "configs": [{"name": "retention.ms", "value": "3600000"}]}
     return [
-        Operation("GET", BASE, listing, "List the topics.", TAG, (CLUSTER, *PAGE), answers={200: LIST_SHAPE}),
+        Operation(
+            "GET", BASE, listing, "List the topics.", TAG, (CLUSTER, *PAGE, *OPERATIONS), answers={200: LIST_SHAPE}
+        ),
         Operation(
             "POST",
             BASE,
@@ -133,7 +147,9 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
             Body(CREATE_BODY, example=example),
             {200: ANY_OBJECT, 201: ANY_OBJECT},
         ),
-        Operation("GET", f"{BASE}/{{topic_name}}", one, "Show a topic.", TAG, place, answers={200: ANY_OBJECT}),
+        Operation(
+            "GET", f"{BASE}/{{topic_name}}", one, "Show a topic.", TAG, (*place, *OPERATIONS), answers={200: ANY_OBJECT}
+        ),
         Operation(
             "PATCH", f"{BASE}/{{topic_name}}", grow, "Give a topic more partitions.", TAG, place, Body(PATCH_BODY)
         ),

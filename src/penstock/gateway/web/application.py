@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import math
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -14,28 +16,24 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from penstock.gateway.web.bodies import check_media_type, check_shape, header_of, parse_json, read_body
-from penstock.gateway.web.operations import JSON_TYPE, Call, Operation
+from penstock.gateway.web.bodies import check_media_type, header_of, read_at_once, whole_body
+from penstock.gateway.web.limits import Limits
+from penstock.gateway.web.operations import JSON_TYPE, Body, Call, Operation
 from penstock.gateway.web.problem import Problem, too_busy
 from penstock.gateway.web.router import Router
+from penstock.gateway.web.shares import Shares
 
 log = logging.getLogger(__name__)
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 SocketHandler = Callable[[WebSocket], Awaitable[None]]
 ErrorRenderer = Callable[[Problem], Response]
 # Another way to write a path: the path that is meant, and query parameters that it stands for.
 Rewrite = Callable[[str], tuple[str, dict[str, str]]]
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much one process takes on at a time."""
-
-    body_bytes_max: int = 20 * 1024 * 1024
-    requests_max: int = 2000
-    query_fields_max: int = 100
+# Reads a JSON body of the declared shape; the status is that of bodies which do not fit.
+ReadJson = Callable[[bytes, Body, int], Awaitable[Any]]
 
 
 @dataclass(slots=True)
@@ -46,11 +44,23 @@ class UnderWay:
     count: int = 0
 
 
+def finite(value: Any) -> Any:
+    """A value without the numbers that JSON does not have, which become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    return [finite(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 def json_response(
     value: Any, status: int = 200, media_type: str = JSON_TYPE, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer in JSON."""
-    content = _encode(value).encode("utf-8", "replace")
+    """An answer in JSON. Numbers that JSON does not have, such as stored data may hold, are null."""
+    try:
+        content = _encode(value).encode("utf-8", "replace")
+    except ValueError:
+        content = _encode(finite(value)).encode("utf-8", "replace")
     return _JsonResponse(content, status, headers, media_type)
 
 
@@ -91,7 +101,9 @@ class Application:
         invalid_status: Callable[[str], int] = lambda _: 400,
         render_error: ErrorRenderer = plain_error,
         rewrite: Rewrite = lambda path: (path, {}),
+        read_json: ReadJson = read_at_once,
     ) -> None:
+        self._read_body = read_json
         self._router = Router(operations)
         self._limits = limits
         self._sockets = sockets or {}
@@ -99,6 +111,7 @@ class Application:
         self._render_error = render_error
         self._rewrite = rewrite
         self.under_way = UnderWay(limits.requests_max)
+        self._large_bodies = Shares("bytes of large bodies", limits, "large_bodies_bytes")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI's entry."""
@@ -110,19 +123,13 @@ class Application:
             await _no_lifespan(receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        self.under_way.count += 1
         try:
-            if self.under_way.count > self.under_way.limit:
-                raise too_busy(f"{self.under_way.limit} requests are being served already")
-            response = await self._answer(request)
+            response = await self._answer(Request(scope, receive))
         except Problem as problem:
             response = self._render_error(problem)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             response = self._render_error(Problem(500, 50001, "the gateway failed", "its log says why"))
-        finally:
-            self.under_way.count -= 1
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -130,18 +137,29 @@ class Application:
         operation, values = self._router.find(request.method, path)
         parameters = self._parameters(request, operation, values, implied)
         if operation.body is None:
-            return await operation.handler(Call(request, parameters))
+            with self._place(operation):
+                return await operation.handler(Call(request, parameters))
         status = self._invalid_status(path)
         check_media_type(request.scope, operation.body)
-        raw = await read_body(request.scope, request.receive, self._limits.body_bytes_max)
-        if not raw and operation.body.required and operation.body.schema is not None:
-            raise Problem(status, status, "the body is empty", "send JSON; /openapi.json says which")
-        validator = operation.body.validator
-        if validator is None or not raw:
-            return await operation.handler(Call(request, parameters, None, raw))
-        body = parse_json(raw, status)
-        check_shape(body, validator, status)
-        return await operation.handler(Call(request, parameters, body, raw))
+        async with whole_body(request, self._limits.body_bytes_max, self._large_bodies) as raw:
+            if not raw and operation.body.required and operation.body.schema is not None:
+                raise Problem(status, status, "the body is empty", "send JSON; /openapi.json says which")
+            with self._place(operation):
+                is_read = operation.body.validator is not None and bool(raw)
+                body = await self._read_body(raw, operation.body, status) if is_read else None
+                return await operation.handler(Call(request, parameters, body, raw))
+
+    @contextlib.contextmanager
+    def _place(self, operation: Operation) -> Iterator[None]:
+        """A place for a request that has come whole. One that has not uses nobody's, however slowly it comes."""
+        under_way = self.under_way
+        if under_way.count >= under_way.limit and not operation.always_served:
+            raise too_busy(f"{under_way.limit:,} requests are being served already (the limit requests_max)")
+        under_way.count += 1
+        try:
+            yield
+        finally:
+            under_way.count -= 1
 
     def _parameters(
         self, request: Request, operation: Operation, values: dict[str, str], implied: dict[str, str]
@@ -166,7 +184,8 @@ class Application:
                 parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=self._limits.query_fields_max)
             )
         except ValueError:
-            raise Problem(400, 40001, "the query has too many fields", "send fewer") from None
+            why = f"the query has more fields than {self._limits.named('query_fields_max')}"
+            raise Problem(400, 40001, why, "send fewer") from None
 
     async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         socket = WebSocket(scope, receive, send)

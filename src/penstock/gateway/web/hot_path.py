@@ -11,17 +11,14 @@ Clients send the same head again and again, so the last one of a connection is r
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-from penstock.gateway.web.problem import Problem
+from penstock.gateway.web.connection import Connection, Reading
+from penstock.gateway.web.connection_policy import ConnectionPolicy
 
 HEAD_BYTES_MAX = 4096
 BODY_BYTES_MAX = 64 * 1024
@@ -81,18 +78,7 @@ def read_head(block: bytes) -> Head | None:
     return Head(request[1], headers, int(length))
 
 
-class JsonProtocol(HttpToolsProtocol):
-    """A connection that answers in JSON even what is no HTTP."""
-
-    def send_400_response(self, msg: str) -> None:
-        """Say that a request cannot be read, and end the connection: nobody knows where the next one begins."""
-        body = json.dumps(Problem(400, 40000, msg, "send a request as HTTP/1.1 has it").as_json()).encode()
-        head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
-        self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
-        self.transport.close()
-
-
-class HotProtocol(JsonProtocol):
+class HotProtocol(Connection):
     """A connection whose plain requests of known routes take the short way."""
 
     routes: HotRoutes
@@ -100,8 +86,6 @@ class HotProtocol(JsonProtocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        # Between the first byte of a request that uvicorn reads and its last one.
-        self._in_message = False
         self._answering = False
         self._stopping = False
         # What came of a hot request whose body is not whole yet; or what came after one that is being answered.
@@ -109,9 +93,7 @@ class HotProtocol(JsonProtocol):
         self._block = b""
         self._handler: HotHandler | None = None
         self._body_length = 0
-        self._answered_at = 0.0
         self._taken_at = 0.0
-        self._idle_timer: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
         """Take the short way, or leave the bytes to uvicorn."""
@@ -122,7 +104,8 @@ class HotProtocol(JsonProtocol):
             return
         if self._held:
             data, self._held = self._held + data, b""
-        if self._is_busy() or not data.startswith(b"POST ") or not self._take(data):
+        is_free = self._reading is Reading.WAITING and not self.is_busy() and not self.flow.write_paused
+        if not is_free or not data.startswith(b"POST ") or not self._take(data):
             super().data_received(data)
 
     def _take(self, data: bytes) -> bool:
@@ -132,7 +115,9 @@ class HotProtocol(JsonProtocol):
         block = data[:end]
         if block != self._block:
             head = read_head(block)
-            self._handler = self.routes(head) if head is not None else None
+            # Whatever could come from a web page is looked at on the ordinary way.
+            is_plain = head is not None and self.policy.access.is_plain(head.headers)
+            self._handler = self.routes(head) if head is not None and is_plain else None
             self._body_length = head.body_length if head is not None else 0
             self._block = block
         if self._handler is None:
@@ -154,48 +139,28 @@ class HotProtocol(JsonProtocol):
         self._answering = False
         self.server_state.total_requests += 1
         self.observe(int(head[STATUS_AT]), perf_counter() - self._taken_at)
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._reading is Reading.LEAVING:
             return
         self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
         if self._stopping:
             self.transport.close()
             return
-        self._answered_at = self.loop.time()
-        if self._idle_timer is None:
-            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._close_if_idle)
+        self._answered()
         if self._held:
             held, self._held = self._held, b""
             self.flow.resume_reading()
             self.data_received(held)
 
-    def _is_busy(self) -> bool:
-        """Whether uvicorn reads or answers something."""
-        return self._in_message or (self.cycle is not None and not self.cycle.response_complete)
+    def is_busy(self) -> bool:
+        """Whether a request is being answered, whichever way it came."""
+        return self._answering or super().is_busy()
 
-    def _close_if_idle(self) -> None:
-        """One timer a connection that looks when the last answer was: making one for each answer costs more."""
-        idle_s = 0.0 if self._answering or self._is_busy() else self.loop.time() - self._answered_at
-        if idle_s >= self.timeout_keep_alive and not self._held:
-            self.transport.close()
-            return
-        left_s = max(0.1, self.timeout_keep_alive - idle_s)
-        self._idle_timer = self.loop.call_later(left_s, self._close_if_idle)
-
-    def on_message_begin(self) -> None:
-        """uvicorn's parser has begun a request."""
-        self._in_message = True
-        super().on_message_begin()
-
-    def on_message_complete(self) -> None:
-        """uvicorn's parser has read a request to its end."""
-        self._in_message = False
-        super().on_message_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The other side is gone."""
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-        super().connection_lost(exc)
+    def check_deadlines(self, now: float) -> None:
+        """A body that does not come at once is left to uvicorn, where it has a deadline."""
+        if self._held and not self._answering:
+            held, self._held = self._held, b""
+            super().data_received(held)
+        super().check_deadlines(now)
 
     def shutdown(self) -> None:
         """End the connection after the answer that is under way."""
@@ -204,12 +169,15 @@ class HotProtocol(JsonProtocol):
             super().shutdown()
 
 
-def hot_protocol(hot_routes: HotRoutes, observer: HotObserver = lambda *_: None) -> type[HotProtocol]:
+def hot_protocol(
+    hot_routes: HotRoutes, observer: HotObserver = lambda *_: None, of: ConnectionPolicy | None = None
+) -> type[HotProtocol]:
     """Connections with these routes; `observer` is told of their answers."""
 
     class BoundProtocol(HotProtocol):
         """A connection of one gateway."""
 
+        policy = of or ConnectionPolicy()
         routes = staticmethod(hot_routes)
         observe = staticmethod(observer)
 

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.gateway.web.parameters import Parameter
+from penstock.gateway.web.shares import caller_of
 
 JSON_TYPE = "application/json"
 
@@ -37,6 +38,11 @@ class Call:
     parameters: Mapping[str, Any]
     body: Any = None
     raw: bytes = b""
+
+    @property
+    def caller(self) -> str:
+        """Who sent it."""
+        return caller_of(self.request.scope)
 
     def __getitem__(self, name: str) -> Any:
         """The value of a parameter of the path, the query or the headers."""
@@ -76,6 +82,8 @@ class Operation:
     body: Body | None = None
     answers: Mapping[int, Any] = field(default_factory=dict)
     answer_type: str = JSON_TYPE
+    # Also when as many requests are under way as may be.
+    always_served: bool = False
 
     @property
     def name(self) -> str:

@@ -65,8 +65,13 @@ class Router:
             return None
         found = self._walk(place.named, words, depth + 1)
         if found is not None:
-            found[1][place.named.parameter] = unquote(words[depth])
+            found[1][place.named.parameter] = unquote(_undotted(words[depth]))
         return found
+
+
+def _undotted(word: str) -> str:
+    """A name as it was meant. Browsers take `..` out of paths, and `%2E%2E` too; `..;` is how it gets through."""
+    return word[:-1] if word in (".;", "..;") else word
 
 
 def _words(path: str) -> list[str]:

@@ -15,7 +15,9 @@ from penstock.gateway.registry.api.shapes import PAGE, REGISTRY_TYPE, answer, pa
 from penstock.gateway.registry.api.subjects import subject_operations
 from penstock.gateway.registry.api.versions import version_operations
 from penstock.gateway.registry.service import Registry
-from penstock.gateway.web.application import Application, Limits, json_response
+from penstock.gateway.web.application import Application, ReadJson, json_response
+from penstock.gateway.web.bodies import read_at_once
+from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.openapi import document
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.problem import Problem
@@ -42,19 +44,26 @@ def registry_operations(registry: Registry, cluster_id: str) -> list[Operation]:
         del call
         return answer({"version": __version__, "commitId": ""})
 
+    def informed(operation: Operation) -> Operation:
+        """An operation that looks at schemas may have to wait until a worker has."""
+        handler = operation.handler
+        return replace(operation, handler=lambda call: registry.informed(lambda: handler(call)))
+
     return [
         Operation("GET", "/", root, "Answer, if the registry is up.", "Server"),
         Operation("GET", "/contexts", contexts, "List the contexts.", "Server", PAGE),
         Operation("GET", "/v1/metadata/id", metadata_id, "Show which cluster this is.", "Server"),
         Operation("GET", "/v1/metadata/version", metadata_version, "Show the version of the registry.", "Server"),
-        *subject_operations(registry),
-        *version_operations(registry),
-        *schema_operations(registry),
-        *settings_operations(registry),
+        *map(informed, subject_operations(registry)),
+        *map(informed, version_operations(registry)),
+        *map(informed, schema_operations(registry)),
+        *map(informed, settings_operations(registry)),
     ]
 
 
-def registry_application(registry: Registry, cluster_id: str, limits: Limits) -> Application:
+def registry_application(
+    registry: Registry, cluster_id: str, limits: Limits, read_json: ReadJson = read_at_once
+) -> Application:
     """What listens on the registry's port."""
     operations = [
         replace(operation, answer_type=REGISTRY_TYPE) for operation in registry_operations(registry, cluster_id)
@@ -78,6 +87,7 @@ def registry_application(registry: Registry, cluster_id: str, limits: Limits) ->
         invalid_status=lambda _: 422,
         render_error=_error,
         rewrite=_rewrite,
+        read_json=read_json,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from penstock.gateway.registry import errors
 from penstock.gateway.registry.api.shapes import (
@@ -10,12 +10,12 @@ from penstock.gateway.registry.api.shapes import (
     FORMAT,
     IN_SUBJECT,
     PAGE,
-    REGISTRY_TYPE,
     SCHEMA_ID,
     answer,
     describe,
     describe_text,
     page,
+    text_answer,
 )
 from penstock.gateway.registry.lookup import parse_stored
 from penstock.gateway.registry.schema import SCHEMA_TYPES, StoredSchema
@@ -49,18 +49,15 @@ def schema_operations(registry: Registry) -> list[Operation]:
         return answer(shown)
 
     async def text_by_id(call: Call) -> Response:
-        return PlainTextResponse(text_of(call, holders(call)[0]), media_type=REGISTRY_TYPE)
+        schema = holders(call)[0]
+        return text_answer(schema, text_of(call, schema))
 
     async def subjects_of(call: Call) -> Response:
         found = [schema for schema in holders(call) if call["deleted"] or not schema.deleted]
-        if not found:
-            raise errors.schema_not_found(call["id"])
         return answer(page(call, list(dict.fromkeys(schema.subject for schema in found))))
 
     async def versions_of(call: Call) -> Response:
         found = [schema for schema in holders(call) if call["deleted"] or not schema.deleted]
-        if not found:
-            raise errors.schema_not_found(call["id"])
         return answer(page(call, [{"subject": each.subject, "version": each.version} for each in found]))
 
     async def types(call: Call) -> Response:

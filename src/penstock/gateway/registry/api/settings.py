@@ -18,7 +18,7 @@ from penstock.gateway.registry.api.shapes import (
     source_of,
 )
 from penstock.gateway.registry.decisions import Decision, compatibility_problems
-from penstock.gateway.registry.lookup import find_version, parse_source, version_number
+from penstock.gateway.registry.lookup import parse_source, version_number
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.settings_decisions import delete_config, delete_mode, set_config, set_mode
 from penstock.gateway.registry.subjects import context_of, parse_subject
@@ -88,10 +88,10 @@ def settings_operations(registry: Registry) -> list[Operation]:
         subject = parse_subject(call["subject"]).qualified
         against = None
         if "version" in call.parameters:
-            if version_number(call["version"]) is None and not registry.state.live_versions(subject):
-                against = []
-            else:
-                against = [find_version(registry.state, subject, call["version"])]
+            number, live = version_number(call["version"]), registry.state.live_versions(subject)
+            against = live[-1:] if number is None else [schema for schema in live if schema.version == number]
+            if number is not None and not against:
+                raise errors.version_not_found(number)
         parsed = parse_source(registry.state, context_of(subject), source_of(call.body))
         reasons = compatibility_problems(registry.state, subject, parsed, against)
         shown: dict[str, Any] = {"is_compatible": not reasons}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
-from penstock.gateway.registry.schema import AVRO, SCHEMA_TYPES, Reference, Source, StoredSchema
+from penstock.gateway.registry.schema import AVRO, PROTOBUF, SCHEMA_TYPES, Reference, Source, StoredSchema
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Body, Call
 from penstock.gateway.web.parameters import Parameter, flag, number, path, query
@@ -66,6 +66,11 @@ Item = TypeVar("Item")
 def answer(value: Any, status: int = 200) -> Response:
     """An answer of the registry."""
     return json_response(value, status, REGISTRY_TYPE)
+
+
+def text_answer(schema: StoredSchema, text: str) -> Response:
+    """The text of a schema and nothing else. It is JSON, but for Protobuf's."""
+    return PlainTextResponse(text, media_type="text/plain" if schema.schema_type == PROTOBUF else REGISTRY_TYPE)
 
 
 def page(call: Call, items: Sequence[Item]) -> list[Item]:

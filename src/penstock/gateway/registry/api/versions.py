@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from penstock.gateway.registry import errors
 from penstock.gateway.registry.api.shapes import (
@@ -10,7 +10,6 @@ from penstock.gateway.registry.api.shapes import (
     FORMAT,
     NORMALIZE,
     PAGE,
-    REGISTRY_TYPE,
     SCHEMA_BODY,
     SUBJECT,
     VERSION,
@@ -18,6 +17,7 @@ from penstock.gateway.registry.api.shapes import (
     describe,
     page,
     source_of,
+    text_answer,
 )
 from penstock.gateway.registry.decisions import delete_version, register
 from penstock.gateway.registry.lookup import find_version, parse_stored
@@ -103,9 +103,9 @@ def version_operations(registry: Registry) -> list[Operation]:
 def _reading_operations(registry: Registry) -> list[Operation]:
     """The operations that look at one version."""
 
-    def chosen(call: Call) -> StoredSchema:
+    def chosen(call: Call, *, deleted: bool = False) -> StoredSchema:
         subject = checked_subject(call["subject"])
-        return find_version(registry.state, subject, call["version"], deleted=call["deleted"])
+        return find_version(registry.state, subject, call["version"], deleted=deleted or call["deleted"])
 
     def text_of(call: Call, schema: StoredSchema) -> str:
         form = call["format"]
@@ -116,10 +116,12 @@ def _reading_operations(registry: Registry) -> list[Operation]:
         return answer(describe(schema, text_of(call, schema), deleted=schema.deleted))
 
     async def get_text(call: Call) -> Response:
-        return PlainTextResponse(text_of(call, chosen(call)), media_type=REGISTRY_TYPE)
+        schema = chosen(call)
+        return text_answer(schema, text_of(call, schema))
 
     async def referenced_by(call: Call) -> Response:
-        schema = chosen(call)
+        # A deleted version can be asked about too; `deleted` is for those that refer to it.
+        schema = chosen(call, deleted=True)
         referrers = registry.state.referrers(schema.subject, schema.version)
         return answer(page(call, [each.id for each in referrers if call["deleted"] or not each.deleted]))
 

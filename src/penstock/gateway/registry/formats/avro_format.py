@@ -11,6 +11,7 @@ import avro.errors
 import avro.name
 import avro.schema
 
+from penstock.gateway.registry.formats.avro_ends import check_ends
 from penstock.gateway.registry.formats.avro_text import PRIMITIVES, normalized_text, ordered
 from penstock.gateway.registry.schema import AVRO, Dependencies, Difference, SchemaUnusable, compact
 
@@ -29,6 +30,7 @@ class AvroSchema:
                 raise SchemaUnusable(f"the reference {name!r} cannot be used: {error}") from None
         value = ordered(_load(text))
         self._parsed = _parse(value, names)
+        check_ends(self._parsed)
         self.canonical = compact(value)
         self.normalized = normalized_text(value)
 

@@ -1,0 +1,99 @@
+"""Patterns of topics' names, from the notation of Java and Python to the one that librdkafka understands.
+
+librdkafka uses POSIX's extended expressions, which match without going back and never take for ever. They know neither
+`\\d` nor `(?:…)`, and take a backslash in brackets for a backslash; so an expression is read by Python's parser and
+written anew. Names of topics have few characters, which makes every set of characters a short list.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from re import _constants as codes  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
+
+ALPHABET = string.ascii_letters + string.digits + "._-"
+# A character that no name has: what needs it matches nothing.
+NEVER = "[/]"
+# The C library writes repetitions out when it compiles an expression.
+EXPANDED_MAX = 20_000
+CATEGORIES = {
+    codes.CATEGORY_DIGIT: r"\d",
+    codes.CATEGORY_NOT_DIGIT: r"\D",
+    codes.CATEGORY_WORD: r"\w",
+    codes.CATEGORY_NOT_WORD: r"\W",
+    codes.CATEGORY_SPACE: r"\s",
+    codes.CATEGORY_NOT_SPACE: r"\S",
+}
+PLAIN_ANCHORS = (codes.AT_BEGINNING, codes.AT_BEGINNING_STRING, codes.AT_END, codes.AT_END_STRING)
+
+
+class PatternUnusable(Exception):
+    """It is no regular expression, or one that librdkafka cannot match."""
+
+
+def posix_pattern(pattern: str) -> str:
+    """What librdkafka subscribes to for names that the pattern matches as a whole; PatternUnusable where it cannot."""
+    try:
+        parsed = parser.parse(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise PatternUnusable(f"it is not a regular expression: {error}") from None
+    if parsed.state.flags & ~re.UNICODE.value:
+        raise PatternUnusable("flags such as (?i) are not supported: name the letters in brackets")
+    text, size = _sequence(parsed)
+    if size > EXPANDED_MAX:
+        raise PatternUnusable(f"its repetitions come to more than {EXPANDED_MAX} characters: repeat less")
+    return f"^({text})$"
+
+
+def _sequence(items: Any) -> tuple[str, int]:
+    """The items one after the other, and how long they are with all repetitions written out."""
+    written = [_item(code, argument) for code, argument in items]
+    return "".join(text for text, _ in written) or "()", 1 + sum(size for _, size in written)
+
+
+def _item(code: Any, argument: Any) -> tuple[str, int]:
+    if code is codes.ANY:
+        return ".", 1
+    if code in (codes.LITERAL, codes.NOT_LITERAL):
+        return _characters([(code, argument)]), 1
+    if code is codes.IN:
+        return _characters(argument), 1
+    if code is codes.AT and argument in PLAIN_ANCHORS:
+        return "^" if argument in PLAIN_ANCHORS[:2] else "$", 1
+    if code is codes.SUBPATTERN and not argument[1] and not argument[2]:
+        text, size = _sequence(argument[3])
+        return f"({text})", size
+    if code is codes.BRANCH:
+        branches = [_sequence(branch) for branch in argument[1]]
+        return f"({'|'.join(text for text, _ in branches)})", sum(size for _, size in branches)
+    if code in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
+        least, most, repeated = argument
+        text, size = _sequence(repeated)
+        unbounded = most is codes.MAXREPEAT
+        bounds = f"{{{least},{'' if unbounded else most}}}"
+        return f"({text}){bounds}", size * max(1, least if unbounded else int(most))
+    raise PatternUnusable("it looks around, back or at words, which is not supported: describe the names themselves")
+
+
+def _characters(alternatives: Any) -> str:
+    """Brackets with those characters of topics' names that one of the alternatives stands for."""
+    negated = any(code is codes.NEGATE for code, _ in alternatives)
+    chosen = "".join(each for each in ALPHABET if any(_is_one(each, *one) for one in alternatives) is not negated)
+    if chosen == ALPHABET:
+        return "."
+    return f"[{chosen}]" if chosen else NEVER
+
+
+def _is_one(character: str, code: Any, argument: Any) -> bool:
+    place = ord(character)
+    if code is codes.LITERAL:
+        return place == int(argument)
+    if code is codes.NOT_LITERAL:
+        return place != int(argument)
+    if code is codes.RANGE:
+        return bool(argument[0] <= place <= argument[1])
+    if code is codes.CATEGORY:
+        return re.match(CATEGORIES[argument], character) is not None
+    return False

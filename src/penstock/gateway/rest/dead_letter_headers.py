@@ -1,0 +1,104 @@
+"""Where a dead letter came from and why: in the headers of Penstock, Kafka's share groups, Streams, Connect and Spring.
+
+Penstock's and Kafka's own write numbers as text (KIP-1191, KIP-1034, Kafka Connect's error context). Spring writes them
+as Java does, in binary with the highest byte first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Headers = Sequence[tuple[str, bytes | None]]
+NUMBER_SIZES = (4, 8)
+DIGITS_MAX = 19
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How somebody names such headers. All that begin with a prefix go when the record is sent again."""
+
+    prefixes: tuple[str, ...]
+    topic: str
+    partition: str
+    offset: str
+    reasons: tuple[str, ...]
+    binary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What is known of a record's first place; None where its headers do not say."""
+
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    reason: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """For the console."""
+        return asdict(self)
+
+
+def _dotted(prefix: str, *reasons: str) -> Family:
+    return Family(
+        (prefix,), f"{prefix}topic", f"{prefix}partition", f"{prefix}offset", tuple(prefix + each for each in reasons)
+    )
+
+
+def _spring(start: str) -> Family:
+    parts = ("original-", "exception-", "key-exception-", "value-exception-")
+    reasons = ("exception-message", "exception-cause-fqcn", "exception-fqcn", "key-exception-message")
+    return Family(
+        tuple(start + part for part in parts),
+        f"{start}original-topic",
+        f"{start}original-partition",
+        f"{start}original-offset",
+        tuple(start + each for each in reasons),
+        binary=True,
+    )
+
+
+FAMILIES = (
+    _dotted("penstock.dlq.", "reason"),
+    _dotted("__dlq.errors.", "message"),
+    _dotted("__streams.errors.", "message", "exception"),
+    _dotted("__connect.errors.", "exception.message", "exception.class.name"),
+    _spring("kafka_dlt-"),
+    # The same of Spring's retry topics.
+    _spring("kafka_"),
+)
+
+
+def origin_of(headers: Headers) -> Origin | None:
+    """What the headers say; None where none of them is one of a dead letter."""
+    found = dict(headers)
+    for family in FAMILIES:
+        if any(name.startswith(family.prefixes) for name in found):
+            return Origin(
+                _text(found.get(family.topic)),
+                _number(found.get(family.partition), family.binary),
+                _number(found.get(family.offset), family.binary),
+                next((text for name in family.reasons if (text := _text(found.get(name)))), None),
+            )
+    return None
+
+
+def without_reasons(headers: Headers) -> list[tuple[str, bytes | None]]:
+    """The headers that the record had before it was put aside."""
+    prefixes = tuple(prefix for family in FAMILIES for prefix in family.prefixes)
+    return [(name, value) for name, value in headers if not name.startswith(prefixes)]
+
+
+def _text(value: bytes | None) -> str | None:
+    return value.decode("utf-8", "replace") if value else None
+
+
+def _number(value: bytes | None, binary: bool) -> int | None:
+    if not value:
+        return None
+    if binary and len(value) in NUMBER_SIZES:
+        return int.from_bytes(value, "big", signed=True)
+    # Whoever imitates Spring may write digits.
+    return int(value) if value.isdigit() and len(value) <= DIGITS_MAX else None

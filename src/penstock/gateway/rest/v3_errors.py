@@ -1,0 +1,38 @@
+"""The error codes of Confluent's v3, which has others than v2 and the short calls for what Kafka answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from starlette.responses import Response
+
+from penstock.gateway.kafka.failures import BAD_REQUEST, KafkaProblem
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.problem import Problem
+
+UNKNOWN_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
+REFUSED = {*BAD_REQUEST, "TOPIC_ALREADY_EXISTS", "SECURITY_DISABLED", "UNSUPPORTED_VERSION"}
+
+
+def with_v3_codes(operation: Operation) -> Operation:
+    """The operation with v3's codes where Kafka refuses something."""
+    handler = operation.handler
+
+    async def handle(call: Call) -> Response:
+        try:
+            return await handler(call)
+        except KafkaProblem as problem:
+            raise v3_problem(problem) from None
+
+    return replace(operation, handler=handle)
+
+
+def v3_problem(problem: KafkaProblem) -> Problem:
+    """The same with v3's status and code."""
+    if problem.kafka_error in UNKNOWN_TOPIC:
+        status, code = 404, 40403
+    elif problem.kafka_error in REFUSED:
+        status, code = 400, 40002
+    else:
+        return problem
+    return Problem(status, code, problem.message, problem.fix, headers=problem.headers)

@@ -1,0 +1,134 @@
+"""JSON bodies of any size: short ones are read at once, long ones by a worker, for a few megabytes can take seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from penstock.gateway.named_limits import higher_limit
+from penstock.gateway.web.bodies import check_shape, no_constant, parse_json, read_at_once
+from penstock.gateway.web.operations import Body, Validator
+from penstock.gateway.web.problem import Problem
+from penstock.gateway.work.budgets import AT_ONCE_BYTES_MAX, Budgets
+from penstock.gateway.work.pool import WorkerPool, WorkFailed
+
+Shape = Mapping[str, Any] | None
+
+
+class Refusal(NamedTuple):
+    """A Problem on its way from a worker."""
+
+    status: int
+    code: int
+    message: str
+    fix: str
+
+
+class Bodies:
+    """Reads the bodies of one port's requests."""
+
+    def __init__(self, workers: WorkerPool, budgets: Budgets) -> None:
+        self._workers = workers
+        self._budgets = budgets
+
+    async def read(self, raw: bytes, body: Body, status: int) -> Any:
+        """The value of a body that has the declared shape; a Problem with `status` where it has not."""
+        if len(raw) <= AT_ONCE_BYTES_MAX:
+            return await read_at_once(raw, body, status)
+        shape = body.schema if body.validator is not None else None
+        return await self._read_elsewhere(read_value, raw, status, shape)
+
+    async def values(self, raw: bytes, count_max: int) -> list[Any]:
+        """JSON values that stand one after the other, at most `count_max` of them."""
+        if len(raw) <= AT_ONCE_BYTES_MAX:
+            return several_values(raw, count_max)
+        values: list[Any] = await self._read_elsewhere(read_several, raw, count_max)
+        return values
+
+    async def work(self, function: Any, raw: bytes, *arguments: object) -> Any:
+        """What a function makes of a body that has been read; its last argument are the budgets."""
+        if len(raw) <= AT_ONCE_BYTES_MAX:
+            try:
+                return function(raw, *arguments, self._budgets)
+            except RecursionError:
+                raise Problem(413, 413, "the body is nested too deeply", "send a flatter one") from None
+        return await self._read_elsewhere(function, raw, *arguments)
+
+    async def _read_elsewhere(self, function: Any, raw: bytes, *arguments: object) -> Any:
+        try:
+            found = await self._workers.run(function, raw, *arguments, self._budgets)
+        except WorkFailed as failure:
+            raise Problem(
+                413, 413, f"to read the body was given up: {failure.reason}", f"send less at a time, or {failure.fix}"
+            ) from None
+        if isinstance(found, Refusal):
+            raise Problem(*found)
+        return found
+
+
+def read_value(raw: bytes, status: int, shape: Shape, budgets: Budgets) -> Any:
+    """The value of a body, or a Refusal."""
+    try:
+        value = parse_json(raw, status)
+        _check_count(raw, value, budgets)
+        if shape is not None:
+            check_shape(value, Validator(shape), status)
+    except Problem as problem:
+        return Refusal(problem.status, problem.code, problem.message, problem.fix)
+    return value
+
+
+def read_several(raw: bytes, count_max: int, budgets: Budgets) -> Any:
+    """The values of a body, or a Refusal."""
+    try:
+        values = several_values(raw, count_max)
+        _check_count(raw, values, budgets)
+    except Problem as problem:
+        return Refusal(problem.status, problem.code, problem.message, problem.fix)
+    return values
+
+
+def several_values(raw: bytes, count_max: int) -> list[Any]:
+    """JSON values that stand one after the other."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise Problem(400, 40002, "the body is not UTF-8", "send JSON text") from None
+    decoder, place, found = json.JSONDecoder(parse_constant=no_constant), 0, list[Any]()
+    while True:
+        while place < len(text) and text[place] in " \t\r\n":
+            place += 1
+        if place >= len(text):
+            return found
+        try:
+            value, place = decoder.raw_decode(text, place)
+        except RecursionError:
+            raise Problem(400, 40002, "the body is nested too deeply", "send a flatter one") from None
+        except ValueError as error:
+            raise Problem(400, 40002, f"the body is not JSON: {error}", "send JSON text") from None
+        found.append(value)
+        if len(found) > count_max:
+            raise Problem(400, 40002, f"the body has more than {count_max:,} records", "send fewer at a time")
+
+
+def _check_count(raw: bytes, value: Any, budgets: Budgets) -> None:
+    """413 for more values than the loop should have to look at."""
+    # Every value but the first stands after one of these, so where they are few nothing needs to be counted.
+    if sum(map(raw.count, (b",", b"[", b"{", b":"))) < budgets.body_values_max:
+        return
+    count, waiting = 0, [value]
+    while waiting:
+        each = waiting.pop()
+        count += 1
+        if isinstance(each, dict):
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+        if count + len(waiting) > budgets.body_values_max:
+            raise Problem(
+                413,
+                413,
+                f"the body has more JSON values than {budgets.named('body_values_max')}",
+                f"send less at a time, or {higher_limit('body_values_max')}",
+            )

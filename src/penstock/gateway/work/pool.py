@@ -1,0 +1,257 @@
+"""Workers for what may take too long, need too much memory or crash: schemas and data that others wrote.
+
+Theory of operation. A pool has a few processes, started when they are needed and ended when they have been idle for a
+while. A piece of work is a function of a module, with its arguments; a process does one at a time. A process that runs
+past the deadline, dies, or has grown is ended and replaced, and only the caller whose work it was hears of it. Who asks
+while all are busy waits for a turn, and is told to come back later when too many wait already or the turn does not
+come. Processes are started afresh rather than forked: a copy of a process with threads may hold their locks for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import pickle
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from penstock.gateway.named_limits import higher_limit
+from penstock.gateway.web.problem import Problem
+from penstock.gateway.work.budgets import Budgets
+from penstock.gateway.work.worker import LENGTH, Orders, Reply, frame, main
+
+log = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 60.0
+# A pool that has died cannot end what its workers do, so they end themselves some time after the deadline.
+ALARM_FACTOR = 4
+RETRY_AFTER_S = 2
+START_ANSWER_BYTES_MAX = 4096
+
+Result = TypeVar("Result")
+
+
+class WorkFailed(Exception):
+    """A piece of work was given up. `reason` says why, as the end of a sentence; `fix` what can be done about it."""
+
+    def __init__(self, reason: str, fix: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.fix = fix
+
+
+class _Died(Exception):
+    """A worker went away without an answer."""
+
+
+class WorkerPool:
+    """The workers of one part of a gateway; `name` says which. `modules` are loaded before the first piece of work."""
+
+    def __init__(self, name: str, budgets: Budgets, modules: tuple[str, ...] = ()) -> None:
+        self._name = name
+        self._budgets = budgets
+        self._orders = Orders(
+            budgets.worker_memory_bytes_max,
+            budgets.worker_answer_bytes_max,
+            budgets.worker_deadline_ms / 1000 * ALARM_FACTOR,
+            modules,
+        )
+        self._turns = asyncio.Semaphore(budgets.worker_count_max)
+        self._waiting = 0
+        self._workers: set[_Worker] = set()
+        self._idle: list[_Worker] = []
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    async def run(self, function: Callable[..., Result], *arguments: object, deadline_s: float | None = None) -> Result:
+        """What a function of a module returns for plain arguments.
+
+        WorkFailed where it took too much of something or ended its process; a Problem (503) where all are busy.
+        """
+        await self._turn()
+        try:
+            worker = await self._take()
+            try:
+                return await self._work(worker, function, arguments, deadline_s)
+            finally:
+                self._put_back(worker)
+        finally:
+            self._turns.release()
+
+    async def stop(self) -> None:
+        """End all workers."""
+        for worker in list(self._workers):
+            self._end(worker)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    async def _turn(self) -> None:
+        budgets = self._budgets
+        if self._turns.locked() and self._waiting >= budgets.worker_queue_max:
+            raise self._busy(f"{budgets.named('worker_queue_max')} pieces of work are waiting")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(budgets.worker_wait_ms / 1000):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise self._busy(f"no worker was free for {budgets.named('worker_wait_ms')}") from None
+        finally:
+            self._waiting -= 1
+
+    def _busy(self, why: str) -> Problem:
+        return Problem(
+            503,
+            50302,
+            f"the workers for {self._name} are busy: {why}",
+            f"try again in {RETRY_AFTER_S} s",
+            headers={"Retry-After": str(RETRY_AFTER_S)},
+        )
+
+    async def _take(self) -> _Worker:
+        while self._idle:
+            worker = self._idle.pop()
+            worker.forget_idleness()
+            if worker.lives:
+                return worker
+            self._end(worker)
+        try:
+            return await self._start()
+        except (TimeoutError, OSError, _Died) as error:
+            log.warning("a worker for %s could not be started: %s", self._name, error or type(error).__name__)
+            raise self._busy("another one cannot be started; the gateway's log says why") from None
+
+    async def _start(self) -> _Worker:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            f"from {main.__module__} import main; main()",
+            *self._orders.arguments(),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        worker = _Worker(process)
+        self._workers.add(worker)
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await worker.answer(START_ANSWER_BYTES_MAX)
+        except BaseException:
+            self._end(worker)
+            raise
+        return worker
+
+    async def _work(
+        self, worker: _Worker, function: Callable[..., Result], arguments: tuple[object, ...], deadline_s: float | None
+    ) -> Result:
+        budgets = self._budgets
+        limit_s = budgets.worker_deadline_ms / 1000
+        deadline_s = limit_s if deadline_s is None else min(deadline_s, limit_s)
+        try:
+            async with asyncio.timeout(deadline_s):
+                reply = await worker.ask(frame((function, arguments)), budgets.worker_answer_bytes_max)
+        except RecursionError:
+            raise _too_deep() from None
+        except TimeoutError:
+            reason = f"it took longer than {deadline_s * 1000:,.0f} ms (the limit worker_deadline_ms)"
+            raise WorkFailed(reason, higher_limit("worker_deadline_ms")) from None
+        except _Died:
+            log.warning("a worker for %s died in %s: %s", self._name, function.__name__, await worker.epitaph())
+            raise WorkFailed("it ended the process that worked on it", "make it smaller or flatter") from None
+        worker.usable = not reply.last
+        if reply.outcome == "memory":
+            reason = f"it needed more memory than {budgets.named('worker_memory_bytes_max')}"
+            raise WorkFailed(reason, higher_limit("worker_memory_bytes_max"))
+        if reply.outcome == "depth":
+            raise _too_deep()
+        if reply.outcome == "size":
+            reason = f"its result has more than {budgets.named('worker_answer_bytes_max')}"
+            raise WorkFailed(reason, higher_limit("worker_answer_bytes_max"))
+        if reply.outcome != "done":
+            raise RuntimeError(f"{function.__name__} failed in a worker:\n{reply.result}")
+        result: Result = reply.result
+        return result
+
+    def _put_back(self, worker: _Worker) -> None:
+        if not worker.usable:
+            self._end(worker)
+            return
+        self._idle.append(worker)
+        loop = asyncio.get_running_loop()
+        worker.idle_timer = loop.call_later(self._budgets.worker_idle_ms / 1000, self._end, worker)
+
+    def _end(self, worker: _Worker) -> None:
+        if worker not in self._workers:
+            return
+        self._workers.discard(worker)
+        worker.forget_idleness()
+        with contextlib.suppress(ValueError):
+            self._idle.remove(worker)
+        task = asyncio.get_running_loop().create_task(worker.end(), name=f"worker-end-{self._name}")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+
+def _too_deep() -> WorkFailed:
+    return WorkFailed("it is nested too deeply", "make it flatter")
+
+
+class _Worker:
+    """A process, and the frames to and from it. `usable` is false from the first word of a question to its answer."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.usable = True
+        self.idle_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def lives(self) -> bool:
+        """Whether the process has not ended, as far as is known."""
+        assert self._process.stdout is not None
+        return self._process.returncode is None and not self._process.stdout.at_eof()
+
+    def forget_idleness(self) -> None:
+        """It is used, or it ends."""
+        if self.idle_timer is not None:
+            self.idle_timer.cancel()
+            self.idle_timer = None
+
+    async def ask(self, question: bytes, size_max: int) -> Reply:
+        """Send a frame and wait for the one that answers it."""
+        self.usable = False
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(question)
+            await self._process.stdin.drain()
+        except OSError:
+            raise _Died from None
+        return await self.answer(size_max)
+
+    async def answer(self, size_max: int) -> Reply:
+        """The next frame."""
+        assert self._process.stdout is not None
+        try:
+            (size,) = LENGTH.unpack(await self._process.stdout.readexactly(LENGTH.size))
+            if size > size_max:
+                raise _Died
+            reply: Reply = pickle.loads(await self._process.stdout.readexactly(size))
+        except (asyncio.IncompleteReadError, OSError):
+            raise _Died from None
+        return reply
+
+    async def epitaph(self) -> str:
+        """How the process ended, soon after it has."""
+        try:
+            async with asyncio.timeout(1):
+                code = await self._process.wait()
+        except TimeoutError:
+            return "it lives on without its pipes"
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    async def end(self) -> None:
+        """Kill the process and wait until it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()

@@ -1,0 +1,72 @@
+"""The cluster at a glance: who the controller is, whatever brokers tell their clients."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.gateway.rest.console_picture import Pictures
+from penstock.gateway.web.problem import Problem
+from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from penstock.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    DescribeQuorumResponseTopicData,
+)
+
+
+class Admin:
+    """A cluster whose brokers name broker 2 as controller, as Kafka's do at random."""
+
+    def __init__(self, named: int) -> None:
+        broker = SimpleNamespace(id=2, host="broker", port=9092)
+        metadata = SimpleNamespace(brokers={2: broker}, controller_id=named, topics={})
+        self.client = SimpleNamespace(list_topics=lambda **_: metadata)
+
+
+class Wire:
+    """Brokers that answer; `leader` is the quorum's, None where it cannot be described."""
+
+    is_plain = False
+
+    def __init__(self, named: int, leader: int | None) -> None:
+        self._named, self._leader = named, leader
+
+    def know(self, addresses: Any) -> None:
+        del addresses
+
+    async def ask(self, request: Any, *, timeout_ms: int = 0) -> Any:
+        del timeout_ms
+        if isinstance(request, DescribeClusterRequest):
+            return DescribeClusterResponse(controller_id=self._named, brokers=[])
+        assert isinstance(request, DescribeQuorumRequest)
+        if self._leader is None:
+            raise Problem(503, 50301, "no leader", "wait")
+        partition = DescribeQuorumResponsePartitionData(
+            partition_index=0,
+            error_code=0,
+            leader_id=self._leader,
+            leader_epoch=1,
+            high_watermark=1,
+            current_voters=[],
+            observers=[],
+        )
+        return DescribeQuorumResponse(
+            error_code=0, topics=[DescribeQuorumResponseTopicData("__cluster_metadata", [partition])], nodes=[]
+        )
+
+
+@pytest.mark.parametrize(
+    ("named", "leader", "expected"),
+    [(2, 100, 100), (2, 1, 1), (2, None, None), (-1, None, -1), (-1, 3, 3), (2, -1, -1)],
+)
+def test_the_controller_is_the_leader_of_the_quorum(named: int, leader: int | None, expected: int | None) -> None:
+    async def look() -> int | None:
+        pictures = Pictures(Admin(named), Wire(named, leader))  # type: ignore[arg-type]
+        return (await pictures.latest()).controller
+
+    assert asyncio.run(look()) == expected

@@ -1,0 +1,49 @@
+"""Patterns of topics' names: what is handed to librdkafka matches exactly what Python's own expressions match."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from penstock.gateway.kafka.topic_pattern import PatternUnusable, posix_pattern
+
+NAMES = ["a", "orders", "Orders", "orders-1", "orders.v2", "orders_v2", "pre-orders", "7", "a-z", "", "aaaa", "o-r-d"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "orders",
+        "orders|a",
+        "orders.*",
+        r"orders\.v\d",
+        r"[\w.]+",
+        r"[^\d]+",
+        r"[a\-z]+",
+        r"\D*?",
+        "(?:or(?P<rest>ders)?)(-[0-9]{1,3})?",
+        "a{4}",
+        "a{2,}",
+        "^orders$",
+        "|7",
+        "order é",
+        "[é]?a",
+        r"[^x]+",
+        r"\S+",
+        "",
+        ".",
+    ],
+)
+def test_the_same_names_match(pattern: str) -> None:
+    written = re.compile(posix_pattern(pattern))
+    found = [name for name in NAMES if written.search(name)]
+    assert found == [name for name in NAMES if re.fullmatch(pattern, name)]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(", "[", r"(a)\1", "(?=a)b", "(?<!a)b", r"\bword", "(?i)a", "(?i:a)b", "(a{99}){999}"]
+)
+def test_what_cannot_be_matched_is_refused(pattern: str) -> None:
+    with pytest.raises(PatternUnusable):
+        posix_pattern(pattern)
