@@ -1,7 +1,7 @@
 """The replicas on this broker, kept in step with the committed metadata.
 
 `follow` is called with every committed batch of metadata records and opens, reconfigures, promotes, demotes or removes
-replicas. It does the first of a large batch at once; the rest it opens off the loop, a few at a time. What it does
+replicas. What changes little it does at once; many replicas it opens off the loop, a few at a time. What it does
 follows from the image alone, so a record may come twice. A replica that goes away has its directory renamed at once
 and deleted later, so that a crash in between leaves no half of it. A directory that the metadata does not know is set
 aside under another name, never deleted.
@@ -266,9 +266,10 @@ class Partitions:
     def follow(self, records: Sequence[Any]) -> None:
         """Do what committed records say about this broker's partitions."""
         configured: dict[str, None] = {}
+        changed: dict[tuple[Uuid, int], None] = {}
         for record in records:
             if isinstance(record, PartitionChangeRecord | PartitionRecord):
-                self._changed[record.topic_id, record.partition_id] = None
+                changed[record.topic_id, record.partition_id] = None
             elif isinstance(record, RemoveTopicRecord):
                 self._remove_topic(record.topic_id)
             elif isinstance(record, TopicRecord):
@@ -285,11 +286,16 @@ class Partitions:
             found = self.image.topics.get(name)
             if found is not None:
                 self._configure_topic(found)
-        if self._changed and self._working is None:
-            for key in self._next_to_open(OPENED_AT_ONCE):
+        missing = sum(self._is_missing(*key) for key in changed)
+        if len(changed) <= CHANGED_PER_TURN and missing <= OPENED_AT_ONCE:
+            # Whatever else is being opened: it may be thousands.
+            for key in changed:
+                self._changed.pop(key, None)
                 self._adopt(*key)
-            if self._changed:
-                self._working = self._env.spawn(self._adopt_rest(), "follow metadata")
+            return
+        self._changed.update(changed)
+        if self._working is None:
+            self._working = self._env.spawn(self._adopt_rest(), "follow metadata")
 
     def _next_to_open(self, count: int) -> list[tuple[Uuid, int]]:
         """The next changed partitions that are to be opened; what changes for others on the way is done."""
