@@ -142,8 +142,9 @@ def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
         if shape.min_insync_replicas == 1:
             # A leader that is alone acknowledges what is on its disk, and lets others read it a moment before.
             excused = READ_BEFORE_SYNCED
-    if shape.policy == RETAIN:
-        # A batch that is sent again is not known any more once it was deleted and is older than the last ones noted.
+    if shape.policy != KEEP:
+        # A batch that is sent again is not known any more once it was deleted, or compacted away, and is older than the
+        # last ones noted.
         excused |= {"producer-refused"}
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
 
