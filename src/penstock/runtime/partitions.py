@@ -87,8 +87,8 @@ class Partitions:
         # Partitions that the metadata changed, waiting for their turn.
         self._changed: dict[tuple[Uuid, int], None] = {}
         self._working: asyncio.Task[None] | None = None
-        # Those that a worker opens at the moment.
-        self._opening: Collection[tuple[Uuid, int]] = ()
+        # Those that a worker opens at the moment: nobody else may touch their directories.
+        self._opening: Collection[TopicPartition] = ()
         self._on_change: list[Listener] = []
         self._on_removed: list[Listener] = []
         self._on_leader: list[Listener] = []
@@ -290,8 +290,11 @@ class Partitions:
         if len(changed) <= CHANGED_PER_TURN and missing <= OPENED_AT_ONCE:
             # Whatever else is being opened: it may be thousands.
             for key in changed:
-                self._changed.pop(key, None)
-                self._adopt(*key)
+                if self._is_being_opened(*key):
+                    self._changed[key] = None
+                else:
+                    self._changed.pop(key, None)
+                    self._adopt(*key)
             return
         self._changed.update(changed)
         if self._working is None:
@@ -328,7 +331,7 @@ class Partitions:
                 placed[topic_id, index] = self._place(topic, index), log_settings(self.settings_of(topic.name))
         if not placed:
             return
-        self._opening = placed.keys()
+        self._opening = {placement.name for placement, _ in placed.values()}
         try:
             answers = await self._env.run_blocking(lambda: [_open(*one) for one in placed.values()])
         finally:
@@ -353,8 +356,13 @@ class Partitions:
             and index < len(topic.partitions)
             and self.node_id in topic.partitions[index].replicas
             and (topic_id, index) not in self._by_id
-            and (topic_id, index) not in self._opening
+            and not self._is_being_opened(topic_id, index)
         )
+
+    def _is_being_opened(self, topic_id: Uuid, index: int) -> bool:
+        """Whether a worker is busy with a partition of this name, of this topic or of one that was deleted since."""
+        topic = self.image.topics_by_id.get(topic_id)
+        return topic is not None and TopicPartition(topic.name, index) in self._opening
 
     def _adopt(self, topic_id: Uuid, index: int) -> None:
         """Bring one partition in step with the image."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from penstock.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from penstock.wire.records import Record, build_batch
 
 CONTEXT = RequestContext(10, "test", Client(("127.0.0.1", 1), LISTENER))
 
@@ -360,5 +362,42 @@ def test_a_view_looks_at_partitions_where_something_happened(tmp_path: Path) -> 
         await one.send(b"second", acks=1)
         assert len(grown) == 1
         assert view.asked() == []
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_topic_that_is_made_again_while_its_namesake_is_opened_keeps_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        may_open, run_blocking = asyncio.Event(), one.env.run_blocking
+
+        def held(work: Callable[[], object]) -> asyncio.Future[object]:
+            async def run() -> object:
+                await may_open.wait()
+                return await run_blocking(work)
+
+            return asyncio.ensure_future(run())
+
+        def partitions(topic_id: bytes, count: int) -> list[PartitionRecord]:
+            return [
+                PartitionRecord(index, topic_id, replicas=[1], isr=[1], leader=1, leader_epoch=0)
+                for index in range(count)
+            ]
+
+        monkeypatch.setattr(one.env, "run_blocking", held)
+        cluster.commit(TopicRecord("t", b"old!" * 4), *partitions(b"old!" * 4, 20))
+        await until(lambda: one.partitions._opening)
+        cluster.commit(RemoveTopicRecord(b"old!" * 4))
+        cluster.commit(TopicRecord("t", b"new!" * 4), *partitions(b"new!" * 4, 1))
+        may_open.set()
+        await until(lambda: len(one.partitions) == 1 and one.partitions.are_all_open)
+        partition = one.partitions.get("t", 0)
+        assert partition is not None
+        assert partition.topic_id == b"new!" * 4
+        assert partition.log.directory.is_dir()
+        partition.append(bytearray(build_batch([Record(0, 1, None, b"kept")])), 1)
+        assert partition.log.read(0, 1 << 20).read()
 
     in_cluster(tmp_path, story)
