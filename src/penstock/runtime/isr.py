@@ -105,7 +105,7 @@ class InSyncKeeper:
         self._wake.set()
 
     def _led(self, partition: Partition) -> None:
-        if self._is_recovering(partition) or (partition.leading is not None and partition.leading.must_confirm):
+        if self._is_recovering(partition) or partition.must_confirm:
             self.propose(partition)
 
     async def _look_around(self) -> None:

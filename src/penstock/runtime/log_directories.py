@@ -100,11 +100,7 @@ def format_directory(env: Env, path: Path, cluster_id: str, node_id: int) -> Met
 def open_directory(env: Env, path: Path, directory_id: Uuid) -> LogDirectory:
     """Look what a directory holds, changing nothing: the node may yet refuse to start."""
     filesystem = env.filesystem
-    directory = LogDirectory(
-        path,
-        directory_id,
-        clean=filesystem.exists(path / CLEAN_SHUTDOWN),
-    )
+    directory = LogDirectory(path, directory_id, clean=filesystem.exists(path / CLEAN_SHUTDOWN))
     marker = read_boot_marker(filesystem, path, env.boot_id)
     directory.lost_power = marker is None or not marker.is_checked
     for name, size in filesystem.list_directory(path).items():

@@ -159,6 +159,11 @@ class Partition:
         return self.leading is not None
 
     @property
+    def must_confirm(self) -> bool:
+        """Whether this broker leads, and the controller is to hear that it goes on without replicas still eligible."""
+        return self.leading is not None and self.leading.must_confirm
+
+    @property
     def leader_id(self) -> int:
         """The broker that leads the partition, or -1."""
         return self.state.leader_id

@@ -385,7 +385,7 @@ class Partitions:
         if known.leader == self.node_id:
             if partition.make_leader(self.node_id, known, self._env.monotonic_ms()):
                 _tell(self._on_leader, partition)
-            elif partition.leading is not None and partition.leading.must_confirm:
+            elif partition.must_confirm:
                 _tell(self._on_joinable, partition)
             return
         was_leader = partition.is_leader
@@ -450,7 +450,7 @@ class Partitions:
                 if partition.settings != settings:
                     partition.configure(settings)
                     _tell(self._on_change, partition)
-                    if partition.leading is not None and partition.leading.must_confirm:
+                    if partition.must_confirm:
                         _tell(self._on_joinable, partition)
 
     def _note_broker(self, broker_id: int) -> None:
