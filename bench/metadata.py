@@ -27,10 +27,10 @@ from penstock.core.metadata.image import Image, new_partition, partition_record
 from penstock.core.metadata.result import Result
 from penstock.core.metadata.topics import TopicDefaults
 from penstock.core.placement.stripe import UsableBroker, place
-from penstock.runtime.controller import Controller
-from penstock.runtime.controller_duties import ControllerSettings
+from penstock.runtime.controller.controller import Controller
+from penstock.runtime.controller.duties import ControllerSettings
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.metadata_log import decode_batches, encode_records
+from penstock.runtime.raft.metadata_files import decode_batches, encode_records
 from penstock.wire.messages.metadata_records import BrokerEndpoint, RegisterBrokerRecord, TopicRecord
 
 RECORDS_PER_BATCH = 1000

@@ -12,7 +12,7 @@ import pytest
 from failing_disk import FailingDisk
 
 from penstock.model.errors import ErrorCode
-from penstock.runtime import housekeeping
+from penstock.runtime.logs import housekeeping
 from penstock.testing import Cluster
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from support.node_thread import NodeThread

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.node import Node
-from penstock.runtime.partitions import Partitions
+from penstock.runtime.replication.partitions import Partitions
 from penstock.testing import Cluster
 from penstock.testing.process import BrokerFailed
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

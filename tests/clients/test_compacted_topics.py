@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from penstock.core.lifecycle.retention import SegmentFacts
-from penstock.storage.compact import Compaction, CompactionJob
+from penstock.storage.compaction.clean import Compaction, CompactionJob
 from penstock.storage.files import OsFilesystem
 from penstock.storage.log import Log, LogSettings
 from penstock.testing import Cluster

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from penstock.cli.snippets import CONFLUENT_KAFKA, KAFKA_PYTHON, fill
+from penstock.cli.up.snippets import CONFLUENT_KAFKA, KAFKA_PYTHON, fill
 from penstock.testing import BrokerFailed, Cluster
 
 pytest_plugins = ["pytester"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.gateway.rest.console_picture import Pictures
+from penstock.gateway.rest.console.picture import Pictures
 from penstock.gateway.web.problem import Problem
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.wire.messages.describe_quorum import (

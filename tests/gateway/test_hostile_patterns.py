@@ -14,7 +14,7 @@ import pytest
 from penstock.gateway.registry.formats.json_format import JsonSchema
 from penstock.gateway.registry.patterns import is_quick, steps
 from penstock.gateway.registry.schema import SchemaUnusable
-from penstock.gateway.rest.json_check import check
+from penstock.gateway.rest.values.json_check import check
 
 HOSTILE = "^(a+)+$"
 VICTIM = "a" * 40 + "!"

@@ -13,8 +13,8 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from penstock.gateway.rest.simple_messages import MessageId, parse_message_id
-from penstock.gateway.rest.simple_topics import retention_configs
+from penstock.gateway.rest.native.messages import MessageId, parse_message_id
+from penstock.gateway.rest.native.topics import retention_configs
 from penstock.gateway.web.problem import Problem
 from penstock.testing import Cluster
 from support.gateway_process import GatewayProcess

@@ -17,10 +17,10 @@ from penstock.gateway.registry.analysis import answer
 from penstock.gateway.registry.compatibility import Level
 from penstock.gateway.registry.facts import FactMissing, SchemaFacts
 from penstock.gateway.registry.schema import AVRO, JSON, PROTOBUF, SchemaText, SchemaUnusable
-from penstock.gateway.rest.avro_budget import Measure, OverBudget
-from penstock.gateway.rest.record_texts import show_records, v2_records
-from penstock.gateway.rest.schema_codec import _in_chunks
-from penstock.gateway.rest.schema_values import Unfit, decode, encode_values
+from penstock.gateway.rest.values.avro_budget import Measure, OverBudget
+from penstock.gateway.rest.values.record_texts import show_records, v2_records
+from penstock.gateway.rest.values.schema_codec import _in_chunks
+from penstock.gateway.rest.values.schema_values import Unfit, decode, encode_values
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.bodies import check_shape
 from penstock.gateway.web.body_work import Refusal, read_several, read_value

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from penstock.gateway.registry.schema import JSON, SchemaText
-from penstock.gateway.rest.schema_values import encode_values
+from penstock.gateway.rest.values.schema_values import encode_values
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.work.budgets import DEFAULT_BUDGETS, Budgets
 from penstock.gateway.work.pool import WorkerPool, WorkFailed

@@ -31,8 +31,8 @@ from typing import Any
 
 from play import Play, number, pairs
 
-from penstock.core.group.consumer_members import MemberState
-from penstock.core.group.consumer_protocol import read_assignment
+from penstock.core.group.consumer.members import MemberState
+from penstock.core.group.consumer.protocol import read_assignment
 from penstock.core.group.contract import Effects, GroupSettings
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages import consumer_group_records as records

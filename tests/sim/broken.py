@@ -23,9 +23,9 @@ from penstock.core.transaction import decisions
 from penstock.core.transaction.shard import TransactionShard
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER
-from penstock.runtime.log_sync import LogSync
-from penstock.runtime.partition import Partition
-from penstock.runtime.transactions import Transactions
+from penstock.runtime.coordinator.transactions import Transactions
+from penstock.runtime.logs.sync import LogSync
+from penstock.runtime.replication.partition import Partition
 from penstock.storage import recovery
 from penstock.storage.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EndOffset
 from penstock.storage.log import Log

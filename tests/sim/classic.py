@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 
-from penstock.core.group.consumer_protocol import read_assignment
+from penstock.core.group.consumer.protocol import read_assignment
 from penstock.model.errors import ErrorCode
 from penstock.wire.codec import encode
 from penstock.wire.messages.consumer_protocol import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.runtime.transactions import TRANSACTION_TOPIC
+from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,

@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.core.metadata.image import PartitionState
 from penstock.node import Node
-from penstock.runtime.partition import Partition
+from penstock.runtime.replication.partition import Partition
 from penstock.wire.kernel import scan_batches
 from penstock.wire.records import ControlType, control_type, read_header, read_records
 from sim.disk import DATA, Directory, Inode

@@ -12,7 +12,7 @@ from penstock.config.broker import examine
 from penstock.config.node import NodeSettings
 from penstock.node import CannotStart, Node
 from penstock.runtime.env import Network
-from penstock.runtime.metadata_log import DamagedMetadata
+from penstock.runtime.raft.metadata_files import DamagedMetadata
 from penstock.server.limits import ConnectionLimits
 from penstock.storage.files import Filesystem, StorageError
 from penstock.storage.metadata_files import MetadataFileError, MetaProperties, write_meta_properties

@@ -11,7 +11,7 @@ import pytest
 from penstock.core.metadata.image import PartitionState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER
-from penstock.runtime.housekeeping import FLUSH_CHECK_MS
+from penstock.runtime.logs.housekeeping import FLUSH_CHECK_MS
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock.wire.messages.offset_commit import (

@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
-from penstock.runtime.groups import OFFSETS_TOPIC
-from penstock.runtime.transactions import TRANSACTION_TOPIC
+from penstock.runtime.coordinator.groups import OFFSETS_TOPIC
+from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC
 from sim.admin import Admin
 from sim.applications import Application, Copier, Writer
 from sim.classic import ClassicMember

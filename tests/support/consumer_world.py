@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from penstock.core.group.consumer import ConsumerGroup
+from penstock.core.group.consumer.group import ConsumerGroup
 from penstock.core.group.contract import GroupSettings
 from penstock.core.group.shard import GroupShard
 from penstock.model.ids import Uuid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.core.group.classic import ClassicGroup
+from penstock.core.group.classic.group import ClassicGroup
 from penstock.wire.codec import encode
 from penstock.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

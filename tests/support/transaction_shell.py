@@ -19,12 +19,12 @@ from penstock.core.metadata.topics import NewTopic, TopicOutcome
 from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.runtime.coordinator.markers import TransactionMarkers
+from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC, Transactions
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.log_directories import begin_use, open_directory
-from penstock.runtime.partition import Partition
-from penstock.runtime.partitions import Partitions
-from penstock.runtime.transaction_markers import TransactionMarkers
-from penstock.runtime.transactions import TRANSACTION_TOPIC, Transactions
+from penstock.runtime.logs.directories import begin_use, open_directory
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock.wire.messages.metadata_records import FeatureLevelRecord, PartitionChangeRecord, TopicRecord

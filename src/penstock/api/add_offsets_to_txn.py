@@ -7,9 +7,9 @@ from penstock.core.contract import ProducerIdentity
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.runtime.coordinator import partition_for
-from penstock.runtime.groups import OFFSETS_TOPIC, Groups
-from penstock.runtime.transactions import Transactions
+from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
+from penstock.runtime.coordinator.shards import partition_for
+from penstock.runtime.coordinator.transactions import Transactions
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 FENCED_SINCE = 2

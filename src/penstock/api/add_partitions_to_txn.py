@@ -11,7 +11,7 @@ from penstock.core.metadata.image import Image
 from penstock.core.transaction.transaction import EPOCH_BUMPS, by_topic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.runtime.transactions import Transactions
+from penstock.runtime.coordinator.transactions import Transactions
 from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.api.context import Handler, RequestContext
 from penstock.core.raft.voters import Voter, VoterEndpoint
 from penstock.model.errors import ApiError
-from penstock.runtime.raft_driver import RaftDriver
+from penstock.runtime.raft.driver import RaftDriver
 from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
 

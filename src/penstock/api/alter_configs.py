@@ -8,7 +8,7 @@ from penstock.api.config_resources import alter_each, scope_of
 from penstock.api.context import Handler, RequestContext
 from penstock.config.alter import validate_overrides
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.controller import Controller
+from penstock.runtime.controller.controller import Controller
 from penstock.runtime.live_settings import LiveSettings
 from penstock.wire.messages.alter_configs import (
     AlterConfigsRequest,

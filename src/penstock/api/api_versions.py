@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from penstock.api.context import Handler, RequestContext
 from penstock.core.metadata.features import levels_of
 from penstock.model.errors import ErrorCode
-from penstock.runtime.raft_driver import RaftDriver
+from penstock.runtime.raft.driver import RaftDriver
 from penstock.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,

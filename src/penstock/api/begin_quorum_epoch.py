@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
-from penstock.runtime.raft_driver import RaftDriver
+from penstock.runtime.raft.driver import RaftDriver
 from penstock.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 
 

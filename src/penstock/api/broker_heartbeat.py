@@ -9,7 +9,7 @@ from functools import partial
 
 from penstock.api.context import Handler, RequestContext
 from penstock.model.errors import ApiError
-from penstock.runtime.controller import Controller
+from penstock.runtime.controller.controller import Controller
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 

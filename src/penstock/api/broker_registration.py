@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
 from penstock.model.errors import ApiError
-from penstock.runtime.controller import Controller
+from penstock.runtime.controller.controller import Controller
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 

@@ -7,7 +7,7 @@ from penstock.api.group_calls import check_consumer_protocol
 from penstock.api.operations import ALL_ON_GROUP, NOT_ASKED
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError
-from penstock.runtime.groups import Groups
+from penstock.runtime.coordinator.groups import Groups
 from penstock.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

@@ -8,7 +8,7 @@ from penstock.api.context import Handler, RequestContext
 from penstock.api.group_calls import answer_or, caller_of, check_consumer_protocol
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError
-from penstock.runtime.groups import Groups
+from penstock.runtime.coordinator.groups import Groups
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

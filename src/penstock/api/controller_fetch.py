@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from penstock.api.context import Handler, RequestContext
-from penstock.runtime.raft_driver import RaftDriver
+from penstock.runtime.raft.driver import RaftDriver
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 
 

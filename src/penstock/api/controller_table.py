@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from penstock.api.context import Handler
 from penstock.api.table import FEATURES, Entry, Handlers
 from penstock.core.metadata.image import Image
-from penstock.runtime.controller import Controller
+from penstock.runtime.controller.controller import Controller
 from penstock.runtime.live_settings import LiveSettings
-from penstock.runtime.raft_driver import RaftDriver
+from penstock.runtime.raft.driver import RaftDriver
 
 ENVELOPE_KEY = 58
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from penstock.api.context import Handler, RequestContext
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.controller import Controller
+from penstock.runtime.controller.controller import Controller
 from penstock.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

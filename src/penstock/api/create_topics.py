@@ -8,7 +8,7 @@ from penstock.api.context import Handler, RequestContext
 from penstock.config.describe import BrokerProperties, describe_topic
 from penstock.core.metadata.topics import NewTopic, TopicOutcome
 from penstock.model.errors import ApiError
-from penstock.runtime.controller import Controller
+from penstock.runtime.controller.controller import Controller
 from penstock.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,

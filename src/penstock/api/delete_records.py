@@ -13,8 +13,8 @@ from typing import Any
 
 from penstock.api.context import Handler, RequestContext
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.partition import Partition
-from penstock.runtime.partitions import Partitions
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.files import StorageError
 from penstock.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,

@@ -8,7 +8,7 @@ from penstock.api.context import Handler, RequestContext
 from penstock.core.metadata.image import Image, Topic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid, format_uuid
-from penstock.runtime.controller import Controller
+from penstock.runtime.controller.controller import Controller
 from penstock.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 
 NAMES_AND_IDS_SINCE = 6

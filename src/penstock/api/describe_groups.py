@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.api.context import Handler, RequestContext
 from penstock.api.operations import ALL_ON_GROUP, NOT_ASKED
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.groups import Groups
+from penstock.runtime.coordinator.groups import Groups
 from penstock.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 UNKNOWN_GROUPS_SINCE = 6

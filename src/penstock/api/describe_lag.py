@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
 from penstock.model.errors import ApiError
-from penstock.runtime.groups import Groups
-from penstock.runtime.lag import LagView
+from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.coordinator.lag import LagView
 from penstock.wire.messages.describe_lag import DescribeLagRequest, DescribeLagResponse, LagGroup
 
 

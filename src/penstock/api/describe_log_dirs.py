@@ -5,8 +5,8 @@ from __future__ import annotations
 from penstock.api.context import Handler, RequestContext
 from penstock.model.errors import ErrorCode
 from penstock.runtime.env import Env
-from penstock.runtime.log_directories import LogDirectory
-from penstock.runtime.partitions import Partitions
+from penstock.runtime.logs.directories import LogDirectory
+from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,

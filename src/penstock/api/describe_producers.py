@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
 from penstock.model.errors import ApiError
-from penstock.runtime.partitions import Partitions
+from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

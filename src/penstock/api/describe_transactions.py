@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.transactions import Transactions
+from penstock.runtime.coordinator.transactions import Transactions
 from penstock.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.api.context import Handler, RequestContext
 from penstock.core.metadata.elections import ElectionType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.controller import Controller
+from penstock.runtime.controller.controller import Controller
 from penstock.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,

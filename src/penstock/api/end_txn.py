@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.api.context import Handler, RequestContext
 from penstock.api.group_calls import caller_of
 from penstock.model.errors import ApiError
-from penstock.runtime.transactions import Transactions
+from penstock.runtime.coordinator.transactions import Transactions
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 

@@ -18,9 +18,9 @@ from penstock.core.replica.selector import choose_replica
 from penstock.core.replica.throttle import Throttle
 from penstock.model.errors import ApiError
 from penstock.runtime.env import Env
-from penstock.runtime.parked import LongPoll
-from penstock.runtime.partition import Partition
-from penstock.runtime.partitions import Partitions
+from penstock.runtime.replication.long_poll import LongPoll
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse, PartitionData
 from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD, read_header
 

@@ -9,7 +9,7 @@ from penstock.api.context import RequestContext
 from penstock.api.leader_hints import HINTED, LeaderHints
 from penstock.core.replica.fetch_session import FetchContext, Wanted
 from penstock.model.ids import Uuid
-from penstock.runtime.partitions import Partitions
+from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from penstock.api.context import Handler, RequestContext
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.groups import Groups
-from penstock.runtime.transactions import Transactions
+from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.coordinator.transactions import Transactions
 from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP = 0

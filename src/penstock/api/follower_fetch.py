@@ -18,9 +18,9 @@ from penstock.core.replica.leader import LeaderState
 from penstock.core.replica.throttle import Throttle, is_throttled
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
-from penstock.runtime.parked import LongPoll
-from penstock.runtime.partition import Partition
-from penstock.runtime.partitions import Partitions
+from penstock.runtime.replication.long_poll import LongPoll
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
 
 REPLICA_STATE_SINCE = 15

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from penstock.api.fetch_rows import Key
 from penstock.core.replica.fetch_session import Wanted
-from penstock.runtime.partition import EVERYTHING, Partition
+from penstock.runtime.replication.partition import EVERYTHING, Partition
 
 
 class FollowerView:

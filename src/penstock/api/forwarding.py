@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.api.context import Client, Handler
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.controller_client import ControllerClient
+from penstock.runtime.controller.client import ControllerClient
 from penstock.wire.frame import encode_versioned
 from penstock.wire.messages.default_principal import DefaultPrincipalData
 from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse

@@ -11,7 +11,7 @@ from penstock.core.group.contract import Caller
 from penstock.core.metadata.features import GROUP_VERSION, level_of
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.groups import Groups, Question
+from penstock.runtime.coordinator.groups import Groups, Question
 
 
 def caller_of(context: RequestContext) -> Caller:

@@ -8,7 +8,7 @@ from penstock.api.config_resources import alter_each, scope_of
 from penstock.api.context import Handler, RequestContext
 from penstock.config.alter import Alteration, AlterOperation, apply_incremental
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.controller import Controller
+from penstock.runtime.controller.controller import Controller
 from penstock.runtime.live_settings import LiveSettings
 from penstock.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,

@@ -8,8 +8,8 @@ from typing import Any
 from penstock.api.context import Handler, RequestContext
 from penstock.api.group_calls import caller_of
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.producer_ids import ProducerIds
-from penstock.runtime.transactions import Transactions
+from penstock.runtime.coordinator.producer_ids import ProducerIds
+from penstock.runtime.coordinator.transactions import Transactions
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 

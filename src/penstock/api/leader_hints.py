@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid
-from penstock.runtime.partitions import Partitions
+from penstock.runtime.replication.partitions import Partitions
 
 HINTED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 

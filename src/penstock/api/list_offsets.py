@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.partition import Partition
-from penstock.runtime.partitions import Partitions
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

@@ -7,7 +7,7 @@ from penstock.api.transaction_pattern import compile_pattern
 from penstock.core.transaction.listing import TransactionFilter
 from penstock.core.transaction.states import BY_TITLE
 from penstock.model.errors import ApiError
-from penstock.runtime.transactions import Transactions
+from penstock.runtime.coordinator.transactions import Transactions
 from penstock.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 

@@ -15,7 +15,7 @@ from penstock.core.metadata.names import INTERNAL_TOPICS, check_topic_name
 from penstock.core.metadata.topics import NewTopic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, ZERO_UUID
-from penstock.runtime.controller_client import TopicCreator
+from penstock.runtime.controller.client import TopicCreator
 from penstock.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

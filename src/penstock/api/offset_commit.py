@@ -13,7 +13,7 @@ from penstock.api.context import Handler, RequestContext
 from penstock.api.group_calls import answer_or, caller_of
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ErrorCode
-from penstock.runtime.groups import Groups
+from penstock.runtime.coordinator.groups import Groups
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,

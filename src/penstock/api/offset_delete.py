@@ -6,7 +6,7 @@ import asyncio
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.group_calls import answer_or, caller_of
-from penstock.runtime.groups import Groups
+from penstock.runtime.coordinator.groups import Groups
 from penstock.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 

@@ -18,9 +18,9 @@ from penstock.api.transactional_produce import Admission, Place, TransactionalPr
 from penstock.core.replica.producer_state import Verification
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
 from penstock.runtime.env import Env
-from penstock.runtime.partition import Appended, Partition
-from penstock.runtime.partitions import Partitions
-from penstock.runtime.schema_guard import NOTHING_REFUSED, Refusals, SchemaGuard
+from penstock.runtime.replication.partition import Appended, Partition
+from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.schemas.guard import NOTHING_REFUSED, Refusals, SchemaGuard
 from penstock.wire.compression import Compression
 from penstock.wire.messages.produce import (
     BatchIndexAndErrorMessage,

@@ -17,19 +17,19 @@ from penstock.core.metadata.image import Image
 from penstock.core.metrics.counters import RequestCounters
 from penstock.core.replica.fetch_session import SessionCache
 from penstock.core.replica.throttle import Throttle
-from penstock.runtime.controller import Controller
-from penstock.runtime.controller_client import TopicCreator
+from penstock.runtime.controller.client import TopicCreator
+from penstock.runtime.controller.controller import Controller
+from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.coordinator.lag import LagView
+from penstock.runtime.coordinator.producer_ids import ProducerIds
+from penstock.runtime.coordinator.transactions import Transactions
+from penstock.runtime.coordinator.verifier import is_verification_enabled
 from penstock.runtime.env import Env
-from penstock.runtime.groups import Groups
-from penstock.runtime.lag import LagView
 from penstock.runtime.live_settings import LiveSettings
-from penstock.runtime.partition import Partition
-from penstock.runtime.partitions import Partitions
-from penstock.runtime.producer_ids import ProducerIds
-from penstock.runtime.raft_driver import RaftDriver
-from penstock.runtime.schema_guard import SchemaGuard
-from penstock.runtime.transaction_verifier import is_verification_enabled
-from penstock.runtime.transactions import Transactions
+from penstock.runtime.raft.driver import RaftDriver
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.schemas.guard import SchemaGuard
 
 API_VERSIONS_KEY = 18
 # What Kafka's metrics call the two kinds of Fetch.

@@ -15,8 +15,8 @@ from penstock.core.replica.producer_state import NOT_REQUIRED, Verification
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import Env
-from penstock.runtime.partition import Partition
-from penstock.runtime.partitions import Partitions
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.produce import ProduceRequest
 from penstock.wire.records import HEADER_SIZE, BatchHeader, read_header
 

@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Callable
 from penstock.api.context import Handler, RequestContext
 from penstock.api.group_calls import caller_of
 from penstock.core.contract import ProducerIdentity
-from penstock.core.group.offset_requests import transactional_commit_refused
+from penstock.core.group.offsets.requests import transactional_commit_refused
 from penstock.core.metadata.image import Image
 from penstock.core.replica.producer_state import NO_SEQUENCE
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.runtime.coordinator import partition_for
+from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
+from penstock.runtime.coordinator.shards import partition_for
 from penstock.runtime.env import Env
-from penstock.runtime.groups import OFFSETS_TOPIC, Groups
-from penstock.runtime.partition import Partition
-from penstock.runtime.partitions import Partitions
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from penstock.api.context import Handler, RequestContext
 from penstock.core.metadata.features import FeatureUpdate, UpgradeType
 from penstock.model.errors import ApiError
-from penstock.runtime.controller import Controller
+from penstock.runtime.controller.controller import Controller
 from penstock.wire.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from penstock.api.context import Handler, RequestContext
 from penstock.core.raft.voters import Voter, VoterEndpoint
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.raft_driver import RaftDriver
-from penstock.runtime.raft_wire import epoch_error
+from penstock.runtime.raft.driver import RaftDriver
+from penstock.runtime.raft.wire import epoch_error
 from penstock.wire.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterRequest, UpdateRaftVoterResponse
 
 

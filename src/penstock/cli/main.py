@@ -12,20 +12,23 @@ from penstock.cli.lazy import LazyGroup
 from penstock.cli.options import SharedOptions
 
 COMMANDS = {
-    "up": ("penstock.cli.up", "Start a node or a cluster here and show that it works."),
+    "up": ("penstock.cli.up.command", "Start a node or a cluster here and show that it works."),
     "server": ("penstock.cli.server", "Run one node from a properties file."),
-    "storage": ("penstock.cli.storage", "Prepare the directories of a node before its first start."),
+    "storage": ("penstock.cli.storage.commands", "Prepare the directories of a node before its first start."),
     "topic": ("penstock.cli.topic", "Create, list, describe, change, trim and delete topics."),
-    "group": ("penstock.cli.group", "List, describe, move and delete consumer groups."),
-    "txn": ("penstock.cli.txn", "List, describe and abort transactions."),
-    "produce": ("penstock.cli.produce", "Send records from standard input or a file."),
-    "consume": ("penstock.cli.consume", "Read records and print them."),
-    "cluster": ("penstock.cli.cluster", "Look at the cluster as a whole; move replicas, add and remove nodes."),
+    "group": ("penstock.cli.group.commands", "List, describe, move and delete consumer groups."),
+    "txn": ("penstock.cli.txn.commands", "List, describe and abort transactions."),
+    "produce": ("penstock.cli.records.produce", "Send records from standard input or a file."),
+    "consume": ("penstock.cli.records.consume", "Read records and print them."),
+    "cluster": (
+        "penstock.cli.cluster.commands",
+        "Look at the cluster; move replicas, add and remove nodes.",
+    ),
     "gateway": ("penstock.cli.gateway", "Serve HTTP: REST for records and topics, and the schema registry."),
     "pipeline": ("penstock.cli.pipeline", "Run data pipelines on Spark."),
     "demo": ("penstock.cli.demo", "Watch a shop's evening on three nodes and Spark, audited."),
-    "log": ("penstock.cli.log", "Look into segment, index and checkpoint files."),
-    "doctor": ("penstock.cli.doctor", "Find the usual mistakes and say how to mend them."),
+    "log": ("penstock.cli.log.commands", "Look into segment, index and checkpoint files."),
+    "doctor": ("penstock.cli.doctor.command", "Find the usual mistakes and say how to mend them."),
     "completion": ("penstock.cli.completion", "Print the completion script for a shell."),
     "version": ("penstock.cli.version", "Print the versions of Penstock and of its parts."),
 }

@@ -249,7 +249,7 @@ def trim(
     import time
 
     from penstock.cli.admin import OFFSET_HIGH_WATERMARK, Admin
-    from penstock.cli.offset_spec import parse_timestamp
+    from penstock.cli.group.offset_spec import parse_timestamp
 
     if [offset is not None, before is not None, everything].count(True) != 1:
         raise click.UsageError("Say one of --offset, --before and --all.")

@@ -33,10 +33,10 @@ from penstock.gateway.registry.api.application import registry_application
 from penstock.gateway.registry.facts import SchemaFacts
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.application import RestServices, rest_application
-from penstock.gateway.rest.console_wire import BrokerWire
-from penstock.gateway.rest.hot_publish import HotPublish
-from penstock.gateway.rest.record_texts import v2_records
-from penstock.gateway.rest.schema_codec import SchemaCodec
+from penstock.gateway.rest.console.wire import BrokerWire
+from penstock.gateway.rest.native.hot_publish import HotPublish
+from penstock.gateway.rest.values.record_texts import v2_records
+from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.access import Access, Guarded
 from penstock.gateway.web.body_work import Bodies

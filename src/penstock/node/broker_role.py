@@ -26,34 +26,34 @@ from penstock.node.metrics.coordinators import CoordinatorCollector
 from penstock.node.metrics.health import Check
 from penstock.node.metrics.replicas import ReplicaCollector
 from penstock.node.metrics.topics import TopicCollector
-from penstock.runtime.broker_lifecycle import BrokerLifecycle, RegistrationRefused
-from penstock.runtime.cleaner import Cleaner
-from penstock.runtime.controller import Controller
-from penstock.runtime.controller_client import ControllerClient
-from penstock.runtime.coordinator import partition_for
+from penstock.runtime.controller.broker_lifecycle import BrokerLifecycle, RegistrationRefused
+from penstock.runtime.controller.client import ControllerClient
+from penstock.runtime.controller.controller import Controller
+from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.coordinator.lag import LagView
+from penstock.runtime.coordinator.marker_writer import MarkerWriter
+from penstock.runtime.coordinator.markers import TransactionMarkers
+from penstock.runtime.coordinator.producer_ids import ProducerIds
+from penstock.runtime.coordinator.shards import partition_for
+from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC, Transactions
+from penstock.runtime.coordinator.verifier import TransactionVerifier
 from penstock.runtime.env import Env
-from penstock.runtime.groups import Groups
-from penstock.runtime.housekeeping import Housekeeping
-from penstock.runtime.isr import InSyncKeeper
-from penstock.runtime.lag import LagView
 from penstock.runtime.live_settings import LiveSettings
-from penstock.runtime.marker_writer import MarkerWriter
-from penstock.runtime.partitions import Partitions
+from penstock.runtime.logs.cleaner import Cleaner
+from penstock.runtime.logs.housekeeping import Housekeeping
 from penstock.runtime.peer import Peer
-from penstock.runtime.producer_ids import ProducerIds
-from penstock.runtime.raft_driver import RaftDriver
-from penstock.runtime.registry_client import RegistryClient
-from penstock.runtime.replica_fetchers import (
+from penstock.runtime.raft.driver import RaftDriver
+from penstock.runtime.replication.fetchers import (
     FOLLOWER_RATE,
     LEADER_RATE,
     ReplicaFetchers,
     fetcher_settings,
     throttled_rate,
 )
-from penstock.runtime.schema_guard import SchemaGuard
-from penstock.runtime.transaction_markers import TransactionMarkers
-from penstock.runtime.transaction_verifier import TransactionVerifier
-from penstock.runtime.transactions import TRANSACTION_TOPIC, Transactions
+from penstock.runtime.replication.isr import InSyncKeeper
+from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.schemas.guard import SchemaGuard
+from penstock.runtime.schemas.registry_client import RegistryClient
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from penstock.wire.messages.broker_registration import Listener as RegisteredListener
 

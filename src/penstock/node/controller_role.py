@@ -17,7 +17,7 @@ from penstock.api.envelope import make_envelope
 from penstock.api.table import FEATURES
 from penstock.core.metrics.counters import RequestCounters
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.controller_client import ControllerClient
+from penstock.runtime.controller.client import ControllerClient
 from penstock.runtime.env import Env
 from penstock.wire.apis import APIS
 from penstock.wire.messages.controller_registration import ControllerRegistrationRequest, Feature, Listener

@@ -9,8 +9,8 @@ from penstock.config.node import NodeSettings
 from penstock.model.ids import Uuid, format_uuid
 from penstock.node.failures import CannotStart
 from penstock.runtime.env import Env
-from penstock.runtime.log_directories import LogDirectory, format_directory, lock_directory, open_directory
-from penstock.runtime.raft_driver import DIRECTORY as METADATA_DIRECTORY
+from penstock.runtime.logs.directories import LogDirectory, format_directory, lock_directory, open_directory
+from penstock.runtime.raft.driver import DIRECTORY as METADATA_DIRECTORY
 from penstock.storage.files import File, StorageError
 from penstock.storage.metadata_files import (
     BootMarker,

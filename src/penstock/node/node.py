@@ -19,13 +19,13 @@ from penstock.node.metrics.health import Check, quorum_checks
 from penstock.node.metrics.port import MetricsPort
 from penstock.node.metrics.quorum import CountingQuorum, QuorumCollector
 from penstock.node.metrics.requests import RequestCollector
-from penstock.runtime.controller import Controller
-from penstock.runtime.controller_client import ControllerClient
-from penstock.runtime.controller_duties import ControllerSettings
+from penstock.runtime.controller.client import ControllerClient
+from penstock.runtime.controller.controller import Controller
+from penstock.runtime.controller.duties import ControllerSettings
+from penstock.runtime.controller.unreachable import UnreachableQuorum
 from penstock.runtime.env import Env
 from penstock.runtime.live_settings import LiveSettings
-from penstock.runtime.raft_driver import RaftDriver
-from penstock.runtime.unreachable import UnreachableQuorum
+from penstock.runtime.raft.driver import RaftDriver
 from penstock.server.listener import Listener
 from penstock.storage.files import StorageError
 from penstock.storage.settings import LogSettings

@@ -14,7 +14,7 @@ from penstock.node.failures import CannotStart
 from penstock.node.node import Node
 from penstock.node.process_limits import allow_open_files, keep_freed_memory
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.metadata_log import DamagedMetadata
+from penstock.runtime.raft.metadata_files import DamagedMetadata
 from penstock.storage.files import StorageError
 from penstock.storage.metadata_files import MetadataFileError
 

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from penstock.core.lifecycle.retention import RetentionPlan, SegmentFacts
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.storage.compact_swap import CleanedSegment, SegmentSwap
+from penstock.storage.compaction.swap import CleanedSegment, SegmentSwap
 from penstock.storage.files import Filesystem, StorageError
 from penstock.storage.flush import FlushTicket
 from penstock.storage.indexes import RELATIVE_OFFSET_MAX
@@ -25,8 +25,8 @@ from penstock.storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     deletion_directory_name,
 )
-from penstock.storage.producer_history import ProducerHistory
-from penstock.storage.producer_replay import read_end_markers
+from penstock.storage.producers.history import ProducerHistory
+from penstock.storage.producers.replay import read_end_markers
 from penstock.storage.recovery import LoadedLog, RecoveryReport, load_log
 from penstock.storage.segment import Segment
 from penstock.storage.segment_facts import earliest_timestamp, facts_of

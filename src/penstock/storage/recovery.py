@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.core.replica.producer_state import ProducerState
-from penstock.storage.aborted_transactions import AbortedTransactions
 from penstock.storage.checkpoint import CheckpointError
 from penstock.storage.files import CorruptLogError, Filesystem
 from penstock.storage.indexes import RELATIVE_OFFSET_MAX
@@ -39,8 +38,9 @@ from penstock.storage.names import (
     offset_of,
 )
 from penstock.storage.partition_files import PartitionFiles
-from penstock.storage.producer_replay import note_batch, replay_producers
-from penstock.storage.producer_snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
+from penstock.storage.producers.aborted_transactions import AbortedTransactions
+from penstock.storage.producers.replay import note_batch, replay_producers
+from penstock.storage.producers.snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
 from penstock.storage.scan import header_at, walk_headers
 from penstock.storage.segment import Segment
 from penstock.storage.segment_check import SegmentChecker

@@ -8,10 +8,10 @@ from penstock.core.replica.producer_state import BATCHES_KEPT, ProducerState
 from penstock.storage.files import CorruptLogError
 from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.producer_replay import note_batch
+from penstock.storage.producers.replay import note_batch
+from penstock.storage.producers.transaction_index import AbortedTransaction
 from penstock.storage.scan import header_at
 from penstock.storage.segment import NO_TIMESTAMP, Segment
-from penstock.storage.transaction_index import AbortedTransaction
 from penstock.wire.kernel import scan_batches
 from penstock.wire.records import HEADER_SIZE, BatchError, BatchHeader, read_header
 

@@ -18,7 +18,7 @@ from penstock.core.contract import ProducerIdentity
 from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.runtime.groups import OFFSETS_TOPIC, Groups
+from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.chaos_ledger import Ledger
-from penstock.cli.up_chaos import status_line
+from penstock.cli.up.chaos import status_line
+from penstock.cli.up.chaos_ledger import Ledger
 
 
 def sent(count: int, partitions: int = 1) -> Ledger:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from penstock.cli.log_files import read_file
+from penstock.cli.log.files import read_file
 from penstock.cli.main import penstock
 from penstock.core.replica.producer_state import AppendedBatch, ProducerEntry
 from penstock.storage.checkpoint import render_checkpoint
-from penstock.storage.producer_snapshot import encode_snapshot
+from penstock.storage.producers.snapshot import encode_snapshot
 from penstock.wire.frame import encode_metadata_record
 from penstock.wire.messages.metadata_records import TopicRecord
 from penstock.wire.records import Compression, Record, build_batch

@@ -5,7 +5,7 @@ import time
 import click
 import pytest
 
-from penstock.cli.offset_spec import (
+from penstock.cli.group.offset_spec import (
     Anchor,
     OffsetRange,
     PartitionOffsets,

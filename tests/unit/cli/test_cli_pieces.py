@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from penstock.cli.checks_host import check_directory, check_port, file_system_of
-from penstock.cli.checks_network import check_advertised, is_loopback
 from penstock.cli.client import knock, parse_addresses
-from penstock.cli.doctor import OK, WRONG
+from penstock.cli.doctor.command import OK, WRONG
+from penstock.cli.doctor.host import check_directory, check_port, file_system_of
+from penstock.cli.doctor.network import check_advertised, is_loopback
+from penstock.cli.doctor.ports import holder_of, is_free
 from penstock.cli.failures import CommandFailure
 from penstock.cli.main import penstock
-from penstock.cli.ports import holder_of, is_free
 from penstock.cli.render import human_bytes, plural
 from penstock.cli.server import load_settings
 

@@ -5,7 +5,7 @@ import json
 import click
 import pytest
 
-from penstock.cli.record_format import PrintableRecord, compile_printer, record_as_json
+from penstock.cli.records.format import PrintableRecord, compile_printer, record_as_json
 
 RECORD = PrintableRecord(
     topic="orders",

@@ -6,8 +6,8 @@ import click
 import pytest
 
 from penstock.cli.failures import CommandFailure
-from penstock.cli.produce import read_lines
-from penstock.cli.record_parse import ParsedRecord, check_parse_format, read_records
+from penstock.cli.records.parse import ParsedRecord, check_parse_format, read_records
+from penstock.cli.records.produce import read_lines
 
 
 def parse(template: str, data: bytes) -> list[ParsedRecord]:

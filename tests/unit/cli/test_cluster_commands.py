@@ -19,7 +19,7 @@ from penstock.wire.messages.list_partition_reassignments import ListPartitionRea
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cli.reassignment_watch.time.sleep", lambda _: None)
+    monkeypatch.setattr("penstock.cli.cluster.reassignment_watch.time.sleep", lambda _: None)
 
 
 @pytest.fixture

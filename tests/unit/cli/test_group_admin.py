@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 
-from penstock.cli import group_admin
 from penstock.cli.admin import Partition, Topic
 from penstock.cli.failures import CommandFailure
-from penstock.cli.group_admin import CommittedOffset, GroupAdmin, by_topic
+from penstock.cli.group import admin as group_admin
+from penstock.cli.group.admin import CommittedOffset, GroupAdmin, by_topic
 
 PLACE = {("orders", 0): CommittedOffset(5, 2, "note")}
 

@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 
 from penstock.cli.admin import Broker
-from penstock.cli.group_admin import CommittedOffset, Group, GroupAdmin, Member
-from penstock.cli.group_lag import GroupLag, LagSource, PartitionLag
+from penstock.cli.group.admin import CommittedOffset, Group, GroupAdmin, Member
+from penstock.cli.group.lag import GroupLag, LagSource, PartitionLag
 from penstock.cli.options import Connection
 from penstock.wire.codec import encode
 from penstock.wire.messages.describe_lag import DescribeLagResponse, LagGroup, LagPartition

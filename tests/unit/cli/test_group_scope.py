@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cli.failures import CommandFailure
-from penstock.cli.group_admin import CommittedOffset
-from penstock.cli.group_scope import (
+from penstock.cli.group.admin import CommittedOffset
+from penstock.cli.group.offset_spec import PartitionOffsets
+from penstock.cli.group.scope import (
     Shift,
     choose,
     new_offset,
@@ -22,7 +23,6 @@ from penstock.cli.group_scope import (
     parse_target,
     summarize,
 )
-from penstock.cli.offset_spec import PartitionOffsets
 
 NOW_MS = 1_800_000_000_000
 HELD = PartitionOffsets(5, 20, {NOW_MS - 3_600_000: 9, NOW_MS: 20})

@@ -9,9 +9,9 @@ import pytest
 
 from penstock.cli.admin import Broker, Partition, Topic
 from penstock.cli.failures import CommandFailure
-from penstock.cli.group_admin import CommittedOffset, Group, GroupAdmin
-from penstock.cli.group_scope import Target, parse_scopes, parse_target
-from penstock.cli.group_seek import forget_offsets, plan_import, plan_seek
+from penstock.cli.group.admin import CommittedOffset, Group, GroupAdmin
+from penstock.cli.group.scope import Target, parse_scopes, parse_target
+from penstock.cli.group.seek import forget_offsets, plan_import, plan_seek
 from penstock.cli.options import Connection
 
 

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from penstock.cli.admin import Broker
 from penstock.cli.failures import CommandFailure
-from penstock.cli.group_admin import Group, Member
-from penstock.cli.group_lag import GroupLag, PartitionLag
-from penstock.cli.group_view import describe_row, describe_view, human_duration, list_row, list_view, show
+from penstock.cli.group.admin import Group, Member
+from penstock.cli.group.lag import GroupLag, PartitionLag
+from penstock.cli.group.view import describe_row, describe_view, human_duration, list_row, list_view, show
 from penstock.cli.main import penstock
 
 MEMBERS = (
@@ -132,7 +132,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, as_json: bool, f
             raise CommandFailure("cannot list the groups", "the broker is gone")
         return {"look": taken}
 
-    monkeypatch.setattr("penstock.cli.group_view.time.sleep", pause)
+    monkeypatch.setattr("penstock.cli.group.view.time.sleep", pause)
     monkeypatch.setattr(sys, "stdout", stream)
     with pytest.raises(SystemExit) as ended:
         show(take, lambda found: Text(f"look {found['look']}"), as_json, 0.5)
@@ -193,7 +193,7 @@ def test_help_loads_nothing_heavy() -> None:
         "import sys\n"
         "from penstock.cli.main import penstock\n"
         "penstock(sys.argv[1:], standalone_mode=False)\n"
-        "heavy = ('confluent_kafka', 'rich', 'asyncio', 'penstock.wire', 'penstock.cli.group_admin')\n"
+        "heavy = ('confluent_kafka', 'rich', 'asyncio', 'penstock.wire', 'penstock.cli.group.admin')\n"
         "print([name for name in heavy if name in sys.modules])\n"
     )
     for name in ("list", "describe", "seek", "offsets", "delete"):

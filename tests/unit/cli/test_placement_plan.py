@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cli.cluster_view import BrokerView
-from penstock.cli.placement_plan import CannotPlace, drain, rebalance
+from penstock.cli.cluster.plan import CannotPlace, drain, rebalance
+from penstock.cli.cluster.view import BrokerView
 from penstock.model.ids import TopicPartition
 
 Assignment = dict[TopicPartition, tuple[int, ...]]

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from penstock.cli.failures import CommandFailure
 from penstock.cli.main import penstock
-from penstock.cli.storage_format import parse_initial_controllers, random_uuid, voters_snapshot
+from penstock.cli.storage.format import parse_initial_controllers, random_uuid, voters_snapshot
 from penstock.model.ids import format_uuid, parse_uuid
 from penstock.storage.files import OsFilesystem
 from penstock.storage.metadata_files import MetaProperties, read_meta_properties

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from penstock.cli.failures import CommandFailure
 from penstock.cli.main import penstock
-from penstock.cli.up_nodes import FAILED_STARTS_MAX, Nodes, SupervisedNode
+from penstock.cli.up.nodes import FAILED_STARTS_MAX, Nodes, SupervisedNode
 from penstock.config.load import load_node_settings
 from penstock.testing import Cluster
 from penstock.testing.layout import PORTS, free_ports, node_properties, places, write_properties
@@ -88,7 +88,7 @@ def test_a_node_that_was_killed_on_purpose_comes_back_when_it_is_due(cluster: No
 
 
 def test_a_node_that_cannot_start_is_given_up_with_its_log(cluster: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cli.up_nodes.RESTART_PAUSE_S", 0.0)
+    monkeypatch.setattr("penstock.cli.up.nodes.RESTART_PAUSE_S", 0.0)
     cluster.start(10)
     Path(f"{cluster.nodes[2].place.properties}.broken").touch()
     cluster.kill(cluster.nodes[2], down_s=0)

@@ -14,8 +14,8 @@ from penstock.core.metadata.image import Image, PartitionState
 from penstock.core.metadata.result import Result
 from penstock.core.metadata.topics import NewTopic, TopicDefaults
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.controller import Controller
-from penstock.runtime.controller_duties import ControllerSettings
+from penstock.runtime.controller.controller import Controller
+from penstock.runtime.controller.duties import ControllerSettings
 from penstock.runtime.env import SystemEnv
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener

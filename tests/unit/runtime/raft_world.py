@@ -22,7 +22,7 @@ from penstock.core.raft.quorum import Role
 from penstock.model.errors import ApiError
 from penstock.model.ids import ZERO_UUID
 from penstock.runtime.peer_frames import FrameStream
-from penstock.runtime.raft_driver import RaftDriver
+from penstock.runtime.raft.driver import RaftDriver
 from penstock.storage.settings import LogSettings
 from penstock.wire.apis import APIS, request_class, response_header_version
 from penstock.wire.codec import decode, encode

@@ -20,13 +20,13 @@ from penstock.core.replica.fetch_session import SessionCache
 from penstock.core.replica.throttle import Throttle
 from penstock.model.errors import ErrorCode
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.isr import InSyncKeeper
-from penstock.runtime.log_directories import begin_use, open_directory
-from penstock.runtime.partition import Partition
-from penstock.runtime.partitions import Partitions
+from penstock.runtime.logs.directories import begin_use, open_directory
 from penstock.runtime.peer import Peer
-from penstock.runtime.replica_fetcher import FetcherSettings
-from penstock.runtime.replica_fetchers import FOLLOWER_RATE, LEADER_RATE, ReplicaFetchers, throttled_rate
+from penstock.runtime.replication.fetcher import FetcherSettings
+from penstock.runtime.replication.fetchers import FOLLOWER_RATE, LEADER_RATE, ReplicaFetchers, throttled_rate
+from penstock.runtime.replication.isr import InSyncKeeper
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
 from penstock.server.limits import ConnectionLimits
 from penstock.server.listener import Listener
 from penstock.wire.messages.alter_partition import (

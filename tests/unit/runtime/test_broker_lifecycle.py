@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime import broker_lifecycle
-from penstock.runtime.broker_lifecycle import BrokerLifecycle, RegistrationRefused
+from penstock.runtime.controller import broker_lifecycle
+from penstock.runtime.controller.broker_lifecycle import BrokerLifecycle, RegistrationRefused
 from penstock.runtime.env import SystemEnv
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse

@@ -15,14 +15,14 @@ import pytest
 from penstock.config.topic import TopicSettings
 from penstock.core.replica.leader import LeaderState
 from penstock.model.ids import TopicPartition
-from penstock.runtime import cleaner as cleaner_module
-from penstock.runtime.cleaner import CLEANER_OFFSETS, Cleaner
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.log_directories import LogDirectory, raise_recovery_point
-from penstock.runtime.log_settings import log_settings
-from penstock.runtime.partition import Partition
+from penstock.runtime.logs import cleaner as cleaner_module
+from penstock.runtime.logs.cleaner import CLEANER_OFFSETS, Cleaner
+from penstock.runtime.logs.directories import LogDirectory, raise_recovery_point
+from penstock.runtime.logs.settings import log_settings
+from penstock.runtime.replication.partition import Partition
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets, write_offsets
-from penstock.storage.compact import CompactionError, CompactionJob
+from penstock.storage.compaction.clean import CompactionError, CompactionJob
 from penstock.storage.files import OsFilesystem, StorageError
 from penstock.storage.log import Log
 from penstock.wire.records import Record, build_batch, read_records, split_batches

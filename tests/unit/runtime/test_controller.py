@@ -14,7 +14,8 @@ from penstock.core.metadata.elections import ElectionType
 from penstock.core.metadata.features import GROUP_VERSION, TRANSACTION_VERSION
 from penstock.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime import controller, controller_duties
+from penstock.runtime.controller import controller
+from penstock.runtime.controller import duties as controller_duties
 from penstock.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -171,7 +172,7 @@ def test_a_controlled_shutdown_waits_until_others_know() -> None:
 
 def test_what_many_partitions_need_is_done_in_bounded_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller_duties, "RECORDS_PER_DECISION", 10)
-    monkeypatch.setattr("penstock.runtime.controller.RECORDS_PER_DECISION", 10)
+    monkeypatch.setattr("penstock.runtime.controller.controller.RECORDS_PER_DECISION", 10)
     monkeypatch.setattr(controller_duties, "PARTITIONS_PER_TURN", 7)
 
     async def scene(world: ControllerWorld) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.core.metadata.topics import NewTopic
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime import controller_client
-from penstock.runtime.controller_client import ControllerClient
+from penstock.runtime.controller import client as controller_client
+from penstock.runtime.controller.client import ControllerClient
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.peer import PeerLost
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse

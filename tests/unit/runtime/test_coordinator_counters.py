@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.core.contract import Record
 from penstock.core.transaction.states import TransactionState
-from penstock.runtime.coordinator_counters import GroupCounters, TransactionCounters
+from penstock.runtime.coordinator.counters import GroupCounters, TransactionCounters
 from penstock.wire.messages.consumer_group_records import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
 from penstock.wire.messages.group_records import (
     GroupMetadataKey,

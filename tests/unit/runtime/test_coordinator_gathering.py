@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.contract import Caller
-from penstock.runtime.groups import Groups
+from penstock.runtime.coordinator.groups import Groups
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.log_directories import LogDirectory, lower_checkpoints, open_directory, write_checkpoints
+from penstock.runtime.logs.directories import LogDirectory, lower_checkpoints, open_directory, write_checkpoints
 
 PARTITION = TopicPartition("t", 0)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.log_sync import LogSync
+from penstock.runtime.logs.sync import LogSync
 from penstock.storage.files import OsFilesystem, StorageError
 from penstock.storage.log import Log, LogSettings
 from penstock.wire.records import Record, build_batch, split_batches

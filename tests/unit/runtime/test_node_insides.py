@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.node import Node
-from penstock.runtime.partitions import Partitions
+from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.files import OsFile, OsFilesystem
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.runtime.open_logs import OpenLogs
+from penstock.runtime.logs.open_logs import OpenLogs
 from penstock.storage.files import OsFilesystem
 from penstock.storage.log import Log
 from penstock.storage.settings import LogSettings

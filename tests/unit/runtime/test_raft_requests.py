@@ -11,8 +11,8 @@ from raft_world import CLUSTER_ID, FakeNode, World, quorum
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID
-from penstock.runtime.metadata_log import SnapshotId
-from penstock.runtime.raft_requests import RaftRequests
+from penstock.runtime.raft.metadata_files import SnapshotId
+from penstock.runtime.raft.requests import RaftRequests
 from penstock.wire.messages import begin_quorum_epoch as begin
 from penstock.wire.messages import end_quorum_epoch as end
 from penstock.wire.messages import fetch as fetches

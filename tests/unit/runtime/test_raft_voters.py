@@ -12,8 +12,8 @@ from raft_world import DATA, FakeEnv, FakeNode, World, quorum
 
 from penstock.core.raft.voters import Voter, VoterEndpoint, VoterHistory, VoterSet
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.metadata_log import SnapshotId, read_election, write_snapshot
-from penstock.runtime.raft_driver import DIRECTORY
+from penstock.runtime.raft.driver import DIRECTORY
+from penstock.runtime.raft.metadata_files import SnapshotId, read_election, write_snapshot
 from penstock.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,

@@ -13,9 +13,9 @@ from replication_world import TOPIC, TOPIC_ID, Broker, Cluster, in_cluster, unti
 from penstock.api.context import Client, RequestContext
 from penstock.core.lifecycle.retention import RetentionPlan
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime import replica_store
-from penstock.runtime.log_directories import LOG_START_OFFSETS, write_checkpoints
-from penstock.runtime.replica_fetcher import Followed, ReplicaFetcher
+from penstock.runtime.logs.directories import LOG_START_OFFSETS, write_checkpoints
+from penstock.runtime.replication import store as replica_store
+from penstock.runtime.replication.fetcher import Followed, ReplicaFetcher
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets, write_offsets
 from penstock.storage.flush import FlushTicket
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState

@@ -21,7 +21,7 @@ from penstock.core.group.contract import Effects
 from penstock.core.metadata.image import ResourceType
 from penstock.core.replica.fetch_session import Wanted
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.coordinator import Coordinator
+from penstock.runtime.coordinator.shards import Coordinator
 from penstock.storage.files import StorageError
 from penstock.wire.messages.alter_partition import AlterPartitionRequest
 from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic

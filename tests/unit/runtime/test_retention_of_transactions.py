@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.core.replica.producer_state import EndMarker
-from penstock.runtime.housekeeping import Housekeeping
-from penstock.runtime.partition import Partition
+from penstock.runtime.logs.housekeeping import Housekeeping
+from penstock.runtime.replication.partition import Partition
 from penstock.wire.records import Record, build_batch
 from support.transaction_shell import DATA, TransactionShell, play
 

@@ -13,10 +13,10 @@ import pytest
 from penstock.config.tables.topic import SUBJECT_NAME_STRATEGIES
 from penstock.core.schema_ids import Registered, Rules
 from penstock.model.errors import ErrorCode
-from penstock.runtime import registry_client
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.registry_client import RegistryClient, RegistryUnreachable
-from penstock.runtime.schema_guard import Place, Refusals, SchemaGuard
+from penstock.runtime.schemas import registry_client
+from penstock.runtime.schemas.guard import Place, Refusals, SchemaGuard
+from penstock.runtime.schemas.registry_client import RegistryClient, RegistryUnreachable
 from penstock.wire.record_types import Record
 from penstock.wire.records import build_batch
 

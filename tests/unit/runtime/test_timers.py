@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.runtime.timers import Timers
+from penstock.runtime.coordinator.timers import Timers
 
 LATE_MS_MAX = 150
 

@@ -11,10 +11,10 @@ import pytest
 from penstock.core.transaction.contract import Markers
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition
-from penstock.runtime import transaction_markers
+from penstock.runtime.coordinator import markers as transaction_markers
+from penstock.runtime.coordinator.markers import TransactionMarkers
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.peer import PeerLost
-from penstock.runtime.transaction_markers import TransactionMarkers
 from penstock.wire.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,

@@ -11,9 +11,9 @@ from penstock.core.contract import Caller, ProducerIdentity
 from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.runtime.groups import OFFSETS_TOPIC, Groups
-from penstock.runtime.marker_writer import MarkerWriter
-from penstock.runtime.partition import Partition
+from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
+from penstock.runtime.coordinator.marker_writer import MarkerWriter
+from penstock.runtime.replication.partition import Partition
 from penstock.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

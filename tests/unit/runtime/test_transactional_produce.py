@@ -16,8 +16,8 @@ from penstock.core.contract import ProducerIdentity
 from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.runtime.groups import OFFSETS_TOPIC, Groups
-from penstock.runtime.partition import Partition
+from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
+from penstock.runtime.replication.partition import Partition
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

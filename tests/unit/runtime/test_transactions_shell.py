@@ -13,10 +13,10 @@ from penstock.core.contract import ProducerIdentity
 from penstock.core.metadata.topics import NewTopic, TopicOutcome
 from penstock.core.transaction.listing import TransactionFilter
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime import transactions
+from penstock.runtime.coordinator import transactions
+from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.partition import Partition
-from penstock.runtime.transactions import TRANSACTION_TOPIC
+from penstock.runtime.replication.partition import Partition
 from penstock.wire.messages.end_txn import EndTxnRequest
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from support.transaction_shell import DATA, ID, TransactionShell, caller, play

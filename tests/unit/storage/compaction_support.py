@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from log_support import NOW_MS, PLAIN_MAX
 
 from penstock.core.lifecycle.compaction import CompactionSettings, plan_compaction
-from penstock.storage.compact import Compaction, CompactionJob, CompactionReport
-from penstock.storage.compact_swap import CleanedSegment
+from penstock.storage.compaction.clean import Compaction, CompactionJob, CompactionReport
+from penstock.storage.compaction.swap import CleanedSegment
 from penstock.storage.files import OsFilesystem
 from penstock.storage.log import Log
 from penstock.wire.records import (

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.aborted_transactions import AbortedTransactions
 from penstock.storage.files import OsFilesystem
 from penstock.storage.partition_files import PartitionFiles
-from penstock.storage.transaction_index import ENTRY_BYTES, AbortedTransaction
+from penstock.storage.producers.aborted_transactions import AbortedTransactions
+from penstock.storage.producers.transaction_index import ENTRY_BYTES, AbortedTransaction
 
 SEGMENTS = [0, 100, 200]
 # A transaction that began in the first segment and ended in the second, and one in each.

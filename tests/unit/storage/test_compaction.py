@@ -18,7 +18,7 @@ from faulty_filesystem import FaultyFilesystem
 from log_support import NOW_MS, LogMaker, make_marker
 
 from penstock.core.lifecycle.retention import RetentionPlan
-from penstock.storage.compact import Compaction, CompactionError
+from penstock.storage.compaction.clean import Compaction, CompactionError
 from penstock.storage.files import OsFilesystem
 from penstock.storage.log import Log
 from penstock.storage.settings import LogSettings
@@ -309,9 +309,9 @@ def test_a_log_that_was_deleted_meanwhile_is_a_passing_problem(logs: LogMaker) -
 
 
 def test_a_batch_longer_than_what_is_read_at_once(logs: LogMaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.storage.compact.READ_CHUNK_BYTES", 70)
-    monkeypatch.setattr("penstock.storage.compact.WRITE_CHUNK_BYTES", 70)
-    monkeypatch.setattr("penstock.storage.compact.SYNC_BYTES", 100)
+    monkeypatch.setattr("penstock.storage.compaction.clean.READ_CHUNK_BYTES", 70)
+    monkeypatch.setattr("penstock.storage.compaction.clean.WRITE_CHUNK_BYTES", 70)
+    monkeypatch.setattr("penstock.storage.compaction.clean.SYNC_BYTES", 100)
     log = logs.open()
     for number in range(5):
         put(log, (b"k%d" % number, b"x" * 50 * number), (b"a", b"%d" % number))
@@ -326,7 +326,7 @@ def test_a_segment_that_would_outgrow_its_positions_leaves_batches_as_they_are(
     log = logs.open()
     put(log, *[(b"k%d" % number, None) for number in range(10)])
     log.roll(NOW_MS)
-    monkeypatch.setattr("penstock.storage.compact.SEGMENT_SIZE_MAX", log.size_bytes)
+    monkeypatch.setattr("penstock.storage.compaction.clean.SEGMENT_SIZE_MAX", log.size_bytes)
     before = log.size_bytes
     compact(log)
     assert log.size_bytes == before

@@ -11,7 +11,7 @@ import pytest
 from compaction_support import clean, make_job, pairs, put
 from log_support import NOW_MS, LogMaker
 
-from penstock.storage.compact import Compaction, CompactionJob
+from penstock.storage.compaction.clean import Compaction, CompactionJob
 from penstock.storage.files import OsFile, OsFilesystem
 from penstock.storage.log import Log
 from penstock.wire.record_types import Buffer

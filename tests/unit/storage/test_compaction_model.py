@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from log_support import NOW_MS, LogMaker
 
-from penstock.storage.compact import Compaction
+from penstock.storage.compaction.clean import Compaction
 from penstock.storage.files import OsFilesystem
 from penstock.storage.settings import LogSettings
 from penstock.wire.records import Compression, Record

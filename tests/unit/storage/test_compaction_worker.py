@@ -12,9 +12,9 @@ import pytest
 from compaction_support import make_job, pairs, put, swap_in
 from log_support import NOW_MS, LogMaker
 
-from penstock.storage.compact import CompactionError, CompactionReport
-from penstock.storage.compact_swap import CleanedSegment
-from penstock.storage.compact_worker import MODULE, Pacer, decode_answer, decode_job, encode_job
+from penstock.storage.compaction.clean import CompactionError, CompactionReport
+from penstock.storage.compaction.swap import CleanedSegment
+from penstock.storage.compaction.worker import MODULE, Pacer, decode_answer, decode_job, encode_job
 from penstock.storage.log import Log
 
 END_TIMEOUT_S = 20

@@ -29,7 +29,7 @@ from penstock.storage.metadata_files import (
     write_meta_properties,
     write_partition_metadata,
 )
-from penstock.storage.producer_snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
+from penstock.storage.producers.snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
 
 DISK = OsFilesystem()
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.storage.indexes import DamagedIndexError
-from penstock.storage.transaction_index import ENTRY_BYTES, AbortedTransaction, TransactionIndex
+from penstock.storage.producers.transaction_index import ENTRY_BYTES, AbortedTransaction, TransactionIndex
 from penstock.wire.codec import decode
 from penstock.wire.messages.transaction_index import AbortedTxn
 

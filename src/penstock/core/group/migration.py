@@ -13,21 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-from penstock.core.group.assignors import NO_PARTITIONS, Partitions
-from penstock.core.group.classic import ClassicGroup, ClassicState
-from penstock.core.group.classic_members import ClassicMember
-from penstock.core.group.classic_rebalance import JOIN_TIMER, SYNC_TIMER, ClassicRebalance, join_refused, session_key
-from penstock.core.group.consumer import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
-from penstock.core.group.consumer_context import ConsumerContext, cancel_timers, keep_session
-from penstock.core.group.consumer_members import ConsumerMember, MemberState
-from penstock.core.group.consumer_protocol import (
+from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions
+from penstock.core.group.classic.group import ClassicGroup, ClassicState
+from penstock.core.group.classic.members import ClassicMember
+from penstock.core.group.classic.rebalance import JOIN_TIMER, SYNC_TIMER, ClassicRebalance, join_refused, session_key
+from penstock.core.group.consumer.context import ConsumerContext, cancel_timers, keep_session
+from penstock.core.group.consumer.group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
+from penstock.core.group.consumer.members import ConsumerMember, MemberState
+from penstock.core.group.consumer.protocol import (
     partitions_by_id,
     read_assignment,
     read_subscription,
     read_version,
     write_assignment,
 )
-from penstock.core.group.consumer_records import (
+from penstock.core.group.consumer.records import (
     assignment_record,
     epoch_record,
     member_record,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from penstock.core.group.classic import ClassicGroup, ClassicState
-from penstock.core.group.classic_rebalance import (
+from penstock.core.group.classic.group import ClassicGroup, ClassicState
+from penstock.core.group.classic.rebalance import (
     JOIN_TIMER,
     SESSION_TIMER,
     SYNC_TIMER,
@@ -20,13 +20,13 @@ from penstock.core.group.classic_rebalance import (
     join_refused,
     session_key,
 )
-from penstock.core.group.classic_requests import ClassicRequests, leave_response, leaving_members
-from penstock.core.group.consumer_groups import ConsumerGroups
+from penstock.core.group.classic.requests import ClassicRequests, leave_response, leaving_members
+from penstock.core.group.consumer.groups import ConsumerGroups
 from penstock.core.group.consumer_side import ConsumerSide
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, Timer, TimerKey, Token, Topics
 from penstock.core.group.group import Group, Random
-from penstock.core.group.offset_requests import OffsetRequests, commit_refused, transactional_commit_refused
-from penstock.core.group.offsets import Offsets, PartitionProgress, StoredRecord
+from penstock.core.group.offsets.offsets import Offsets, PartitionProgress, StoredRecord
+from penstock.core.group.offsets.requests import OffsetRequests, commit_refused, transactional_commit_refused
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
 from penstock.wire.messages import consumer_group_describe, describe_groups

@@ -18,29 +18,29 @@ from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.subscriptions import Subscriptions
 from penstock.gateway.kafka.tails import Tails
 from penstock.gateway.registry.service import Registry
-from penstock.gateway.rest.console_operations import console_operations
-from penstock.gateway.rest.console_wire import BrokerWire
+from penstock.gateway.rest.console.operations import console_operations
+from penstock.gateway.rest.console.wire import BrokerWire
 from penstock.gateway.rest.docs_page import docs_headers, docs_page
-from penstock.gateway.rest.plain_messages import plain_message_operations
-from penstock.gateway.rest.schema_codec import SchemaCodec
-from penstock.gateway.rest.simple_messages import publish_operations, subscribe_operations
-from penstock.gateway.rest.simple_topics import simple_topic_operations
-from penstock.gateway.rest.tail import tail_operations, tail_sockets
-from penstock.gateway.rest.v2_consumers import v2_consumer_operations
-from penstock.gateway.rest.v2_media import answer
-from penstock.gateway.rest.v2_produce import v2_produce_operations
-from penstock.gateway.rest.v2_topics import v2_topic_operations
-from penstock.gateway.rest.v3_acls import v3_acl_operations
-from penstock.gateway.rest.v3_cluster_configs import v3_cluster_config_operations
-from penstock.gateway.rest.v3_clusters import v3_cluster_operations
-from penstock.gateway.rest.v3_configs import v3_config_operations
-from penstock.gateway.rest.v3_errors import with_v3_codes
-from penstock.gateway.rest.v3_groups import v3_group_operations
-from penstock.gateway.rest.v3_reassignments import v3_reassignment_operations
-from penstock.gateway.rest.v3_records import v3_record_operations
-from penstock.gateway.rest.v3_schemas import ProduceSchemas
-from penstock.gateway.rest.v3_shapes import V3
-from penstock.gateway.rest.v3_topics import v3_partition_operations, v3_topic_operations
+from penstock.gateway.rest.native.messages import publish_operations, subscribe_operations
+from penstock.gateway.rest.native.records import plain_message_operations
+from penstock.gateway.rest.native.tail import tail_operations, tail_sockets
+from penstock.gateway.rest.native.topics import simple_topic_operations
+from penstock.gateway.rest.v2.consumers import v2_consumer_operations
+from penstock.gateway.rest.v2.media import answer
+from penstock.gateway.rest.v2.produce import v2_produce_operations
+from penstock.gateway.rest.v2.topics import v2_topic_operations
+from penstock.gateway.rest.v3.acls import v3_acl_operations
+from penstock.gateway.rest.v3.cluster_configs import v3_cluster_config_operations
+from penstock.gateway.rest.v3.clusters import v3_cluster_operations
+from penstock.gateway.rest.v3.configs import v3_config_operations
+from penstock.gateway.rest.v3.errors import with_v3_codes
+from penstock.gateway.rest.v3.groups import v3_group_operations
+from penstock.gateway.rest.v3.reassignments import v3_reassignment_operations
+from penstock.gateway.rest.v3.records import v3_record_operations
+from penstock.gateway.rest.v3.schemas import ProduceSchemas
+from penstock.gateway.rest.v3.shapes import V3
+from penstock.gateway.rest.v3.topics import v3_partition_operations, v3_topic_operations
+from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.application import Application, json_response
 from penstock.gateway.web.body_work import Bodies

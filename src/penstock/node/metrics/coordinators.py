@@ -12,11 +12,11 @@ from penstock.core.transaction.shard import TransactionShard
 from penstock.core.transaction.states import TransactionState
 from penstock.model.errors import ApiError
 from penstock.node.metrics.collecting import GROUPS, ROWS_PER_TURN
-from penstock.runtime.coordinator import Coordinator
+from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.coordinator.lag import LagView
+from penstock.runtime.coordinator.shards import Coordinator
+from penstock.runtime.coordinator.transactions import Transactions
 from penstock.runtime.env import Env
-from penstock.runtime.groups import Groups
-from penstock.runtime.lag import LagView
-from penstock.runtime.transactions import Transactions
 
 GROUP_COUNT = Metric(
     "kafka_coordinator_group_groupmetadatamanager_numgroups", "gauge", "Groups that are coordinated here."

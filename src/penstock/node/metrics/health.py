@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple
 
 from penstock.core.raft.quorum import Role
-from penstock.runtime.raft_driver import RaftDriver
+from penstock.runtime.raft.driver import RaftDriver
 from penstock.server.http import HttpAnswer, HttpHandler, HttpRequest
 
 JSON_TYPE = "application/json"

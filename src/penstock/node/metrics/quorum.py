@@ -13,7 +13,7 @@ from penstock.core.metrics.histogram import Histogram
 from penstock.core.metrics.sheet import Metric, Sheet
 from penstock.node.metrics.collecting import Summaries, each
 from penstock.node.metrics.health import known_leader
-from penstock.runtime.raft_driver import RaftDriver
+from penstock.runtime.raft.driver import RaftDriver
 from penstock.wire.messages.metadata_records import PartitionChangeRecord
 
 ACTIVE_CONTROLLER = Metric(

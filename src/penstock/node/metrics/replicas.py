@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from penstock.core.metrics.sheet import Metric, Sheet, label_block
 from penstock.node.metrics.collecting import PARTITIONS, ROWS_PER_TURN
-from penstock.runtime.cleaner import Cleaner
 from penstock.runtime.env import Env
-from penstock.runtime.partition import Partition
-from penstock.runtime.partitions import Partitions
-from penstock.runtime.replica_fetchers import ReplicaFetchers
+from penstock.runtime.logs.cleaner import Cleaner
+from penstock.runtime.replication.fetchers import ReplicaFetchers
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.files import StorageError
 
 BY_PARTITION = ("topic", "partition")

@@ -8,7 +8,7 @@ from penstock.core.metrics.counters import ReplicaCounters
 from penstock.core.metrics.histogram import Histogram
 from penstock.core.metrics.sheet import Metric, Sheet
 from penstock.node.metrics.collecting import ROWS_PER_TURN, TOPICS, Summaries
-from penstock.runtime.partitions import Partitions
+from penstock.runtime.replication.partitions import Partitions
 
 # Batches of 2**6 bytes and of 2**24: smaller and larger ones are rare.
 SMALLEST, LARGEST = 6, 24

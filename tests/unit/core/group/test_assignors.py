@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.group.assignors import GroupSpec, MemberSpec, Partitions, assign_range
-from penstock.core.group.assignors_uniform import ASSIGNORS, assign_uniform
+from penstock.core.group.assignors.contract import GroupSpec, MemberSpec, Partitions, assign_range
+from penstock.core.group.assignors.uniform import ASSIGNORS, assign_uniform
 from penstock.model.ids import Uuid
 
 

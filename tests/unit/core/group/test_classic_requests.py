@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.contract import Timer
-from penstock.core.group.classic import ClassicState
+from penstock.core.group.classic.group import ClassicState
 from penstock.core.group.contract import GroupSettings
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.codec import encode

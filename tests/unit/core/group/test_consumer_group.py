@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock.core.group.consumer import ConsumerGroup, ConsumerState
-from penstock.core.group.consumer_members import ConsumerMember, MemberState
-from penstock.core.group.consumer_records import (
+from penstock.core.group.consumer.group import ConsumerGroup, ConsumerState
+from penstock.core.group.consumer.members import ConsumerMember, MemberState
+from penstock.core.group.consumer.records import (
     assignment_record,
     epoch_record,
     member_record,
@@ -19,7 +19,7 @@ from penstock.core.group.consumer_records import (
 )
 from penstock.core.group.contract import Record
 from penstock.core.group.group import GroupKind
-from penstock.core.group.subscription import ResolvedRegex
+from penstock.core.group.subscription.topics import ResolvedRegex
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages import consumer_group_records as records
 from penstock.wire.messages.consumer_group_describe import Assignment, TopicPartitions

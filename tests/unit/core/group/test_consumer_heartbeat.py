@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.group.consumer_members import MemberState
+from penstock.core.group.consumer.members import MemberState
 from penstock.core.group.contract import GroupSettings
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages import consumer_group_records as records

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.group.consumer_members import MemberState
+from penstock.core.group.consumer.members import MemberState
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from support.consumer_world import GROUP, ConsumerWorld

@@ -19,7 +19,7 @@ from consumer_clients import Client, NewClient, OldClient, durable, flat
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from penstock.core.group.consumer import ConsumerGroup, ConsumerState
+from penstock.core.group.consumer.group import ConsumerGroup, ConsumerState
 from penstock.core.group.contract import GroupSettings
 from support.consumer_world import GROUP, ConsumerWorld
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.group.assignors import Partitions
-from penstock.core.group.consumer_members import ConsumerMember, MemberState
-from penstock.core.group.consumer_reconcile import reconcile
+from penstock.core.group.assignors.contract import Partitions
+from penstock.core.group.consumer.members import ConsumerMember, MemberState
+from penstock.core.group.consumer.reconcile import reconcile
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 

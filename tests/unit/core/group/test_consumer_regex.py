@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.group import subscription_regex
-from penstock.core.group.subscription import PATTERNS_MAX, TopicCatalog
-from penstock.core.group.subscription_pattern import NESTING_MAX, PATTERN_LENGTH_MAX, InvalidPattern
-from penstock.core.group.subscription_regex import TopicPattern
+from penstock.core.group.subscription import regex as subscription_regex
+from penstock.core.group.subscription.pattern import NESTING_MAX, PATTERN_LENGTH_MAX, InvalidPattern
+from penstock.core.group.subscription.regex import TopicPattern
+from penstock.core.group.subscription.topics import PATTERNS_MAX, TopicCatalog
 from penstock.model.errors import ApiError, ErrorCode
 from support.consumer_world import ClusterTopics
 

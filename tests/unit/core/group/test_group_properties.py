@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.core.group.classic import ClassicGroup, ClassicState
+from penstock.core.group.classic.group import ClassicGroup, ClassicState
 from penstock.core.group.contract import Effects, GroupSettings
 from penstock.core.group.shard import GroupShard
 from penstock.model.errors import ErrorCode

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.core.group.lag import WINDOW_MS_MIN, LagStatus, judge, worst
-from penstock.core.group.offsets import Commit
+from penstock.core.group.offsets.lag import WINDOW_MS_MIN, LagStatus, judge, worst
+from penstock.core.group.offsets.offsets import Commit
 
 NOW = 1_000_000_000
 MOVING = [Commit(100, NOW - 50_000), Commit(150, NOW - 25_000), Commit(200, NOW - 1_000)]

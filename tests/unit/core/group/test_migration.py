@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock.core.group.classic import ClassicGroup, ClassicState
-from penstock.core.group.consumer_members import MemberState
-from penstock.core.group.consumer_protocol import read_assignment
+from penstock.core.group.classic.group import ClassicGroup, ClassicState
+from penstock.core.group.consumer.members import MemberState
+from penstock.core.group.consumer.protocol import read_assignment
 from penstock.core.group.contract import GroupSettings
 from penstock.model.errors import ErrorCode
 from penstock.wire.codec import encode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.group.contract import Caller, GroupSettings
-from penstock.core.group.offsets import HISTORY_LENGTH, Commit
+from penstock.core.group.offsets.offsets import HISTORY_LENGTH, Commit
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.wire.frame import encode_coordinator_key, encode_versioned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.group.record_codec import decode_offset_key, encoded_group, names_topic
+from penstock.core.group.offsets.record_codec import decode_offset_key, encoded_group, names_topic
 from penstock.wire.frame import encode_coordinator_key
 from penstock.wire.messages.group_records import GroupMetadataKey, OffsetCommitKey
 

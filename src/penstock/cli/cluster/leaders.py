@@ -1,0 +1,93 @@
+"""`penstock cluster leaders`: who leads how much, and elections."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.options import Connection, confirm, connection_options, output_option
+from penstock.cli.render import plural, print_json, print_table
+from penstock.cli.style import StyledCommand
+
+if TYPE_CHECKING:
+    from penstock.cli.cluster.view import ClusterView
+    from penstock.model.ids import TopicPartition
+
+
+@click.command(cls=StyledCommand)
+@click.option("--elect", is_flag=True, help="Give leadership back to preferred leaders that are in sync.")
+@click.option(
+    "--unclean",
+    multiple=True,
+    metavar="TOPIC:PARTITION",
+    help="Let a replica that may miss records lead this partition. For one that would never come back otherwise.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connection_options
+@output_option
+def command(connection: Connection, as_json: bool, elect: bool, unclean: tuple[str, ...], yes: bool) -> None:
+    """Show who leads what, and give leadership back to preferred leaders.
+
+    The first of a partition's replicas is its preferred leader. Brokers take leadership back by themselves after a
+    while (auto.leader.rebalance.enable); --elect does it now.
+    """
+    from penstock.cli.cluster.reassignment_requests import PREFERRED, UNCLEAN, elect_leaders, not_preferred, refuse
+    from penstock.cli.cluster.view import read_view
+    from penstock.cli.wire_client import WireClient
+
+    names = [parse_partition(text) for text in unclean]
+    elected: list[TopicPartition] = []
+    with WireClient(connection) as client:
+        if names:
+            shown = ", ".join(map(str, names))
+            confirm(f"Elect a leader for {shown} that may miss acknowledged records?", yes)
+            done, refused = elect_leaders(client, UNCLEAN, names)
+            elected += done
+            refuse(refused, "no leader could be elected")
+        if elect:
+            wanted = not_preferred(read_view(client).partitions)
+            done, refused = elect_leaders(client, PREFERRED, wanted) if wanted else ([], [])
+            elected += done
+            for sentence in refused:
+                click.echo(f"not elected: {sentence}", err=True)
+        view = read_view(client)
+    astray = not_preferred(view.partitions)
+    rows = leader_rows(view)
+    if as_json:
+        names_of_columns = ("node_id", "leads", "preferred", "difference")
+        print_json(
+            {
+                "brokers": [dict(zip(names_of_columns, row, strict=True)) for row in rows],
+                "not_preferred": [{"topic": name.topic, "partition": name.partition} for name in astray],
+                "without_leader": sum(partition.leader < 0 for partition in view.partitions.values()),
+                "elected": [{"topic": name.topic, "partition": name.partition} for name in elected],
+            }
+        )
+        return
+    if elect or names:
+        click.echo(f"{plural(len(elected), 'leader')} elected")
+    print_table(("broker", "leads", "preferred", "difference"), rows)
+    if astray:
+        advice = "" if elect else "; `penstock cluster leaders --elect` gives leadership back now"
+        click.echo(f"{plural(len(astray), 'partition')} led by another than the preferred leader{advice}")
+    else:
+        click.echo("every partition is led by its preferred leader")
+
+
+def leader_rows(view: ClusterView) -> list[tuple[int, int, int, int]]:
+    """Broker, partitions it leads, partitions it should lead, and the difference."""
+    leads = Counter(partition.leader for partition in view.partitions.values())
+    preferred = Counter(partition.replicas[0] for partition in view.partitions.values() if partition.replicas)
+    return [(broker, leads[broker], preferred[broker], leads[broker] - preferred[broker]) for broker in view.brokers]
+
+
+def parse_partition(text: str) -> TopicPartition:
+    """`orders:3` as a partition."""
+    from penstock.model.ids import TopicPartition
+
+    topic, _, number = text.rpartition(":")
+    if not topic or not number.isdigit():
+        raise click.UsageError(f"{text!r} is not TOPIC:PARTITION, for example orders:3.")
+    return TopicPartition(topic, int(number))

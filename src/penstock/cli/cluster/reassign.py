@@ -1,0 +1,163 @@
+"""`penstock cluster reassign`: move replicas by a plan, watch what moves, or take it back."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from penstock.cli.cluster.moves import carry_out, settle, show_plan, throttle_option
+from penstock.cli.cluster.plan import Plan
+from penstock.cli.cluster.reassignment_file import check_plan, format_plan, parse_plan
+from penstock.cli.cluster.reassignment_requests import (
+    alter_reassignments,
+    clear_throttle,
+    refuse,
+    set_throttle,
+    throttled_topics,
+)
+from penstock.cli.cluster.reassignment_watch import watch
+from penstock.cli.cluster.view import ClusterView, read_view
+from penstock.cli.failures import CommandFailure
+from penstock.cli.options import Connection, confirm, connection_options, output_option
+from penstock.cli.render import plural, print_json
+from penstock.cli.style import StyledCommand
+from penstock.cli.wire_client import WireClient
+
+
+@click.command(cls=StyledCommand)
+@click.argument("plan_file", metavar="[PLAN.json]", required=False)
+@throttle_option
+@click.option("--cancel", is_flag=True, help="Take back what is under way: of the plan, or all of it.")
+@click.option("--no-wait", is_flag=True, help="Return once the cluster has taken the plan.")
+@click.option("--save-current", type=click.Path(dir_okay=False), metavar="FILE", help="Keep the way back, as a plan.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connection_options
+@output_option
+def command(
+    connection: Connection,
+    as_json: bool,
+    plan_file: str | None,
+    throttle: int | None,
+    cancel: bool,
+    no_wait: bool,
+    save_current: str | None,
+    yes: bool,
+) -> None:
+    """Move replicas by a plan in Kafka's JSON, or watch what is moving.
+
+    The plan is what kafka-reassign-partitions.sh takes; `-` reads it from standard input. The cluster keeps what is
+    under way, so this command may be stopped and run again: without a plan it shows what moves until nothing does, and
+    with --throttle it changes how fast.
+    """
+    if cancel and throttle is not None:
+        raise click.UsageError("Use either --cancel or --throttle.")
+    plan = read_plan(plan_file) if plan_file is not None else None
+    with WireClient(connection) as client:
+        view = read_view(client)
+        if plan is not None:
+            check_plan(plan, view)
+        if save_current is not None:
+            _save(save_current, view, plan)
+        if cancel:
+            _cancel(client, view, plan, as_json, yes)
+        elif plan is None:
+            _follow(client, view, throttle, as_json, no_wait)
+        else:
+            _move(client, view, plan, throttle, as_json, no_wait, yes)
+
+
+def read_plan(plan_file: str) -> Plan:
+    """The plan in a file, or on standard input for `-`."""
+    try:
+        text = sys.stdin.read() if plan_file == "-" else Path(plan_file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandFailure(f"cannot read {plan_file}", str(error)) from None
+    return parse_plan(text, "standard input" if plan_file == "-" else plan_file)
+
+
+def _save(path: str, view: ClusterView, plan: Plan | None) -> None:
+    chosen = plan if plan is not None else view.ongoing
+    current = {name: view.partitions[name].replicas for name in chosen if name in view.partitions}
+    try:
+        Path(path).write_text(format_plan(current) + "\n", "utf-8")
+    except OSError as error:
+        raise CommandFailure(f"cannot write {path}; nothing was changed", str(error)) from None
+
+
+def _move(
+    client: WireClient, view: ClusterView, plan: Plan, throttle: int | None, as_json: bool, no_wait: bool, yes: bool
+) -> None:
+    present = view.assignment()
+    changed = {name: replicas for name, replicas in plan.items() if present[name] != replicas}
+    if not changed and not any(name in view.ongoing for name in plan):
+        click.echo("{}" if as_json else "every replica of the plan is where it should be")
+        return
+    if changed and not as_json:
+        show_plan(client, view, changed)
+    if changed:
+        confirm("Move them?", yes)
+    if no_wait:
+        if throttle is not None:
+            set_throttle(client, throttle, view, changed)
+        refuse(alter_reassignments(client, changed), "some partitions could not be moved")
+        click.echo("{}" if as_json else "under way: `penstock cluster reassign` shows how far it is")
+        return
+    progress = carry_out(client, view, changed, throttle, quiet=as_json)
+    if as_json:
+        print_json({"partitions": len(changed), "bytes": progress.total_bytes})
+    else:
+        click.echo(f"done: {progress.sentence()}")
+
+
+def _follow(client: WireClient, view: ClusterView, throttle: int | None, as_json: bool, no_wait: bool) -> None:
+    rows = [
+        {
+            "topic": name.topic,
+            "partition": name.partition,
+            "replicas": list(moving.replicas),
+            "adding": list(moving.adding),
+            "removing": list(moving.removing),
+        }
+        for name, moving in view.ongoing.items()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        click.echo("nothing is being moved")
+        _lift_forgotten_throttle(client, view)
+        return
+    if throttle is not None:
+        set_throttle(client, throttle, view, {name: moving.target for name, moving in view.ongoing.items()})
+    for row in rows[:20]:
+        click.echo(f"{row['topic']}-{row['partition']}: {row['replicas']} + {row['adding']} - {row['removing']}")
+    if len(rows) > 20:
+        click.echo(f"… and {plural(len(rows) - 20, 'more partition')}")
+    if not no_wait:
+        progress = watch(client)
+        settle(client, {name.topic for name in view.ongoing}, throttled=True)
+        click.echo(f"done: {progress.sentence()}")
+
+
+def _lift_forgotten_throttle(client: WireClient, view: ClusterView) -> None:
+    """Whoever started the last move may not have been there at its end."""
+    topics = throttled_topics(client, view)
+    if topics is not None:
+        clear_throttle(client, view, topics)
+        click.echo("lifted the throttle that the last move had left")
+
+
+def _cancel(client: WireClient, view: ClusterView, plan: Plan | None, as_json: bool, yes: bool) -> None:
+    chosen = [name for name in view.ongoing if plan is None or name in plan]
+    if not chosen:
+        click.echo("[]" if as_json else "nothing is being moved")
+        return
+    confirm(f"Take back the moves of {plural(len(chosen), 'partition')}?", yes)
+    refuse(alter_reassignments(client, dict.fromkeys(chosen)), "some moves could not be taken back")
+    settle(client, {name.topic for name in chosen}, throttled=True)
+    if as_json:
+        print_json([{"topic": name.topic, "partition": name.partition} for name in chosen])
+    else:
+        click.echo(f"taken back: {plural(len(chosen), 'partition')}")

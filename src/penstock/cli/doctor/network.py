@@ -1,0 +1,103 @@
+"""What `penstock doctor` looks at in a cluster: can it be reached, and where does it send its clients?"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+
+from penstock.cli.client import connection_error, knock, parse_addresses
+from penstock.cli.doctor.command import NOTE, OK, WRONG, Finding
+from penstock.cli.failures import CommandFailure
+from penstock.cli.options import Connection
+
+ADVERTISED_TIMEOUT_S = 2.0
+TOPICS_LOOKED_AT_MAX = 200
+FUTURE_MS_MAX = 5 * 60 * 1000
+
+
+def check_cluster(connection: Connection) -> list[Finding]:
+    """Findings about the cluster, as far as it can be reached."""
+    try:
+        knock(connection.bootstrap)
+    except CommandFailure as failure:
+        return [Finding(WRONG, failure.message, failure.why, failure.advice)]
+    findings = [Finding(OK, f"{connection.bootstrap} accepts connections")]
+
+    from penstock.cli.admin import Admin
+
+    try:
+        admin = Admin(connection, timeout_s=5)
+        _, controller, brokers = admin.brokers()
+        topics = admin.topics()
+    except CommandFailure as failure:
+        why = failure.why or "it accepts connections, yet does not answer as a Kafka broker does"
+        advice = "check that the port is a Kafka listener, and -X security.protocol if it wants TLS or a sign-in"
+        return [*findings, Finding(WRONG, failure.message, why, failure.advice or advice)]
+    findings.append(Finding(OK, f"{len(brokers)} broker(s) answer, {len(topics)} topic(s)"))
+    if controller is None:
+        findings.append(Finding(WRONG, "the cluster has no controller", "topics cannot be created or changed"))
+    reached = parse_addresses(connection.bootstrap)[0][0]
+    findings += [check_advertised(broker.node_id, broker.host, broker.port, reached) for broker in brokers]
+    partitions = [(topic.name, partition) for topic in topics for partition in topic.partitions]
+    offline = [f"{name}-{partition.partition}" for name, partition in partitions if partition.leader < 0]
+    if offline:
+        shown = ", ".join(offline[:5])
+        findings.append(
+            Finding(WRONG, f"{len(offline)} partition(s) have no leader", shown, "look at the brokers' logs")
+        )
+    findings += _check_timestamps(admin, [topic.name for topic in topics if not topic.internal])
+    return findings
+
+
+def check_advertised(node_id: int, host: str, port: int, reached: str) -> Finding:
+    """Clients go where a broker says it is; that must be a place they can reach from where they are."""
+    address = f"{host}:{port}"
+    advice = "set advertised.listeners to a name or address that clients can reach"
+    if host in ("", "0.0.0.0", "::"):
+        why = "clients connect to the advertised address, and nobody can connect to that one"
+        return Finding(WRONG, f"broker {node_id} advertises {address}", why, advice)
+    if is_loopback(host) and not is_loopback(reached):
+        why = f"it was reached as {reached}, but it sends clients to their own machine"
+        return Finding(WRONG, f"broker {node_id} advertises {address}", why, advice)
+    try:
+        socket.create_connection((host, port), timeout=ADVERTISED_TIMEOUT_S).close()
+    except OSError as error:
+        why = f"from here: {connection_error(error)}"
+        return Finding(WRONG, f"broker {node_id} advertises {address}, which cannot be reached", why, advice)
+    if is_loopback(host):
+        why = "clients on other machines and in containers cannot use it"
+        return Finding(NOTE, f"broker {node_id} advertises {address}: reachable from this machine only", why)
+    return Finding(OK, f"broker {node_id} advertises {address}, reachable from here")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address means "this machine" wherever it is used."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_timestamps(admin: object, topics: list[str]) -> list[Finding]:
+    """Records from the future show that some producer's clock, or ours, is wrong; retention keeps them too long."""
+    from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+    from penstock.cli.admin import Admin
+
+    assert isinstance(admin, Admin)
+    limit_ms = int(time.time() * 1000) + FUTURE_MS_MAX
+    ahead = []
+    for topic in topics[:TOPICS_LOOKED_AT_MAX]:
+        try:
+            newest = admin.offsets(topic, [0], OffsetSpec.max_timestamp())  # type: ignore[no-untyped-call]
+        except CommandFailure:
+            return [Finding(OK, "record timestamps: not checked, the broker does not tell")]
+        if newest[0][1] > limit_ms:
+            ahead.append(topic)
+    if ahead:
+        why = f"the newest records of {', '.join(ahead[:5])} have timestamps in the future, so they are kept too long"
+        return [Finding(NOTE, "clocks differ between producers and this machine", why, "synchronise the clocks")]
+    return [Finding(OK, "record timestamps: none in the future")]

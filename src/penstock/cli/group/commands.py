@@ -1,0 +1,274 @@
+"""`penstock group …`: list, describe, seek, offsets, delete."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.failures import CommandFailure
+from penstock.cli.group.scope import choose, offset_rows, offsets_as_csv, parse_offsets, parse_scopes, parse_target
+from penstock.cli.group.view import describe_row, describe_view, list_row, list_view, show, watch_options
+from penstock.cli.options import Connection, confirm, connection_options, output_option, shared_options
+from penstock.cli.render import plural, print_json, print_table
+from penstock.cli.style import StyledGroup
+
+if TYPE_CHECKING:
+    from penstock.cli.group.admin import Group, GroupAdmin
+    from penstock.cli.group.seek import Move
+
+MEMBERS_NAMED_MAX = 3
+SCOPE_HELP = "Only these partitions: TOPIC, TOPIC:0 or TOPIC:0,2-4; repeatable."
+
+
+@click.group(cls=StyledGroup)
+def command() -> None:
+    """List, describe, move and delete consumer groups."""
+
+
+@command.command("list")
+@click.argument("pattern", default="*")
+@watch_options
+@connection_options
+@output_option
+def list_groups(pattern: str, interval_s: float | None, connection: Connection, as_json: bool) -> None:
+    """List groups whose name matches PATTERN (`*`, `?` and `[a-z]` as in a shell), and how far they are behind."""
+    import fnmatch
+
+    from penstock.cli.group.admin import GroupAdmin
+    from penstock.cli.group.lag import LagSource
+
+    admin = GroupAdmin(connection)
+    source = LagSource(admin, connection)
+
+    def take() -> list[dict[str, Any]]:
+        names = [group.group_id for group in admin.groups() if fnmatch.fnmatchcase(group.group_id, pattern)]
+        groups = admin.describe_groups(names)
+        lags = source.measure(groups.values())
+        return [list_row(group, lags[name]) for name, group in sorted(groups.items())]
+
+    show(take, list_view, as_json, interval_s)
+
+
+@command.command()
+@click.argument("name", metavar="GROUP")
+@watch_options
+@connection_options
+@output_option
+def describe(name: str, interval_s: float | None, connection: Connection, as_json: bool) -> None:
+    """Show a group's members and, for each partition, its offsets, lag, status and reader.
+
+    \b
+    Status, from the latest commits:
+      OK      it keeps up, or its lag does not grow
+      WARN    it moves on, and its lag grows all the same
+      STALL   it commits the same offset again and again, and there is more
+      STOP    it has stopped committing, and there is more
+    """
+    from penstock.cli.group.admin import GroupAdmin
+    from penstock.cli.group.lag import LagSource
+
+    admin = GroupAdmin(connection)
+    source = LagSource(admin, connection)
+
+    def take() -> dict[str, Any]:
+        group = admin.describe_group(name)
+        return describe_row(group, source.measure([group])[name])
+
+    show(take, describe_view, as_json, interval_s)
+
+
+@command.command()
+@click.argument("name", metavar="GROUP")
+@click.option("--to", "word", required=True, metavar="WHERE", help="Where to go; see above.")
+@click.option("-t", "--topic", "scopes", multiple=True, metavar="TOPIC[:PARTITIONS]", help=SCOPE_HELP)
+@click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
+@connection_options
+@output_option
+def seek(name: str, word: str, scopes: tuple[str, ...], dry_run: bool, connection: Connection, as_json: bool) -> None:
+    """Move a group's committed offsets. Its members must be stopped.
+
+    \b
+    Where (--to), in each partition:
+      earliest, latest    the first offset; the end
+      120                 this offset
+      @TIME               a time: @2026-01-31T10:00, @1700000000000, @-1h
+      +10, -10            ten on, or back, from the committed offset
+
+    What lies outside of a partition becomes its first offset or its end. Without -t every partition that the group has
+    committed in is moved; with -t a topic that is new to the group, and even a new group, gets offsets too.
+    """
+    import time
+
+    target = parse_target(word, int(time.time() * 1000))
+    wanted = parse_scopes(scopes)
+
+    from penstock.cli.group.admin import GroupAdmin
+    from penstock.cli.group.seek import plan_seek
+
+    admin = GroupAdmin(connection)
+    group = admin.describe_groups([name]).get(name)
+    _require_idle(group, dry_run)
+    moves = plan_seek(admin, name, target, wanted)
+    _apply(admin, name, moves, dry_run, as_json)
+
+
+@command.command()
+@click.argument("name", metavar="GROUP")
+@click.option("--import", "source", type=click.File(encoding="utf-8"), help="Set the offsets in a file; - is stdin.")
+@click.option("--delete", "scopes", multiple=True, metavar="TOPIC[:PARTITIONS]", help="Forget offsets; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before offsets are forgotten.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "csv"]), help="For people, machines, spreadsheets.")
+@connection_options
+def offsets(
+    name: str,
+    source: Any,
+    scopes: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    output: str | None,
+    connection: Connection,
+) -> None:
+    """Show or export a group's committed offsets, import them, or forget those of a topic.
+
+    Example: penstock group offsets billing -o json | penstock group offsets billing-copy --import -
+    """
+    if source is not None and scopes:
+        raise click.UsageError("Use either --import or --delete.")
+    chosen_output = output or shared_options().output
+    changes = source is not None or bool(scopes)
+    if changes and chosen_output == "csv":
+        raise click.UsageError("csv is for exports only.")
+    if dry_run and not changes:
+        raise click.UsageError("--dry-run belongs to --import and --delete.")
+    parsed = parse_offsets(source.read(), source.name) if source is not None else None
+    wanted = parse_scopes(scopes)
+
+    from penstock.cli.group.admin import GroupAdmin
+    from penstock.cli.group.seek import plan_import
+
+    admin = GroupAdmin(connection)
+    if parsed is not None:
+        _require_idle(admin.describe_groups([name]).get(name), dry_run)
+        _apply(admin, name, plan_import(admin, name, parsed), dry_run, chosen_output == "json")
+    elif wanted:
+        _forget(admin, connection, name, wanted, dry_run, yes, chosen_output == "json")
+    else:
+        _export(admin, name, chosen_output)
+
+
+def _export(admin: GroupAdmin, name: str, output: str) -> None:
+    admin.describe_group(name)
+    committed = admin.committed([name])[name]
+    if output == "json":
+        print_json(offset_rows(committed))
+    elif output == "csv":
+        click.echo(offsets_as_csv(committed), nl=False)
+    elif committed:
+        rows = [(*place, each.offset, each.leader_epoch, each.metadata) for place, each in committed.items()]
+        print_table(("topic", "partition", "offset", "epoch", "metadata"), rows)
+    else:
+        click.echo(f"group {name} has committed nothing", err=True)
+
+
+def _forget(
+    admin: GroupAdmin,
+    connection: Connection,
+    name: str,
+    scopes: dict[str, set[int] | None],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    from penstock.cli.group.admin import by_topic
+    from penstock.cli.group.seek import forget_offsets
+
+    group = admin.describe_group(name)
+    committed = admin.committed([name])[name]
+    held = by_topic(committed)
+    missing = sorted(set(scopes) - set(held))
+    if missing:
+        raise CommandFailure(
+            f"group {name} has no offsets of {missing[0]}",
+            f"it has offsets of {', '.join(held) or 'no topic'}",
+            f"`penstock group offsets {name}` shows them",
+        )
+    chosen = sorted(choose(scopes, held))
+    if not dry_run:
+        confirm(f"Forget {plural(len(chosen), 'offset')} of group {name}?", yes)
+        forget_offsets(connection, group, chosen)
+    rows = [(*place, committed[place].offset) for place in chosen]
+    if as_json:
+        print_json([dict(zip(("topic", "partition", "old_offset"), row, strict=True)) for row in rows])
+    else:
+        print_table(("topic", "partition", "would be forgotten" if dry_run else "forgotten"), rows)
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True, metavar="GROUP…")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@connection_options
+@output_option
+def delete(names: tuple[str, ...], yes: bool, connection: Connection, as_json: bool) -> None:
+    """Delete groups without members, and all their committed offsets."""
+    from penstock.cli.group.admin import GroupAdmin
+
+    admin = GroupAdmin(connection)
+    chosen = list(dict.fromkeys(names))
+    confirm(f"Delete {', '.join(chosen)} and all committed offsets?", yes)
+    results = admin.delete_groups(chosen)
+    if as_json:
+        print_json([{"group": name, "result": "failed" if failure else "deleted"} for name, failure in results.items()])
+    else:
+        for name, failure in results.items():
+            if failure is None:
+                click.echo(f"deleted {click.style(name, bold=True)}")
+    failures = [failure for failure in results.values() if failure is not None]
+    for failure in failures[:-1]:
+        failure.show()
+    if failures:
+        raise failures[-1]
+
+
+def _require_idle(group: Group | None, dry_run: bool) -> None:
+    """Refuse while a group has members: they would commit over what is set, and the coordinator refuses too."""
+    if group is None or not group.members:
+        return
+    named = [f"{member.client_id} on {member.host}" for member in group.members[:MEMBERS_NAMED_MAX]]
+    more = len(group.members) - len(named)
+    who = ", ".join(named) + (f" and {more} more" if more else "")
+    if dry_run:
+        click.echo(
+            f"group {group.group_id} has {plural(len(group.members), 'member')} ({who}); stop them first", err=True
+        )
+        return
+    raise CommandFailure(
+        f"cannot move group {group.group_id} while its members are active",
+        f"it has {plural(len(group.members), 'member')}: {who}",
+        "stop them, wait until `penstock group list` shows 0 members, and run this again; --dry-run works now",
+    )
+
+
+def _apply(admin: GroupAdmin, name: str, moves: list[Move], dry_run: bool, as_json: bool) -> None:
+    if not dry_run:
+        admin.commit(name, {(move.topic, move.partition): move.place for move in moves})
+    if as_json:
+        print_json([move.row() for move in moves])
+        return
+    rows = [
+        (move.topic, move.partition, move.old_offset, "→", move.place.offset, move.start_offset, move.end_offset)
+        for move in moves
+    ]
+    print_table(("topic", "partition", "old", "", "new", "first offset", "next offset"), rows)
+    outside = sum(move.clamped for move in moves)
+    if outside:
+        where = "1 partition does" if outside == 1 else f"{outside:,} partitions do"
+        click.echo(f"{where} not hold the offset asked for; the nearest one was taken", err=True)
+    if dry_run:
+        click.echo("nothing was changed (--dry-run)", err=True)
+    else:
+        sys.stdout.flush()
+        changed = sum(move.old_offset != move.place.offset for move in moves)
+        click.echo(f"moved {name} in {changed:,} of {plural(len(moves), 'partition')}", err=True)

@@ -1,0 +1,148 @@
+"""How far groups are behind: as Penstock's coordinators say, or else from committed and end offsets.
+
+Another Kafka does not know Penstock's call and closes the connection; it is not asked again. What only a coordinator
+of Penstock can tell, the age of the first unread record and the status, is None then.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from penstock.cli.admin import Broker
+from penstock.cli.broker_probe import NoAnswer, describe_lag, is_plain
+from penstock.cli.group.admin import Committed, Group, GroupAdmin, PartitionName
+from penstock.cli.options import Connection
+from penstock.wire.messages.describe_lag import LagGroup, LagPartition
+
+# From good to bad.
+STATUSES = ("OK", "WARN", "STALL", "STOP")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """One partition as a group sees it; None for what is not known."""
+
+    topic: str
+    partition: int
+    committed_offset: int | None = None
+    end_offset: int | None = None
+    lag: int | None = None
+    lag_ms: int | None = None
+    status: str | None = None
+    committed_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """A group's partitions in order."""
+
+    partitions: Sequence[PartitionLag] = field(default=())
+
+    @property
+    def lag(self) -> int | None:
+        """Records that wait, over all partitions; None when no partition's lag is known."""
+        return _total([each.lag for each in self.partitions])
+
+    @property
+    def lag_ms(self) -> int | None:
+        """How long the oldest unread record waits."""
+        return max((each.lag_ms for each in self.partitions if each.lag_ms is not None), default=None)
+
+    @property
+    def status(self) -> str | None:
+        """The status of the worst partition."""
+        known = [each.status for each in self.partitions if each.status is not None]
+        return max(known, key=_badness, default=None)
+
+
+class LagSource:
+    """Measures groups, again and again if need be."""
+
+    def __init__(self, admin: GroupAdmin, connection: Connection) -> None:
+        self._admin = admin
+        self._plain = is_plain(connection)
+        self._acquainted: set[int] = set()
+        self._strangers: set[int] = set()
+
+    def measure(self, groups: Iterable[Group]) -> dict[str, GroupLag]:
+        """Every group by its name, with the partitions it has committed in or reads."""
+        described = {group.group_id: group for group in groups}
+        measured = self._ask_coordinators(described.values())
+        found = {name: _from_coordinator(answer) for name, answer in measured.items()}
+        unmeasured = [name for name in described if name not in found]
+        committed = self._admin.committed(unmeasured)
+        ends = self._admin.end_offsets(
+            {
+                *(name for offsets in committed.values() for name in offsets),
+                *(name for group in described.values() for name in _uncommitted(group, found)),
+            }
+        )
+        found |= {name: _from_offsets(offsets, ends) for name, offsets in committed.items()}
+        return {name: _with_assigned(found[name], group, ends) for name, group in described.items()}
+
+    def _ask_coordinators(self, groups: Iterable[Group]) -> dict[str, LagGroup]:
+        coordinated: dict[Broker, list[str]] = defaultdict(list)
+        for group in groups:
+            if self._plain and group.coordinator is not None and group.coordinator.node_id not in self._strangers:
+                coordinated[group.coordinator].append(group.group_id)
+        answers: dict[str, LagGroup] = {}
+        for broker, names in coordinated.items():
+            try:
+                measured = describe_lag(broker, names)
+            except NoAnswer:
+                # One that has answered before is a Penstock in trouble, and worth asking again.
+                self._strangers |= {broker.node_id} - self._acquainted
+                continue
+            self._acquainted.add(broker.node_id)
+            answers |= {group.group_id: group for group in measured if not group.error_code}
+        return answers
+
+
+def _from_coordinator(answer: LagGroup) -> GroupLag:
+    return GroupLag([_partition(each) for each in answer.partitions])
+
+
+def _partition(row: LagPartition) -> PartitionLag:
+    return PartitionLag(
+        row.topic,
+        row.partition,
+        row.committed_offset,
+        row.end_offset,
+        row.lag,
+        row.lag_ms if row.lag_ms >= 0 else None,
+        row.status if row.status in STATUSES else None,
+        row.committed_ms if row.committed_ms >= 0 else None,
+    )
+
+
+def _from_offsets(committed: Committed, ends: dict[PartitionName, int]) -> GroupLag:
+    rows = []
+    for name, place in committed.items():
+        end = ends.get(name)
+        lag = max(0, end - place.offset) if end is not None else None
+        rows.append(PartitionLag(*name, place.offset, end, lag))
+    return GroupLag(rows)
+
+
+def _uncommitted(group: Group, found: dict[str, GroupLag]) -> set[PartitionName]:
+    """What a group's members read without having committed yet, as far as `found` tells."""
+    lag = found.get(group.group_id, GroupLag())
+    held = {(each.topic, each.partition) for each in lag.partitions}
+    return {name for member in group.members for name in member.assignment} - held
+
+
+def _with_assigned(lag: GroupLag, group: Group, ends: dict[PartitionName, int]) -> GroupLag:
+    missing = _uncommitted(group, {group.group_id: lag})
+    rows = [*lag.partitions, *(PartitionLag(*name, end_offset=ends.get(name)) for name in missing)]
+    return GroupLag(sorted(rows, key=lambda row: (row.topic, row.partition)))
+
+
+def _total(lags: Sequence[int | None]) -> int | None:
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if known or not lags else None
+
+
+def _badness(status: str) -> int:
+    return STATUSES.index(status)

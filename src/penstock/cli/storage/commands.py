@@ -1,0 +1,138 @@
+"""`penstock storage …`: prepare the directories of a node before its first start, and look whose they are."""
+
+from __future__ import annotations
+
+import click
+
+from penstock.cli.failures import CommandFailure
+from penstock.cli.options import output_option, parse_assignments
+from penstock.cli.render import print_facts, print_json, print_table
+from penstock.cli.server import load_settings
+from penstock.cli.style import StyledGroup
+
+config_option = click.option(
+    "-c", "--config", type=click.Path(dir_okay=False), required=True, help="The node's server.properties."
+)
+override_option = click.option(
+    "--override", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting that wins over the file's."
+)
+
+
+@click.group(cls=StyledGroup)
+def command() -> None:
+    """Prepare the directories of a node, and look whose they are."""
+
+
+@command.command(name="random-uuid")
+def random_uuid() -> None:
+    """Print an id for a new cluster, or for a controller's directory."""
+    from penstock.cli.storage import format as storage_format
+    from penstock.model.ids import format_uuid
+
+    click.echo(format_uuid(storage_format.random_uuid()))
+
+
+@command.command(name="format")
+@config_option
+@override_option
+@click.option("-t", "--cluster-id", required=True, help="The cluster's id: the same on every node of it.")
+@click.option("-s", "--standalone", is_flag=True, help="The first controller of a quorum that others join later.")
+@click.option(
+    "-I", "--initial-controllers", metavar="ID@HOST:PORT:DIR,…", help="The first controllers; the same list on each."
+)
+@click.option("-N", "--no-initial-controllers", is_flag=True, help="A controller that joins a quorum later.")
+@click.option("-g", "--ignore-formatted", is_flag=True, help="Pass over directories that are formatted already.")
+def format_command(
+    config: str,
+    overrides: tuple[str, ...],
+    cluster_id: str,
+    standalone: bool,
+    initial_controllers: str | None,
+    no_initial_controllers: bool,
+    ignore_formatted: bool,
+) -> None:
+    """Claim a node's directories for a cluster, as kafka-storage.sh does.
+
+    Controllers named by controller.quorum.voters need no more than the cluster's id. A quorum found by
+    controller.quorum.bootstrap.servers can change its members later, and is told the first ones here.
+    """
+    from penstock.cli.storage.format import (
+        format_directories,
+        parse_initial_controllers,
+        standalone_controller,
+    )
+
+    if sum((standalone, initial_controllers is not None, no_initial_controllers)) > 1:
+        raise click.UsageError(
+            "Use one of --standalone, --initial-controllers and --no-initial-controllers: they say different things."
+        )
+    settings = load_settings(config, parse_assignments(overrides, "--override"))
+    check_cluster_id(cluster_id)
+    controllers = parse_initial_controllers(initial_controllers) if initial_controllers is not None else []
+    if standalone:
+        controllers = [standalone_controller(settings)]
+    if controllers and settings.controller_quorum_voters:
+        raise CommandFailure(
+            "the first controllers are named twice",
+            "controller.quorum.voters is a fixed list, and the other a list that can change",
+            "remove controller.quorum.voters from the file, or format without the option",
+        )
+    told = controllers or no_initial_controllers or settings.controller_quorum_voters
+    if settings.is_controller and not told:
+        raise CommandFailure(
+            "this controller is not told who its quorum is",
+            "controller.quorum.voters is not set",
+            "add --standalone for the first controller of a new cluster, --initial-controllers for several at once, "
+            "or --no-initial-controllers for one that joins later",
+        )
+    fresh = format_directories(settings, cluster_id, controllers, ignore_formatted)
+    for path in fresh:
+        click.echo(f"formatted {path} for node {settings.node_id} of cluster {cluster_id}")
+    if not fresh:
+        click.echo("every directory is formatted already")
+
+
+def check_cluster_id(cluster_id: str) -> None:
+    """Refuse what cannot be an id: Kafka takes any word of letters, digits, dashes and underscores."""
+    if not cluster_id or not all(letter.isascii() and (letter.isalnum() or letter in "-_") for letter in cluster_id):
+        raise CommandFailure(
+            f"{cluster_id!r} is not a cluster id",
+            "it has letters, digits, - and _ only",
+            "make one with `penstock storage random-uuid`",
+        )
+
+
+@command.command()
+@config_option
+@override_option
+@output_option
+def info(config: str, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Show whose the directories of a node are. Exit code 1 when one is not formatted, or they disagree."""
+    from penstock.cli.storage.format import read_directories
+    from penstock.model.ids import format_uuid
+
+    settings = load_settings(config, parse_assignments(overrides, "--override"))
+    known = read_directories(settings)
+    problems = [f"{path} is not formatted" for path, present in known.items() if present is None]
+    owners = {(present.cluster_id, present.node_id) for present in known.values() if present is not None}
+    if len(owners) > 1:
+        problems.append("the directories belong to different nodes or clusters")
+    if any(node_id != settings.node_id for _, node_id in owners):
+        problems.append(f"a directory belongs to another node than {settings.node_id}, which the file says this is")
+    names = ("directory", "cluster_id", "node_id", "directory_id")
+    rows = [
+        (str(path), present.cluster_id, present.node_id, format_uuid(present.directory_id))
+        if present is not None
+        else (str(path), None, None, None)
+        for path, present in known.items()
+    ]
+    if as_json:
+        described = [dict(zip(names, row, strict=True)) for row in rows]
+        print_json({"node_id": settings.node_id, "directories": described, "problems": problems})
+    else:
+        print_facts([("node", settings.node_id), ("roles", ", ".join(sorted(settings.roles)))])
+        print_table([name.replace("_", " ") for name in names], rows)
+        for problem in problems:
+            click.echo(click.style("problem: ", fg="red") + problem)
+    if problems:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,1 @@
+"""`penstock up`: nodes and a gateway on this machine, shown to work."""

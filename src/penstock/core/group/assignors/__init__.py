@@ -1,0 +1,1 @@
+"""Server-side assignors: who of a group should own which partition. Pure."""

@@ -1,0 +1,124 @@
+"""The `uniform` assignor: everybody gets as many partitions as everybody else, and keeps what it has.
+
+Balance comes first: where all members have one subscription their counts differ by at most one. Stickiness comes next:
+a member keeps as many of its partitions as balance allows. Then racks: a partition that changes hands goes, among the
+members that are due one, to one in a rack that holds a replica.
+
+With one subscription for all, the quotas are known beforehand and one pass does it. Otherwise see
+`assignors_uniform_mixed.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+
+from penstock.core.group.assignors.contract import Assignor, GroupSpec, Partitions, assign_range
+from penstock.core.group.assignors.uniform_mixed import assign_mixed
+from penstock.model.ids import Uuid
+
+Partition = tuple[Uuid, int]
+
+
+def assign_uniform(group: GroupSpec) -> dict[str, Partitions]:
+    """A balanced assignment that moves as few partitions as it can."""
+    if not group.members:
+        return {}
+    if not group.homogeneous():
+        return assign_mixed(group)
+    ordered = sorted(group.members)
+    kept, unassigned = _split(group, ordered)
+    sizes = {member_id: sum(map(len, partitions.values())) for member_id, partitions in kept.items()}
+    quotas = _quotas(ordered, sizes, sum(sizes.values()) + len(unassigned))
+    # Most members of a large group keep exactly what they have, so the others alone are looked at one by one.
+    changing = [member_id for member_id in ordered if sizes[member_id] != quotas[member_id]]
+    owned = {member_id: _pairs(kept[member_id]) for member_id in changing}
+    for member_id in changing:
+        unassigned += _give_up(group, member_id, owned[member_id], quotas[member_id])
+    unassigned.sort()
+    vacancies = {member_id: quotas[member_id] - len(owned[member_id]) for member_id in changing}
+    if any(member.rack_id for member in group.members.values()):
+        unassigned = _assign_by_rack(group, owned, vacancies, unassigned)
+    rest = iter(unassigned)
+    for member_id in changing:
+        owned[member_id] += islice(rest, vacancies[member_id])
+    assert next(rest, None) is None, "quotas add up to the number of partitions"
+    return {**kept, **{member_id: _by_topic(owned[member_id]) for member_id in changing}}
+
+
+def _split(group: GroupSpec, ordered: list[str]) -> tuple[dict[str, Partitions], list[Partition]]:
+    """What each member may keep at most, and what belongs to nobody."""
+    topics = group.members[ordered[0]].topics
+    free = {topic_id: set(range(group.partition_counts[topic_id])) for topic_id in topics}
+    kept: dict[str, Partitions] = {}
+    for member_id in ordered:
+        assigned = kept[member_id] = group.members[member_id].assigned
+        if any(topic_id not in free or not partitions <= free[topic_id] for topic_id, partitions in assigned.items()):
+            valid = {topic_id: partitions & free.get(topic_id, set()) for topic_id, partitions in assigned.items()}
+            kept[member_id] = {topic_id: partitions for topic_id, partitions in valid.items() if partitions}
+        for topic_id, partitions in kept[member_id].items():
+            free[topic_id] -= partitions
+    return kept, [(topic_id, partition) for topic_id, partitions in free.items() for partition in partitions]
+
+
+def _quotas(ordered: list[str], sizes: Mapping[str, int], total: int) -> dict[str, int]:
+    """How many partitions each member gets. Whoever has the most already is first to get one of the odd ones."""
+    quota, extra = divmod(total, len(ordered))
+    favoured = sorted(ordered, key=lambda member_id: sizes[member_id] <= quota)[:extra]
+    quotas = dict.fromkeys(ordered, quota)
+    for member_id in favoured:
+        quotas[member_id] += 1
+    return quotas
+
+
+def _give_up(group: GroupSpec, member_id: str, owned: list[Partition], quota: int) -> list[Partition]:
+    """Take from a member what exceeds its quota; what is far from its rack goes first, then the last partitions."""
+    if len(owned) <= quota:
+        return []
+    rack = group.members[member_id].rack_id
+    if rack:
+        owned.sort(key=lambda partition: (rack not in group.racks(*partition), partition))
+    excess = owned[quota:]
+    del owned[quota:]
+    return excess
+
+
+def _assign_by_rack(
+    group: GroupSpec, owned: dict[str, list[Partition]], vacancies: dict[str, int], unassigned: list[Partition]
+) -> list[Partition]:
+    """Fill vacancies with partitions of the member's own rack; returns what is left.
+
+    Partitions with replicas in fewer of the members' racks choose first, since they have the fewest to choose from.
+    """
+    in_rack: dict[str, list[str]] = {}
+    for member_id, vacancy in vacancies.items():
+        rack = group.members[member_id].rack_id
+        if rack and vacancy:
+            in_rack.setdefault(rack, []).append(member_id)
+    candidates = [(partition, sorted(group.racks(*partition) & in_rack.keys())) for partition in unassigned]
+    left: list[Partition] = []
+    for partition, racks in sorted(candidates, key=lambda candidate: len(candidate[1])):
+        rack = max(racks, key=lambda name: len(in_rack[name]), default="")
+        if not rack or not in_rack[rack]:
+            left.append(partition)
+            continue
+        member_id = in_rack[rack][-1]
+        owned[member_id].append(partition)
+        vacancies[member_id] -= 1
+        if not vacancies[member_id]:
+            in_rack[rack].pop()
+    return sorted(left)
+
+
+def _pairs(partitions: Partitions) -> list[Partition]:
+    return sorted((topic_id, number) for topic_id, numbers in partitions.items() for number in numbers)
+
+
+def _by_topic(partitions: list[Partition]) -> Partitions:
+    topics: dict[Uuid, list[int]] = {}
+    for topic_id, partition in partitions:
+        topics.setdefault(topic_id, []).append(partition)
+    return {topic_id: frozenset(numbers) for topic_id, numbers in topics.items()}
+
+
+ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}

@@ -1,0 +1,90 @@
+"""What every request to a consumer group needs: settings, topics, and the timers of members.
+
+Timers: ("consumer-session", group, member) ends a member that is not heard of; ("consumer-rebalance", …) one that does
+not give up its partitions in time. Members that speak the classic protocol have ("consumer-join", …) and
+("consumer-sync", …) instead of the latter: they rebalance by JoinGroup and SyncGroup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from penstock.core.group.consumer.group import ConsumerGroup
+from penstock.core.group.contract import Effects, GroupSettings, Timer, TimerKey, Topics
+from penstock.core.group.group import Random
+from penstock.core.group.subscription.topics import TopicCatalog
+from penstock.model.ids import format_uuid
+
+SESSION_TIMER = "consumer-session"
+REBALANCE_TIMER = "consumer-rebalance"
+JOIN_TIMER = "consumer-join"
+SYNC_TIMER = "consumer-sync"
+
+_SESSION_TIMEOUT = "consumer.session.timeout.ms"
+_HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
+
+
+class ConsumerContext:
+    """Shared by everything that serves the consumer groups of one shard."""
+
+    def __init__(
+        self, settings: GroupSettings, topics: Topics, random: Random, configs: Callable[[str], Mapping[str, str]]
+    ) -> None:
+        self.settings = settings
+        self.catalog = TopicCatalog(topics)
+        self._random = random
+        self._configs = configs
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        """How long the group's members may be silent: its own setting within the broker's bounds, or the broker's."""
+        settings = self.settings
+        own = self._configs(group_id).get(_SESSION_TIMEOUT)
+        if own is None:
+            return settings.consumer_session_timeout_ms
+        return min(max(int(own), settings.consumer_min_session_timeout_ms), settings.consumer_max_session_timeout_ms)
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """How often members are to be heard of."""
+        settings = self.settings
+        own = self._configs(group_id).get(_HEARTBEAT_INTERVAL)
+        if own is None:
+            return settings.consumer_heartbeat_interval_ms
+        least_ms, most_ms = settings.consumer_min_heartbeat_interval_ms, settings.consumer_max_heartbeat_interval_ms
+        return min(max(int(own), least_ms), most_ms)
+
+    def new_member_id(self) -> str:
+        """A random id, in the form of Kafka's uuids; none starts with a dash, which would look like an option."""
+        while True:
+            member_id = format_uuid(self._random.getrandbits(128).to_bytes(16, "big"))
+            if not member_id.startswith("-"):
+                return member_id
+
+
+def timer_key(kind: str, group_id: str, member_id: str) -> TimerKey:
+    """The name of a member's timer."""
+    return (kind, group_id, member_id)
+
+
+def keep_session(group: ConsumerGroup, member_id: str, timeout_ms: int, effects: Effects, now_ms: int) -> None:
+    """Start a member's session anew."""
+    effects.timers.append(Timer(timer_key(SESSION_TIMER, group.group_id, member_id), now_ms + timeout_ms))
+
+
+def await_join(group: ConsumerGroup, member_id: str, timeout_ms: int, effects: Effects, now_ms: int) -> None:
+    """Give a classic member that was told to join again its time, counted from the first time it was told."""
+    if member_id not in group.awaited_joins:
+        group.awaited_joins.add(member_id)
+        effects.timers.append(Timer(timer_key(JOIN_TIMER, group.group_id, member_id), now_ms + timeout_ms))
+
+
+def cancel_timer(kind: str, group: ConsumerGroup, member_id: str, effects: Effects) -> None:
+    """Let a timer not fire, if it was set at all."""
+    if kind == JOIN_TIMER:
+        group.awaited_joins.discard(member_id)
+    effects.timers.append(Timer(timer_key(kind, group.group_id, member_id), None))
+
+
+def cancel_timers(group: ConsumerGroup, member_id: str, effects: Effects) -> None:
+    """Forget about a member that is gone."""
+    for kind in (SESSION_TIMER, REBALANCE_TIMER, JOIN_TIMER, SYNC_TIMER):
+        cancel_timer(kind, group, member_id, effects)

@@ -1,0 +1,215 @@
+"""The consumer groups of a shard: finds the group that an event is about, and turns refusals into answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from typing import Any
+
+from penstock.core.group.classic.group import ClassicGroup
+from penstock.core.group.classic.rebalance import ClassicRebalance, join_refused
+from penstock.core.group.consumer import classic_members as consumer_classic
+from penstock.core.group.consumer import heartbeat as consumer_heartbeat
+from penstock.core.group.consumer.context import (
+    JOIN_TIMER,
+    REBALANCE_TIMER,
+    ConsumerContext,
+    keep_session,
+)
+from penstock.core.group.consumer.describe import described
+from penstock.core.group.consumer.group import ConsumerGroup
+from penstock.core.group.consumer.leave import remove_members
+from penstock.core.group.consumer.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH, ConsumerMember, MemberState
+from penstock.core.group.consumer.update import await_revocation
+from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, TimerKey, Token, Topics
+from penstock.core.group.group import Group, Random
+from penstock.core.group.migration import DOWNGRADED_TIMER, downgraded, release, upgrade
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.wire.messages.consumer_group_describe import DescribedGroup
+from penstock.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from penstock.wire.messages.consumer_group_records import ConsumerGroupMetadataKey
+from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.wire.messages.join_group import JoinGroupRequest
+from penstock.wire.messages.leave_group import LeaveGroupRequest
+from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+class ConsumerGroups:
+    """Serves the groups among `groups` that are consumer groups; the shard owns the map."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        topics: Topics,
+        random: Random,
+        configs: Callable[[str], Mapping[str, str]],
+        groups: MutableMapping[str, Group],
+        rebalance: ClassicRebalance,
+    ) -> None:
+        self._context = ConsumerContext(settings, topics, random, configs)
+        self._groups = groups
+        self._rebalance = rebalance
+
+    def heartbeat(self, request: ConsumerGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
+        """A member joins, stays or leaves."""
+        effects = Effects()
+        try:
+            consumer_heartbeat.check_request(request, caller.api_version, self._context.settings.consumer_assignors)
+            if request.member_epoch < JOIN_EPOCH:
+                response = self._leave(request, effects, now_ms)
+            else:
+                response = self._heartbeat(request, caller, effects, now_ms)
+        except ApiError as error:
+            effects = Effects()
+            response = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+        effects.replies.append(Reply(token, response))
+        return effects
+
+    def _heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, effects: Effects, now_ms: int
+    ) -> ConsumerGroupHeartbeatResponse:
+        group = self._groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return consumer_heartbeat.heartbeat(self._context, group, request, caller, effects, now_ms)
+        if request.member_epoch != JOIN_EPOCH:
+            raise _not_found(request.group_id)
+        if not isinstance(group, ClassicGroup):
+            founded = ConsumerGroup(request.group_id)
+            return consumer_heartbeat.heartbeat(self._context, founded, request, caller, effects, now_ms)
+        if group.is_empty:
+            effects.records += group.tombstones()
+            moved = ConsumerGroup(request.group_id)
+        else:
+            moved = upgrade(self._context, group, effects, now_ms)
+        response = consumer_heartbeat.heartbeat(self._context, moved, request, caller, effects, now_ms)
+        release(group, self._rebalance, effects)
+        return response
+
+    def _leave(
+        self, request: ConsumerGroupHeartbeatRequest, effects: Effects, now_ms: int
+    ) -> ConsumerGroupHeartbeatResponse:
+        group = self._groups.get(request.group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise _not_found(request.group_id)
+        member = consumer_heartbeat.leaving_member(group, request)
+        if request.member_epoch == STATIC_LEAVE_EPOCH:
+            return consumer_heartbeat.leave_for_a_while(group, member, effects)
+        remove_members(self._context, group, [member], effects, now_ms)
+        return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
+
+    def join(self, group: Group, request: JoinGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
+        """A classic member joins a consumer group; always answered at once."""
+        effects = Effects()
+        try:
+            response = consumer_classic.join(self._context, _consumer(group), request, caller, effects, now_ms)
+        except ApiError as error:
+            return Effects(replies=[Reply(token, join_refused(error.code, request.member_id))])
+        effects.replies.append(Reply(token, response))
+        return effects
+
+    def sync(self, group: Group, request: SyncGroupRequest, _caller: Caller, token: Token, now_ms: int) -> Effects:
+        """A classic member asks for its assignment; always answered at once."""
+        effects = Effects()
+        try:
+            response = consumer_classic.sync(self._context, _consumer(group), request, effects, now_ms)
+        except ApiError as error:
+            response = SyncGroupResponse(error_code=error.code)
+        effects.replies.append(Reply(token, response))
+        return effects
+
+    def classic_heartbeat(
+        self, group: Group, request: HeartbeatRequest, _caller: Caller, token: Token, now_ms: int
+    ) -> Effects:
+        """A classic member is still there."""
+        effects = Effects()
+        try:
+            error = consumer_classic.heartbeat(_consumer(group), request, effects, now_ms)
+        except ApiError as refused:
+            error = refused.code
+        effects.replies.append(Reply(token, HeartbeatResponse(error_code=error)))
+        return effects
+
+    def leave(self, group: Group, request: LeaveGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
+        """Classic members leave, or an administrator removes members."""
+        effects = Effects()
+        response = consumer_classic.leave(self._context, _consumer(group), request, caller, effects, now_ms)
+        effects.replies.append(Reply(token, response))
+        return effects
+
+    def describe(self, group: Group) -> DescribedGroup:
+        """The group with its members, as ConsumerGroupDescribe shows it."""
+        return described(self._context, _consumer(group))
+
+    def replay(self, key: Any, value: Any) -> None:
+        """Apply one record of a consumer group."""
+        group = self._groups.get(key.group_id)
+        if not isinstance(group, ConsumerGroup):
+            if value is None:
+                # What it deletes is gone already, or has moved on to the other protocol.
+                return
+            # A classic group in its place has only offsets, or its tombstone fell victim to compaction.
+            group = self._groups[key.group_id] = ConsumerGroup(key.group_id)
+        if value is None and isinstance(key, ConsumerGroupMetadataKey):
+            del self._groups[key.group_id]
+        else:
+            group.replay(key, value)
+
+    def loaded(self, now_ms: int) -> Effects:
+        """All records are replayed: every member's session starts now, and the time of those who have to revoke."""
+        effects = Effects()
+        for group in self._groups.values():
+            if not isinstance(group, ConsumerGroup):
+                continue
+            timeout_ms = self._context.session_timeout_ms(group.group_id)
+            for member in group.members.values():
+                keep_session(group, member.member_id, timeout_ms, effects, now_ms)
+                if member.state is MemberState.UNREVOKED_PARTITIONS:
+                    await_revocation(group, member, effects, now_ms)
+        return effects
+
+    def unloaded(self) -> Effects:
+        """Nobody waits for an answer here."""
+        return Effects()
+
+    def timer_fired(self, key: TimerKey, now_ms: int) -> Effects:
+        """A member's time is up, or a group has become a classic one; a timer of somebody who is gone means nothing."""
+        effects = Effects()
+        kind, group_id, member_id = key
+        group = self._groups.get(group_id)
+        if kind == DOWNGRADED_TIMER:
+            if isinstance(group, ClassicGroup):
+                downgraded(group, self._rebalance, member_id, effects, now_ms)
+            return effects
+        member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
+        if isinstance(group, ConsumerGroup) and member is not None and _is_over(kind, group, member):
+            remove_members(self._context, group, [member], effects, now_ms)
+        return effects
+
+    def topics_changed(self, changed: Collection[str], deleted: Collection[str], _now_ms: int) -> Effects:
+        """Topics came, grew or went: groups that read them look at them again with their next heartbeat."""
+        names = {*changed, *deleted}
+        self._context.catalog.changed(names)
+        for group in self._groups.values():
+            if isinstance(group, ConsumerGroup) and any(group.is_subscribed_to(name) for name in names):
+                group.metadata_is_current = False
+        return Effects()
+
+
+def _is_over(kind: str, group: ConsumerGroup, member: ConsumerMember) -> bool:
+    if kind == REBALANCE_TIMER:
+        # A static member that left for a while has given up what it had to; its session decides.
+        return member.state is MemberState.UNREVOKED_PARTITIONS and member.member_epoch >= 0
+    if kind == JOIN_TIMER:
+        group.awaited_joins.discard(member.member_id)
+    return True
+
+
+def _consumer(group: Group) -> ConsumerGroup:
+    assert isinstance(group, ConsumerGroup)
+    return group
+
+
+def _not_found(group_id: str) -> ApiError:
+    return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no consumer group {group_id}.")

@@ -1,0 +1,161 @@
+"""A member of a consumer group, as its two records describe it.
+
+The metadata record says who it is and what it subscribes to; the current-assignment record says how far it has come
+towards the group's target assignment. Members never change: a request makes another member of it, and records the one
+that differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Protocol
+
+from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions
+from penstock.model.ids import Uuid
+from penstock.wire.messages.consumer_group_records import (
+    ClassicMemberMetadata,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    TopicPartitions,
+)
+
+# Member epochs that say something else than how far a member is.
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+STATIC_LEAVE_EPOCH = -2
+
+
+class MemberState(IntEnum):
+    """Where a member stands, by the numbers that records hold."""
+
+    # It owns what it was last told, and nothing more is due in its epoch.
+    STABLE = 0
+    # It must give up partitions before it may go on to the next epoch.
+    UNREVOKED_PARTITIONS = 1
+    # It is in the epoch of the target, but others still hold some of its partitions.
+    UNRELEASED_PARTITIONS = 2
+    # A record of a newer release says something we don't know: the member must start over.
+    UNKNOWN = 127
+
+    @classmethod
+    def _missing_(cls, _value: object) -> MemberState:
+        return cls.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    """One member. `classic` is what it said in JoinGroup, if it speaks the classic protocol."""
+
+    member_id: str
+    member_epoch: int = JOIN_EPOCH
+    previous_member_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: frozenset[str] = frozenset()
+    subscribed_topic_regex: str = ""
+    server_assignor: str | None = None
+    assigned: Partitions = field(default_factory=dict)
+    pending_revocation: Partitions = field(default_factory=dict)
+    classic: ClassicMemberMetadata | None = None
+
+    def is_reconciled_to(self, target_epoch: int) -> bool:
+        """Whether the member owns what the target of that epoch gives it."""
+        return self.state is MemberState.STABLE and self.member_epoch == target_epoch
+
+    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
+        """This member with what a metadata record says."""
+        return replace(
+            self,
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            subscribed_topic_names=frozenset(value.subscribed_topic_names),
+            subscribed_topic_regex=value.subscribed_topic_regex or "",
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            server_assignor=value.server_assignor,
+            classic=_as_kept(value.classic_member_metadata),
+        )
+
+    def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
+        """This member with what a current-assignment record says."""
+        return replace(
+            self,
+            member_epoch=value.member_epoch,
+            previous_member_epoch=value.previous_member_epoch,
+            state=MemberState(value.state),
+            assigned=partitions_of(value.assigned_partitions),
+            pending_revocation=partitions_of(value.partitions_pending_revocation),
+        )
+
+    def without_assignment(self) -> ConsumerMember:
+        """This member once its current assignment was deleted: it owns nothing and is about to go."""
+        return replace(
+            self,
+            member_epoch=LEAVE_EPOCH,
+            previous_member_epoch=LEAVE_EPOCH,
+            assigned=NO_PARTITIONS,
+            pending_revocation=NO_PARTITIONS,
+        )
+
+    def metadata_value(self) -> ConsumerGroupMemberMetadataValue:
+        """The metadata record of this member."""
+        return ConsumerGroupMemberMetadataValue(
+            instance_id=self.instance_id,
+            rack_id=self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            subscribed_topic_names=sorted(self.subscribed_topic_names),
+            subscribed_topic_regex=self.subscribed_topic_regex,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            server_assignor=self.server_assignor,
+            classic_member_metadata=self.classic,
+        )
+
+    def assignment_value(self) -> ConsumerGroupCurrentMemberAssignmentValue:
+        """The current-assignment record of this member."""
+        return ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=self.member_epoch,
+            previous_member_epoch=self.previous_member_epoch,
+            state=self.state,
+            assigned_partitions=[TopicPartitions(*row) for row in rows_of(self.assigned)],
+            partitions_pending_revocation=[TopicPartitions(*row) for row in rows_of(self.pending_revocation)],
+        )
+
+
+def _as_kept(classic: ClassicMemberMetadata | None) -> ClassicMemberMetadata | None:
+    """Protocols as a tuple, however they came, so that members can be compared."""
+    return None if classic is None else classic._replace(supported_protocols=tuple(classic.supported_protocols))
+
+
+class PartitionsOfTopic(Protocol):
+    """A topic id with partitions, which several messages have, each as a class of its own."""
+
+    @property
+    def topic_id(self) -> bytes:
+        """Which topic."""
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        """Which of its partitions."""
+
+
+def partitions_of(rows: Sequence[PartitionsOfTopic]) -> Partitions:
+    """Partitions by topic, from a message's list."""
+    found: dict[Uuid, frozenset[int]] = {}
+    for row in rows:
+        if row.partitions:
+            topic_id = bytes(row.topic_id)
+            found[topic_id] = found.get(topic_id, frozenset()) | frozenset(row.partitions)
+    return found
+
+
+def rows_of(partitions: Partitions) -> list[tuple[Uuid, list[int]]]:
+    """Partitions by topic in a settled order, for a message's list."""
+    return [(topic_id, sorted(partitions[topic_id])) for topic_id in sorted(partitions)]

@@ -1,0 +1,105 @@
+"""How a member gets from what it owns to what it should own, without two members ever owning one partition.
+
+A member first gives up what the target takes from it, then enters the target's epoch, then gets what is free:
+
+    STABLE ──target takes some──▶ UNREVOKED_PARTITIONS ──no longer reports them──┐
+      │  ▲                                                                       ▼
+      │  └──────────── nothing missing ◀──────────────────────── enters the target's epoch
+      │                                                                          │
+      └──target gives some that others hold──▶ UNRELEASED_PARTITIONS ◀───────────┘
+                                                 (gets them as they are released)
+
+Partitions that a member has yet to give up are not released: nobody else gets them before the member has reported, in
+its list of owned partitions, that they are gone, or has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions
+from penstock.core.group.consumer.members import ConsumerMember, MemberState
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import Uuid
+
+IsOwned = Callable[[Uuid, int], bool]
+
+
+def reconcile(
+    member: ConsumerMember, target_epoch: int, target: Partitions, owned: Partitions | None, is_owned: IsOwned
+) -> ConsumerMember:
+    """Take the member one step further; returns the very same member if it has to wait.
+
+    `owned` is what the member says it owns, None if it did not say; `is_owned` tells whether any member holds a
+    partition. Raises FENCED_MEMBER_EPOCH for a member in an unknown state, until it reports to own nothing.
+    """
+    if member.state is MemberState.STABLE:
+        if member.member_epoch == target_epoch:
+            return member
+        return _next(member, member.member_epoch, target_epoch, target, owned, is_owned)
+    if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if _still_owns(owned, member.pending_revocation):
+            return member
+        return _next(member, member.member_epoch + 1, target_epoch, target, owned, is_owned)
+    if member.state is MemberState.UNRELEASED_PARTITIONS:
+        return _next(member, member.member_epoch, target_epoch, target, owned, is_owned)
+    if owned is None or owned:
+        raise ApiError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"Member {member.member_id} is in a state that this coordinator does not know. It must give up all its"
+            " partitions and join again.",
+        )
+    return _next(member, target_epoch, target_epoch, target, owned, is_owned)
+
+
+def _next(
+    member: ConsumerMember,
+    member_epoch: int,
+    target_epoch: int,
+    target: Partitions,
+    owned: Partitions | None,
+    is_owned: IsOwned,
+) -> ConsumerMember:
+    kept: dict[Uuid, frozenset[int]] = {}
+    revoked: dict[Uuid, frozenset[int]] = {}
+    for topic_id, partitions in member.assigned.items():
+        wanted = target.get(topic_id, frozenset())
+        _put(kept, topic_id, partitions & wanted)
+        _put(revoked, topic_id, partitions - wanted)
+    if revoked and _still_owns(owned, revoked):
+        # It stays in its epoch, so that what it commits until it has let go still counts.
+        return _advance(member, MemberState.UNREVOKED_PARTITIONS, member_epoch, kept, revoked)
+    unreleased = False
+    for topic_id, partitions in target.items():
+        missing = partitions - kept.get(topic_id, frozenset())
+        free = frozenset(partition for partition in missing if not is_owned(topic_id, partition))
+        unreleased = unreleased or len(free) < len(missing)
+        _put(kept, topic_id, kept.get(topic_id, frozenset()) | free)
+    state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
+    return _advance(member, state, target_epoch, kept, NO_PARTITIONS)
+
+
+def _advance(
+    member: ConsumerMember, state: MemberState, epoch: int, assigned: Partitions, pending_revocation: Partitions
+) -> ConsumerMember:
+    return replace(
+        member,
+        state=state,
+        member_epoch=epoch,
+        previous_member_epoch=member.member_epoch,
+        assigned=assigned,
+        pending_revocation=pending_revocation,
+    )
+
+
+def _still_owns(owned: Partitions | None, revoked: Partitions) -> bool:
+    """Whether the member may still work on any of these: it says so, or it says nothing."""
+    if owned is None:
+        return True
+    return any(partitions & owned.get(topic_id, frozenset()) for topic_id, partitions in revoked.items())
+
+
+def _put(partitions: dict[Uuid, frozenset[int]], topic_id: Uuid, numbers: frozenset[int]) -> None:
+    if numbers:
+        partitions[topic_id] = numbers

@@ -1,0 +1,90 @@
+"""The records that a consumer group writes, all of version 0."""
+
+from __future__ import annotations
+
+from penstock.core.group.assignors.contract import Partitions
+from penstock.core.group.consumer.members import ConsumerMember, rows_of
+from penstock.core.group.contract import Record
+from penstock.core.group.subscription.topics import ResolvedRegex
+from penstock.wire.messages.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TopicPartition,
+)
+
+
+def member_record(group_id: str, member: ConsumerMember) -> Record:
+    """Who a member is and what it subscribes to."""
+    return Record(ConsumerGroupMemberMetadataKey(group_id, member.member_id), member.metadata_value())
+
+
+def assignment_record(group_id: str, member: ConsumerMember) -> Record:
+    """What a member owns, and how far it is."""
+    return Record(ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.assignment_value())
+
+
+def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
+    """The group's epoch, and what its topics looked like then."""
+    return Record(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch, metadata_hash))
+
+
+def target_epoch_record(group_id: str, epoch: int) -> Record:
+    """The group epoch that the target assignment belongs to. It follows the members' targets that changed."""
+    return Record(ConsumerGroupTargetAssignmentMetadataKey(group_id), ConsumerGroupTargetAssignmentMetadataValue(epoch))
+
+
+def target_record(group_id: str, member_id: str, target: Partitions) -> Record:
+    """What a member is to own."""
+    return Record(
+        ConsumerGroupTargetAssignmentMemberKey(group_id, member_id),
+        ConsumerGroupTargetAssignmentMemberValue([TopicPartition(*row) for row in rows_of(target)]),
+    )
+
+
+def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Record:
+    """The topics that a pattern stands for."""
+    return Record(
+        ConsumerGroupRegularExpressionKey(group_id, regex),
+        ConsumerGroupRegularExpressionValue(sorted(resolved.topics), resolved.version, resolved.timestamp_ms),
+    )
+
+
+def regex_tombstone(group_id: str, regex: str) -> Record:
+    """Nobody subscribes to the pattern any more."""
+    return Record(ConsumerGroupRegularExpressionKey(group_id, regex), None)
+
+
+def partition_metadata_tombstone(group_id: str) -> Record:
+    """Removes what Kafka before 4.1 wrote about a group's topics; the metadata hash took its place."""
+    return Record(ConsumerGroupPartitionMetadataKey(group_id), None)
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[Record]:
+    """Everything about a member, in the order that replay asks for: what it owns before the member itself."""
+    return [
+        Record(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None),
+        Record(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None),
+        Record(ConsumerGroupMemberMetadataKey(group_id, member_id), None),
+    ]
+
+
+def group_tombstones(group_id: str, member_ids: list[str], regexes: list[str]) -> list[Record]:
+    """Everything about a group with these members and patterns."""
+    return [
+        *(Record(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None) for member_id in member_ids),
+        *(Record(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None) for member_id in member_ids),
+        Record(ConsumerGroupTargetAssignmentMetadataKey(group_id), None),
+        *(Record(ConsumerGroupMemberMetadataKey(group_id, member_id), None) for member_id in member_ids),
+        *(regex_tombstone(group_id, regex) for regex in regexes),
+        partition_metadata_tombstone(group_id),
+        Record(ConsumerGroupMetadataKey(group_id), None),
+    ]

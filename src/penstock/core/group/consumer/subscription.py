@@ -1,0 +1,130 @@
+"""Keeps a group's patterns resolved, and notices when its subscription or its topics call for a new epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from penstock.core.group.consumer.context import ConsumerContext
+from penstock.core.group.consumer.group import ConsumerGroup
+from penstock.core.group.consumer.members import ConsumerMember
+from penstock.core.group.consumer.records import (
+    epoch_record,
+    partition_metadata_tombstone,
+    regex_record,
+    regex_tombstone,
+)
+from penstock.core.group.contract import Record
+from penstock.core.group.subscription.topics import ResolvedRegex
+from penstock.model.errors import ApiError
+
+# New topics are looked for at most this often, so that creating many of them does not cause as many rebalances.
+REGEX_REFRESH_PAUSE_MS = 10_000
+
+
+class Resolved(NamedTuple):
+    """A group's patterns as they are about to be, whether that calls for a new epoch, and which topics they know."""
+
+    regexes: Mapping[str, ResolvedRegex]
+    changed: bool
+    version: int
+
+
+def update_regexes(
+    context: ConsumerContext,
+    group: ConsumerGroup,
+    member: ConsumerMember,
+    updated: ConsumerMember,
+    records: list[Record],
+    now_ms: int,
+) -> Resolved:
+    """Resolve patterns that are new or were last resolved too long ago, and forget those nobody uses any more.
+
+    `member` becomes `updated`. Raises INVALID_REGULAR_EXPRESSION if that brings a pattern that cannot be used.
+    """
+    regexes = dict(group.resolved_regexes)
+    old, new = member.subscribed_topic_regex, updated.subscribed_topic_regex
+    changed = False
+    subscribed = set(group.regex_counts)
+    if old != new:
+        if old and group.regex_counts[old] == 1:
+            records.append(regex_tombstone(group.group_id, old))
+            subscribed.discard(old)
+            regexes.pop(old, None)
+            changed = True
+        if new:
+            context.catalog.resolve(new)
+            subscribed.add(new)
+            changed = True
+    if not subscribed or not _needs_refresh(context, group, subscribed, now_ms):
+        return Resolved(regexes, changed, group.regex_version)
+    for regex in sorted(subscribed):
+        before = regexes.get(regex)
+        topics = _resolve(context, regex, before)
+        changed = changed or before is None or before.topics != topics
+        regexes[regex] = ResolvedRegex(topics, context.catalog.version, now_ms)
+        records.append(regex_record(group.group_id, regex, regexes[regex]))
+    return Resolved(regexes, changed, context.catalog.version)
+
+
+def _needs_refresh(context: ConsumerContext, group: ConsumerGroup, subscribed: Collection[str], now_ms: int) -> bool:
+    if not group.resolved_regexes.keys() >= set(subscribed):
+        return True
+    age_ms = now_ms - max(resolved.timestamp_ms for resolved in group.resolved_regexes.values())
+    if group.regex_version != context.catalog.version:
+        return age_ms > REGEX_REFRESH_PAUSE_MS
+    return age_ms > context.settings.consumer_regex_refresh_interval_ms
+
+
+def _resolve(context: ConsumerContext, regex: str, before: ResolvedRegex | None) -> frozenset[str]:
+    """What a pattern means now; one that has become too costly keeps meaning what it did."""
+    try:
+        return context.catalog.resolve(regex)
+    except ApiError:
+        return frozenset() if before is None else before.topics
+
+
+def bump_epoch_if_needed(
+    context: ConsumerContext,
+    group: ConsumerGroup,
+    member: ConsumerMember,
+    updated: ConsumerMember,
+    resolved: Resolved,
+    records: list[Record],
+) -> int:
+    """The group's epoch once `member` is `updated`: a new one if that or the topics ask for a new assignment."""
+    names_changed = updated.subscribed_topic_names != member.subscribed_topic_names
+    bump = group.epoch == 0 or names_changed or resolved.changed
+    if not bump and group.metadata_is_current:
+        return group.epoch
+    left = {
+        name for name in member.subscribed_topic_names - updated.subscribed_topic_names if group.name_counts[name] <= 1
+    }
+    names = group.name_counts.keys() - left | updated.subscribed_topic_names
+    for regex in resolved.regexes.values():
+        names |= regex.topics
+    metadata_hash = context.catalog.metadata_hash(names)
+    epoch = group.epoch
+    if bump or metadata_hash != group.metadata_hash:
+        epoch += 1
+        records.append(epoch_record(group.group_id, epoch, metadata_hash))
+    if group.has_partition_metadata:
+        records.append(partition_metadata_tombstone(group.group_id))
+    return epoch
+
+
+def names_without(group: ConsumerGroup, leaving: Collection[ConsumerMember], records: list[Record]) -> set[str]:
+    """The topics that are still read once members have left; patterns that only they used are forgotten."""
+    names = group.name_counts.copy()
+    regexes = group.regex_counts.copy()
+    for member in leaving:
+        names.subtract(member.subscribed_topic_names)
+        if member.subscribed_topic_regex:
+            regexes[member.subscribed_topic_regex] -= 1
+    remaining = {name for name, count in names.items() if count > 0}
+    for regex, count in regexes.items():
+        if count > 0:
+            remaining |= group.resolved_regexes.get(regex, ResolvedRegex()).topics
+        else:
+            records.append(regex_tombstone(group.group_id, regex))
+    return remaining

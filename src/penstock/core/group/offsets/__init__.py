@@ -1,0 +1,1 @@
+"""Committed offsets, and how far a group is behind. Pure."""

@@ -1,0 +1,282 @@
+"""The committed offsets of a shard's groups, in memory.
+
+`load`, `replay` and `end_transaction` are the only things that change them. Offsets that a transaction commits are
+pending, by producer id, until its marker comes: then they count, unless a commit that was written after them is there
+already.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from penstock.core.group.offsets.record_codec import (
+    decode_offset,
+    decode_offset_key,
+    encoded_group,
+    is_readable,
+    names_topic,
+)
+from penstock.model.ids import NO_PRODUCER_ID, ZERO_UUID, TopicPartition, Uuid
+from penstock.wire.messages.group_records import LegacyOffsetCommitKey, OffsetCommitKey, OffsetCommitValue
+from penstock.wire.primitives import MalformedMessage
+
+# How many commits of a partition are remembered, to tell a consumer that is slow from one that stands still.
+HISTORY_LENGTH = 10
+
+# Where a commit is in the log does not matter once all of the log is known.
+NO_RECORD_OFFSET = -1
+# A pending offset that a commit after it has made pointless, whatever becomes of its transaction.
+OVERTAKEN = NO_RECORD_OFFSET - 1
+
+
+class CommittedOffset(NamedTuple):
+    """One partition's committed offset; `record_offset` is where the coordinator's log has the commit."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int
+    record_offset: int
+    topic_id: Uuid = ZERO_UUID
+
+
+class Commit(NamedTuple):
+    """A past commit, of which only offset and time matter."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class PartitionProgress(NamedTuple):
+    """What a lag view needs: the committed offset, and the latest commits up to it that this coordinator has seen."""
+
+    committed: CommittedOffset
+    history: tuple[Commit, ...]
+
+
+StoredRecord = tuple[bytes, bytes | None]
+_TopicOffsets = dict[str, dict[int, CommittedOffset]]
+
+
+class Offsets:
+    """Committed and pending offsets by group, topic and partition."""
+
+    __slots__ = ("_by_group", "_history", "_open_transactions", "_pending", "_stored")
+
+    def __init__(self) -> None:
+        # Only `_of` and `_put` look in here, because a group's offsets may still be among the stored ones.
+        self._by_group: dict[str, _TopicOffsets] = {}
+        self._stored: dict[bytes, dict[bytes, bytes]] = {}
+        self._history: dict[str, dict[TopicPartition, deque[Commit]]] = {}
+        self._pending: dict[int, dict[str, _TopicOffsets]] = {}
+        # Producer ids by group, in the order in which they came.
+        self._open_transactions: dict[str, dict[int, None]] = {}
+
+    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        """A partition's committed offset."""
+        return self._of(group_id).get(topic, {}).get(partition)
+
+    def of_group(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
+        """A group's committed offsets by topic and partition."""
+        return self._of(group_id)
+
+    def group_ids(self) -> Iterator[str]:
+        """The groups that have committed offsets."""
+        yield from self._by_group
+        yield from (
+            group_id for encoded in self._stored if (group_id := encoded.decode(errors="replace")) not in self._by_group
+        )
+
+    def count(self) -> int:
+        """How many offsets there are."""
+        decoded = sum(len(partitions) for topics in self._by_group.values() for partitions in topics.values())
+        return decoded + sum(map(len, self._stored.values()))
+
+    def has_pending(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether a transaction that is not over yet wants to move this partition's offset."""
+        return any(
+            partition in self._pending[producer_id].get(group_id, {}).get(topic, {})
+            for producer_id in self._open_transactions.get(group_id, ())
+        )
+
+    def has_open_transaction(self, group_id: str) -> bool:
+        """Whether any transaction with offsets of the group is not over yet."""
+        return group_id in self._open_transactions
+
+    def partitions(self, group_id: str) -> list[TopicPartition]:
+        """Every partition the group has an offset for, pending ones included."""
+        found: dict[TopicPartition, None] = {}
+        sources = [self._of(group_id)]
+        sources += [self._pending[producer].get(group_id, {}) for producer in self._open_transactions.get(group_id, ())]
+        for topics in sources:
+            for topic, partitions in topics.items():
+                found.update((TopicPartition(topic, partition), None) for partition in partitions)
+        return list(found)
+
+    def groups_with_topic(self, topic: str) -> list[str]:
+        """The groups that have an offset for the topic, pending ones included."""
+        encoded_topic = topic.encode()
+        for encoded, stored in list(self._stored.items()):
+            if any(names_topic(key, encoded_topic) for key in stored):
+                self._unfold(encoded)
+        found = {group_id: None for group_id, topics in self._by_group.items() if topic in topics}
+        for pending in self._pending.values():
+            found.update((group_id, None) for group_id, topics in pending.items() if topic in topics)
+        return list(found)
+
+    def progress(self, group_id: str) -> dict[TopicPartition, PartitionProgress]:
+        """A group's committed offsets together with their recent past."""
+        history = self._history.get(group_id, {})
+        return {
+            (key := TopicPartition(topic, partition)): PartitionProgress(
+                committed, tuple(history.get(key) or (_commit(committed),))
+            )
+            for topic, partitions in self._of(group_id).items()
+            for partition, committed in partitions.items()
+        }
+
+    def load(self, records: Iterable[StoredRecord]) -> list[StoredRecord]:
+        """Take in records of the log as they are, in their order; hands back those that are no plain offset commits.
+
+        They are decoded when their group is first used. Records of transactions, and their markers, come in between by
+        `replay` and `end_transaction`, where the log has them.
+        """
+        rest = []
+        stored = self._stored
+        for record in records:
+            key, value = record
+            encoded = encoded_group(key)
+            if not encoded or (value is not None and not is_readable(value)):
+                rest.append(record)
+                continue
+            if self._open_transactions or (value is None and self._by_group):
+                self._load_after_transactions(key, value)
+            if value is not None:
+                if encoded in stored:
+                    stored[encoded][key] = value
+                else:
+                    stored[encoded] = {key: value}
+            elif encoded in stored:
+                stored[encoded].pop(key, None)
+                if not stored[encoded]:
+                    del stored[encoded]
+        return rest
+
+    def _load_after_transactions(self, encoded_key: bytes, value: bytes | None) -> None:
+        """What a record that is loaded means for offsets that transactions before it have committed or want to."""
+        try:
+            group_id, topic, partition = decode_offset_key(encoded_key)
+        except MalformedMessage:
+            return
+        if value is None:
+            self._remove(group_id, topic, partition)
+            return
+        for producer_id in self._open_transactions.get(group_id, ()):
+            pending = self._pending[producer_id].get(group_id, {}).get(topic, {})
+            if partition in pending:
+                pending[partition] = pending[partition]._replace(record_offset=OVERTAKEN)
+
+    def _of(self, group_id: str) -> _TopicOffsets:
+        """A group's offsets, decoded if they were not yet."""
+        if self._stored:
+            self._unfold(group_id.encode())
+        return self._by_group.get(group_id, {})
+
+    def _unfold(self, encoded: bytes) -> None:
+        for key, value in self._stored.pop(encoded, {}).items():
+            try:
+                self.replay(*decode_offset(key, value), NO_RECORD_OFFSET)
+            except MalformedMessage:
+                # The log's checksums hold, so somebody wrote it like this; it says nothing that we could use.
+                continue
+
+    def replay(
+        self,
+        key: OffsetCommitKey | LegacyOffsetCommitKey,
+        value: OffsetCommitValue | None,
+        record_offset: int,
+        producer_id: int = NO_PRODUCER_ID,
+    ) -> None:
+        """Apply one record; with a producer id it is part of a transaction and waits for its end."""
+        group_id, topic, partition = key
+        if value is None:
+            self._remove(group_id, topic, partition)
+            return
+        committed = CommittedOffset(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            value.expire_timestamp,
+            record_offset,
+            value.topic_id,
+        )
+        if producer_id == NO_PRODUCER_ID:
+            self._put(group_id, topic, partition, committed)
+            return
+        pending = self._pending.setdefault(producer_id, {})
+        pending.setdefault(group_id, {}).setdefault(topic, {})[partition] = committed
+        self._open_transactions.setdefault(group_id, {})[producer_id] = None
+
+    def _put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+        self._of(group_id)
+        partitions = self._by_group.setdefault(group_id, {}).setdefault(topic, {})
+        previous = partitions.get(partition)
+        partitions[partition] = committed
+        if previous is None:
+            return
+        # A history starts with the second commit, so that partitions which are only loaded need none.
+        history = self._history.setdefault(group_id, {})
+        commits = history.get(TopicPartition(topic, partition))
+        if commits is None:
+            commits = history[TopicPartition(topic, partition)] = deque((_commit(previous),), HISTORY_LENGTH)
+        commits.append(_commit(committed))
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """A transaction's marker: what it had pending counts from now on, or is forgotten."""
+        for group_id, topics in self._pending.pop(producer_id, {}).items():
+            open_transactions = self._open_transactions[group_id]
+            del open_transactions[producer_id]
+            if not open_transactions:
+                del self._open_transactions[group_id]
+            if not committed:
+                continue
+            for topic, partitions in topics.items():
+                for partition, pending in partitions.items():
+                    self._settle(group_id, topic, partition, pending)
+
+    def _settle(self, group_id: str, topic: str, partition: int, pending: CommittedOffset) -> None:
+        present = self.get(group_id, topic, partition)
+        if present is None or pending.record_offset >= present.record_offset:
+            self._put(group_id, topic, partition, pending)
+
+    def _remove(self, group_id: str, topic: str, partition: int) -> None:
+        self._of(group_id)
+        _discard(self._by_group, group_id, topic, partition)
+        history = self._history.get(group_id)
+        if history is not None:
+            history.pop(TopicPartition(topic, partition), None)
+            if not history:
+                del self._history[group_id]
+        # A transaction stays open even if nothing of it is left: its marker is still to come.
+        for producer_id in self._open_transactions.get(group_id, ()):
+            pending = self._pending[producer_id].get(group_id, {})
+            pending.get(topic, {}).pop(partition, None)
+
+
+def _commit(committed: CommittedOffset) -> Commit:
+    return Commit(committed.offset, committed.commit_timestamp_ms)
+
+
+def _discard(by_group: dict[str, _TopicOffsets], group_id: str, topic: str, partition: int) -> None:
+    topics = by_group.get(group_id)
+    partitions = None if topics is None else topics.get(topic)
+    if topics is None or partitions is None or partitions.pop(partition, None) is None:
+        return
+    if not partitions:
+        del topics[topic]
+        if not topics:
+            del by_group[group_id]

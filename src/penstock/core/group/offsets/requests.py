@@ -1,0 +1,285 @@
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, and the offsets that expire or lose their topic.
+
+The group says who may do what; the answers about partitions are made here. Whether a topic exists is for the API to
+check: a coordinator keeps what it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from penstock.core.group.contract import Caller, Effects, GroupSettings, ProducerIdentity, Record, Reply, Token
+from penstock.core.group.group import Group
+from penstock.core.group.offsets.offsets import CommittedOffset, Offsets
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import ZERO_UUID
+from penstock.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from penstock.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from penstock.wire.messages.offset_fetch import (
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from penstock.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+NO_OFFSET = -1
+NO_EXPIRY = -1
+
+# As Kafka 4.1 writes them: only version 1 has an expire timestamp, the newest one has the topic's id.
+LATEST_MS = 2**63 - 1
+_EXPIRING_VERSION = 1
+_VERSION = 4
+
+
+class OffsetRequests:
+    """Requests about offsets. The shard has found the group, or None."""
+
+    __slots__ = ("_metadata_max", "_offsets", "_retention_ms")
+
+    def __init__(self, settings: GroupSettings, offsets: Offsets) -> None:
+        self._metadata_max = settings.offset_metadata_max_bytes
+        self._retention_ms = settings.offsets_retention_ms
+        self._offsets = offsets
+
+    def check_commit(self, group: Group | None, request: OffsetCommitRequest, caller: Caller) -> ErrorCode:
+        """Whether the commit may go on; who has no group and names no generation commits on their own account."""
+        generation = request.generation_id_or_member_epoch
+        if group is not None:
+            return group.check_offset_commit(
+                request.member_id, request.group_instance_id, generation, caller.api_version, transactional=False
+            )
+        if generation < 0:
+            return ErrorCode.NONE
+        return ErrorCode.GROUP_ID_NOT_FOUND if caller.api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
+
+    def check_transactional_commit(
+        self, group: Group | None, request: TxnOffsetCommitRequest, caller: Caller
+    ) -> ErrorCode:
+        """Whether a producer may commit offsets for the member that it speaks for, or for nobody in particular."""
+        if group is None:
+            return ErrorCode.NONE if request.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
+        error = group.check_offset_commit(
+            request.member_id, request.group_instance_id, request.generation_id, caller.api_version, transactional=True
+        )
+        # Producers don't know the newer error.
+        return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
+
+    def commit_in_transaction(self, request: TxnOffsetCommitRequest, token: Token, now_ms: int) -> Effects:
+        """Record offsets that count when the producer's transaction commits."""
+        effects = Effects(producer=ProducerIdentity(request.producer_id, request.producer_epoch))
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for partition in topic.partitions:
+                error = ErrorCode.NONE
+                if len(partition.committed_metadata or "") > self._metadata_max:
+                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    key = OffsetCommitKey(request.group_id, topic.name, partition.partition_index)
+                    effects.records.append(_commit_record(key, partition, ZERO_UUID, now_ms, NO_EXPIRY))
+                partitions.append(TxnOffsetCommitResponsePartition(partition.partition_index, error))
+            topics.append(TxnOffsetCommitResponseTopic(topic.name, partitions))
+        effects.replies.append(Reply(token, TxnOffsetCommitResponse(topics=topics)))
+        return effects
+
+    def commit(self, request: OffsetCommitRequest, token: Token, now_ms: int) -> Effects:
+        """Record the offsets; each partition has an answer of its own."""
+        effects = Effects()
+        expire_timestamp = NO_EXPIRY
+        if request.retention_time_ms != -1:
+            # A client may ask for longer than there is a number for.
+            expire_timestamp = min(now_ms + request.retention_time_ms, LATEST_MS)
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for partition in topic.partitions:
+                error = ErrorCode.NONE
+                if len(partition.committed_metadata or "") > self._metadata_max:
+                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    key = OffsetCommitKey(request.group_id, topic.name, partition.partition_index)
+                    effects.records.append(_commit_record(key, partition, topic.topic_id, now_ms, expire_timestamp))
+                partitions.append(OffsetCommitResponsePartition(partition.partition_index, error))
+            topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, partitions))
+        effects.replies.append(Reply(token, OffsetCommitResponse(topics=topics)))
+        return effects
+
+    def fetch(
+        self,
+        group: Group | None,
+        group_id: str,
+        member_id: str | None,
+        member_epoch: int,
+        topics: Sequence[OffsetFetchRequestTopics] | None,
+        *,
+        require_stable: bool,
+    ) -> OffsetFetchResponseGroup:
+        """The offsets of the partitions asked for, or all of the group's; a group that is not there has none."""
+        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_offset_fetch(member_id, member_epoch)
+        if error not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+            return OffsetFetchResponseGroup(group_id, (), error)
+        committed = self._offsets.of_group(group_id) if error is ErrorCode.NONE else {}
+
+        def partition(topic: str, index: int, topic_id: bytes = ZERO_UUID) -> OffsetFetchResponsePartitions:
+            if require_stable and self._offsets.has_pending(group_id, topic, index):
+                return _fetched(index, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            found = committed.get(topic, {}).get(index)
+            if found is not None and ZERO_UUID != found.topic_id != topic_id != ZERO_UUID:
+                # The offset is one of a former topic of that name.
+                found = None
+            return _fetched(index, found, ErrorCode.NONE)
+
+        if topics is None:
+            rows = [
+                OffsetFetchResponseTopics(topic, ZERO_UUID, [partition(topic, index) for index in partitions])
+                for topic, partitions in committed.items()
+            ]
+        else:
+            rows = [
+                OffsetFetchResponseTopics(
+                    topic.name,
+                    topic.topic_id,
+                    [partition(topic.name, index, topic.topic_id) for index in topic.partition_indexes],
+                )
+                for topic in topics
+            ]
+        return OffsetFetchResponseGroup(group_id, rows)
+
+    def delete(self, group: Group | None, request: OffsetDeleteRequest, token: Token) -> Effects:
+        """Delete offsets of topics that nobody in the group reads."""
+        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_offset_delete()
+        if group is None or error is not ErrorCode.NONE:
+            return Effects(replies=[Reply(token, OffsetDeleteResponse(error_code=error))])
+        effects = Effects()
+        topics = []
+        for topic in request.topics:
+            in_use = group.is_subscribed_to(topic.name)
+            partition_error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if in_use else ErrorCode.NONE
+            indexes = [partition.partition_index for partition in topic.partitions]
+            partitions = [OffsetDeleteResponsePartition(index, partition_error) for index in indexes]
+            topics.append(OffsetDeleteResponseTopic(topic.name, partitions))
+            if not in_use:
+                effects.records += [
+                    offset_tombstone(group.group_id, topic.name, index)
+                    for index in indexes
+                    if self._offsets.get(group.group_id, topic.name, index) is not None
+                    or self._offsets.has_pending(group.group_id, topic.name, index)
+                ]
+        effects.replies.append(Reply(token, OffsetDeleteResponse(topics=topics)))
+        return effects
+
+    def delete_all(self, group_id: str) -> list[Record]:
+        """The records that delete every offset of a group."""
+        return [offset_tombstone(group_id, *partition) for partition in self._offsets.partitions(group_id)]
+
+    def delete_topics(self, topics: Collection[str]) -> list[Record]:
+        """The records that delete the offsets of topics that are gone."""
+        return [
+            offset_tombstone(group_id, *partition)
+            for topic in topics
+            for group_id in self._offsets.groups_with_topic(topic)
+            for partition in self._offsets.partitions(group_id)
+            if partition.topic == topic
+        ]
+
+    def expire(self, group: Group, now_ms: int, records: list[Record]) -> bool:
+        """Add the tombstones of the group's offsets that are too old; says whether none remains."""
+        group_id = group.group_id
+        none_left = not self._offsets.has_open_transaction(group_id)
+        for topic, partitions in self._offsets.of_group(group_id).items():
+            if group.is_subscribed_to(topic):
+                none_left = False
+                continue
+            for index, committed in partitions.items():
+                if self._is_expired(committed, group.retention_starts_ms, now_ms) and not self._offsets.has_pending(
+                    group_id, topic, index
+                ):
+                    records.append(offset_tombstone(group_id, topic, index))
+                else:
+                    none_left = False
+        return none_left
+
+    def _is_expired(
+        self, committed: CommittedOffset, retention_starts_ms: Callable[[int], int | None], now_ms: int
+    ) -> bool:
+        starts_ms = retention_starts_ms(committed.commit_timestamp_ms)
+        if starts_ms is None:
+            return False
+        if committed.expire_timestamp_ms != NO_EXPIRY:
+            return now_ms >= committed.expire_timestamp_ms
+        return now_ms - starts_ms >= self._retention_ms
+
+
+def commit_refused(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    """The same error for every partition."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                topic.name,
+                topic.topic_id,
+                [OffsetCommitResponsePartition(partition.partition_index, error) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def transactional_commit_refused(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
+    """The same error for every partition."""
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic.name,
+                [TxnOffsetCommitResponsePartition(partition.partition_index, error) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def offset_tombstone(group_id: str, topic: str, partition: int) -> Record:
+    """The record that deletes one offset."""
+    return Record(OffsetCommitKey(group_id, topic, partition), None)
+
+
+def _commit_record(
+    key: OffsetCommitKey,
+    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    topic_id: bytes,
+    now_ms: int,
+    expire_timestamp: int,
+) -> Record:
+    value = OffsetCommitValue(
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        partition.committed_metadata or "",
+        now_ms,
+        expire_timestamp,
+        topic_id,
+    )
+    return Record(key, value, _VERSION if expire_timestamp == NO_EXPIRY else _EXPIRING_VERSION)
+
+
+def _fetched(index: int, committed: CommittedOffset | None, error: ErrorCode) -> OffsetFetchResponsePartitions:
+    if committed is None:
+        return OffsetFetchResponsePartitions(index, NO_OFFSET, -1, "", error)
+    return OffsetFetchResponsePartitions(index, committed.offset, committed.leader_epoch, committed.metadata, error)

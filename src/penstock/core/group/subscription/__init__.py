@@ -1,0 +1,1 @@
+"""Which topics a subscription means: names, patterns, and whether they changed. Pure."""

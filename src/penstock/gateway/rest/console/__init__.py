@@ -1,0 +1,1 @@
+"""What the console's pages call: public routes under `/api/v1`."""

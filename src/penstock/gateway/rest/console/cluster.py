@@ -1,0 +1,233 @@
+"""`/api/v1/cluster`: health, brokers, quorum and throughput at a glance."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from starlette.responses import Response
+
+from penstock.gateway.rest.console.picture import Picture, Pictures
+from penstock.gateway.rest.console.quorum import read_quorum
+from penstock.gateway.rest.console.throughput import Throughput
+from penstock.gateway.rest.console.wire import BrokerWire
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.problem import Problem
+from penstock.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+TAG = "Cluster (v1)"
+NAMED_MAX = 5
+CLUSTER_SHAPE = {
+    "type": "object",
+    "required": ["cluster_id", "status", "problems", "brokers", "controller", "partitions", "taken_ms"],
+    "properties": {"status": {"enum": ["ok", "degraded", "failing"]}, "problems": {"type": "array"}},
+}
+
+
+def cluster_operations(
+    cluster_id: str, pictures: Pictures, throughput: Throughput, wire: BrokerWire
+) -> list[Operation]:
+    """The cluster as a whole."""
+
+    async def cluster(call: Call) -> Response:
+        del call
+        picture = await pictures.latest()
+        return json_response(
+            {
+                "cluster_id": cluster_id,
+                "taken_ms": picture.taken_ms,
+                "controller": picture.controller,
+                "topics": len(picture.topics),
+                **summary(picture, pictures.failure, pictures.silent),
+            }
+        )
+
+    async def rates(call: Call) -> Response:
+        del call
+        await throughput.sample()
+        return json_response(
+            {
+                "points": [{"at_ms": at_ms, "records_per_s": rate} for at_ms, rate in throughput.points],
+                "busiest": [{"topic": name, "records_per_s": round(rate, 2)} for name, rate in throughput.busiest],
+            }
+        )
+
+    async def quorum(call: Call) -> Response:
+        del call
+        return json_response(await read_quorum(wire))
+
+    async def directories(call: Call) -> Response:
+        del call
+        return json_response({"brokers": await read_directories(await pictures.latest(), wire)})
+
+    return [
+        Operation(
+            "GET",
+            "/api/v1/cluster",
+            cluster,
+            "Show the cluster's health, its brokers, and what is wrong. While brokers fail it is the last known state.",
+            TAG,
+            answers={200: CLUSTER_SHAPE},
+        ),
+        Operation(
+            "GET",
+            "/api/v1/cluster/throughput",
+            rates,
+            "Show records written per second, sampled while somebody asks, and the busiest topics.",
+            TAG,
+            answers={200: {"type": "object", "required": ["points", "busiest"]}},
+        ),
+        Operation(
+            "GET",
+            "/api/v1/cluster/quorum",
+            quorum,
+            "Show the controllers, who leads them, and how far each has followed the metadata log.",
+            TAG,
+            answers={200: {"type": "object", "required": ["leader", "epoch", "nodes"]}},
+        ),
+        Operation(
+            "GET",
+            "/api/v1/cluster/log-directories",
+            directories,
+            "Show what the brokers' directories hold.",
+            TAG,
+            answers={200: {"type": "object", "required": ["brokers"]}},
+        ),
+    ]
+
+
+def summary(picture: Picture, failure: Problem | None, silent: Collection[int]) -> dict[str, Any]:
+    """Counts, brokers with their share, links between leaders and followers, and what is wrong."""
+    share: dict[int, dict[str, int]] = {
+        number: {"leaders": 0, "replicas": 0, "out_of_sync": 0} for number in picture.brokers
+    }
+    links: dict[tuple[int, int], list[int]] = {}
+    total = short = offline = 0
+    short_names: dict[str, None] = {}
+    offline_names: dict[str, None] = {}
+    for name, partitions in picture.topics.items():
+        total += len(partitions)
+        for partition in partitions:
+            if partition.leader < 0:
+                offline += 1
+                offline_names[name] = None
+            if partition.is_short:
+                short += 1
+                short_names[name] = None
+            _count(share, links, partition.leader, partition.replicas, partition.in_sync)
+    problems = _problems(picture, failure, silent)
+    problems += _partition_problems(list(short_names), list(offline_names), short, offline)
+    levels = {problem["level"] for problem in problems}
+    return {
+        "status": "failing" if "error" in levels else "degraded" if "warning" in levels else "ok",
+        "problems": problems,
+        "partitions": total,
+        "under_replicated": short,
+        "offline": offline,
+        "brokers": [
+            {
+                "id": broker.id,
+                "host": broker.host,
+                "port": broker.port,
+                "rack": broker.rack,
+                "fenced": broker.fenced,
+                "silent": broker.id in silent,
+                **share[broker.id],
+            }
+            for broker in picture.brokers.values()
+        ],
+        "links": [
+            {"leader": leader, "follower": follower, "partitions": counts[0], "behind": counts[1]}
+            for (leader, follower), counts in sorted(links.items())
+        ],
+    }
+
+
+def _count(
+    share: dict[int, dict[str, int]],
+    links: dict[tuple[int, int], list[int]],
+    leader: int,
+    replicas: tuple[int, ...],
+    in_sync: tuple[int, ...],
+) -> None:
+    if leader in share:
+        share[leader]["leaders"] += 1
+    for replica in replicas:
+        behind = replica not in in_sync
+        if replica in share:
+            share[replica]["replicas"] += 1
+            share[replica]["out_of_sync"] += behind
+        if leader >= 0 and replica != leader:
+            counts = links.setdefault((leader, replica), [0, 0])
+            counts[0] += 1
+            counts[1] += behind
+
+
+def _problems(picture: Picture, failure: Problem | None, silent: Collection[int]) -> list[dict[str, str]]:
+    found = []
+    if failure is not None:
+        found.append(
+            _problem("error", f"the cluster does not say how it is: {failure.message}", "what is shown is old")
+        )
+    down = [broker.id for broker in picture.brokers.values() if broker.fenced]
+    unexpected = sorted(set(silent) - set(down))
+    if down:
+        fix = "start it again; partitions it led have moved to other brokers"
+        found.append(_problem("warning", _brokers(down, "is down", "are down"), fix))
+    if unexpected:
+        fix = "look at its log, and whether the gateway can reach it"
+        found.append(_problem("error", _brokers(unexpected, "does not answer", "do not answer"), fix))
+    if picture.controller is not None and picture.controller < 0:
+        found.append(_problem("error", "no controller is active", "see the quorum: a majority of voters must run"))
+    return found + [_problem("note", note, "") for note in picture.notes]
+
+
+def _partition_problems(
+    short: list[str], offline: list[str], short_count: int, offline_count: int
+) -> list[dict[str, str]]:
+    found = []
+    if offline_count:
+        what = f"{offline_count} partitions have no leader: {_named(offline)}"
+        found.append(_problem("error", what, "start the brokers that hold their replicas"))
+    if short_count:
+        what = f"{short_count} partitions are under-replicated: {_named(short)}"
+        found.append(_problem("warning", what, "they catch up when all their brokers run"))
+    return found
+
+
+def _brokers(numbers: list[int], one: str, many: str) -> str:
+    return f"broker {numbers[0]} {one}" if len(numbers) == 1 else f"brokers {', '.join(map(str, numbers))} {many}"
+
+
+def _problem(level: str, message: str, fix: str) -> dict[str, str]:
+    return {"level": level, "message": message, "fix": fix}
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED_MAX} more topics" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more
+
+
+async def read_directories(picture: Picture, wire: BrokerWire) -> list[dict[str, Any]]:
+    """Log directories by broker; one that does not answer has none."""
+    places = {(broker.host, broker.port): broker.id for broker in picture.alive()}
+    answers = await asyncio.wait_for(wire.ask_each(places, DescribeLogDirsRequest(None)), 10)
+    found = []
+    for address, number in places.items():
+        answer: DescribeLogDirsResponse | None = answers.get(address)
+        for directory in answer.results if answer is not None else ():
+            sizes = [partition.partition_size for topic in directory.topics for partition in topic.partitions]
+            found.append(
+                {
+                    "broker": number,
+                    "path": directory.log_dir,
+                    "error": directory.error_code,
+                    "replicas": len(sizes),
+                    "size_bytes": sum(sizes),
+                    "total_bytes": directory.total_bytes if directory.total_bytes >= 0 else None,
+                    "usable_bytes": directory.usable_bytes if directory.usable_bytes >= 0 else None,
+                }
+            )
+    return found

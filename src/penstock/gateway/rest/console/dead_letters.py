@@ -1,0 +1,126 @@
+"""`/api/v1/dead-letters`: topics that keep what could not be used, and sending such records again."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from starlette.responses import Response
+
+from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.kafka.groups import Groups
+from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
+from penstock.gateway.kafka.reader import Readers
+from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.rest.console.dead_letter_headers import origin_of, without_reasons
+from penstock.gateway.rest.console.picture import Pictures
+from penstock.gateway.rest.console.topics import counts, show
+from penstock.gateway.rest.native.tail import chosen_partitions
+from penstock.gateway.rest.shapes import OFFSET_SHAPE, PARTITION_SHAPE, TOPIC, TOPIC_SHAPE, left_out
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.problem import Problem
+
+TAG = "Dead letters (v1)"
+NAMES = re.compile(r"(^|[._-])(dlq|dlt|dead[._-]?letters?)([._-]|$)", re.IGNORECASE)
+PREFIX = "dlq."
+RECORDS_MAX = 1000
+SHOWN_MAX = 200
+REPLAY_BODY = {
+    "type": "object",
+    "required": ["partition", "offset"],
+    "properties": {
+        "partition": PARTITION_SHAPE,
+        "offset": OFFSET_SHAPE,
+        "count": {"type": "integer", "minimum": 1, "maximum": RECORDS_MAX},
+        "to": TOPIC_SHAPE,
+    },
+}
+
+
+def dead_letter_operations(
+    admin: Admin, groups: Groups, pictures: Pictures, readers: Readers, publisher: Publisher
+) -> list[Operation]:
+    """Dead letters."""
+
+    async def listing(call: Call) -> Response:
+        del call
+        picture = await pictures.latest()
+        names = [name for name in picture.topics if NAMES.search(name)][:SHOWN_MAX]
+        counted = await counts(groups, picture, names)
+        rows = [
+            {**show(name, picture.topics[name]), **counted.get(name, {}), "origin": topic_of(name)} for name in names
+        ]
+        return json_response({"topics": rows})
+
+    async def replay(call: Call) -> Response:
+        topic, body = call["topic"], call.body
+        if not NAMES.search(topic):
+            raise Problem(
+                400, 40003, f"{topic} is no topic of dead letters", "its name says so: dlq.orders, orders-dlt"
+            )
+        await chosen_partitions(admin, topic, body["partition"])
+        records = await readers.read(topic, body["partition"], body["offset"], body.get("count", 1))
+        if not records:
+            raise Problem(404, 40402, f"there is no record at offset {body['offset']}", "peek at the topic first")
+        by_target: dict[str, list[ReadRecord]] = {}
+        for record in records:
+            if left_out(record):
+                # It would not be the record that was put aside.
+                why = left_out(record)["unreadable"]
+                raise Problem(422, 42206, f"offset {record.offset} cannot be sent again: {why}", "use a Kafka client")
+            by_target.setdefault(_target(record, body.get("to"), topic), []).append(record)
+        outcomes: list[dict[str, Any]] = []
+        for target, group in by_target.items():
+            delivered = await publisher.publish_all(target, [_again(record) for record in group])
+            for record, outcome in zip(group, delivered, strict=True):
+                row: dict[str, Any] = {"offset": record.offset, "topic": target}
+                if isinstance(outcome, Problem):
+                    row["error"] = outcome.message
+                else:
+                    row |= {"partition": outcome.partition, "new_offset": outcome.offset}
+                outcomes.append(row)
+        return json_response({"replayed": outcomes})
+
+    return [
+        Operation(
+            "GET",
+            "/api/v1/dead-letters",
+            listing,
+            "List topics of dead letters, known by their names: dlq.orders, orders.dlq, orders-dlt and the like.",
+            TAG,
+            answers={200: {"type": "object", "required": ["topics"]}},
+        ),
+        Operation(
+            "POST",
+            "/api/v1/dead-letters/{topic}/replay",
+            replay,
+            "Send records again to where they came from, without the headers that say why they were put aside.",
+            TAG,
+            (TOPIC,),
+            Body(REPLAY_BODY, example={"partition": 0, "offset": 17, "to": "orders"}),
+            {200: {"type": "object", "required": ["replayed"]}},
+        ),
+    ]
+
+
+def topic_of(name: str) -> str:
+    """The topic that a topic of dead letters belongs to, as far as names tell; empty where they do not."""
+    if name.startswith(PREFIX):
+        return name[len(PREFIX) :]
+    stripped = NAMES.sub(".", name).strip("._-")
+    return stripped if stripped != name else ""
+
+
+def _target(record: ReadRecord, wanted: str | None, topic: str) -> str:
+    if wanted:
+        return wanted
+    origin = origin_of(record.headers)
+    target = origin.topic if origin is not None and origin.topic else topic_of(topic)
+    if not target:
+        raise Problem(400, 40003, f"offset {record.offset} does not say where it came from", "name the topic as `to`")
+    return target
+
+
+def _again(record: ReadRecord) -> OutgoingRecord:
+    return OutgoingRecord(record.key, record.value, without_reasons(record.headers))

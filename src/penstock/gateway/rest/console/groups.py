@@ -1,0 +1,228 @@
+"""`/api/v1/consumer-groups`: groups by page with their lag, one group with members and partitions, and its offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from starlette.responses import Response
+
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
+from penstock.gateway.kafka.failures import asked, problem_of
+from penstock.gateway.kafka.groups import Groups
+from penstock.gateway.rest.console.lags import LagHistory, PartitionLag, Place, group_lags, total_lag
+from penstock.gateway.rest.console.topics import PAGING, matching, page_of
+from penstock.gateway.rest.shapes import GROUP, INT64_MAX, PARTITION_SHAPE, TOPIC_SHAPE
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.problem import Problem
+
+TAG = "Groups (v1)"
+BASE = "/api/v1/consumer-groups"
+LAG_TIMEOUT_S = 3.0
+LIST_TIMEOUT_S = 4.0
+GROUP_TIMEOUT_S = 6.0
+RESET_BODY = {
+    "type": "object",
+    "required": ["topic", "to"],
+    "properties": {
+        "topic": TOPIC_SHAPE,
+        "partitions": {"type": "array", "items": PARTITION_SHAPE, "minItems": 1, "maxItems": 10_000},
+        "to": {"enum": ["earliest", "latest", "offset", "time", "shift"]},
+        "value": {"type": "integer", "minimum": -INT64_MAX, "maximum": INT64_MAX},
+        "dry_run": {"type": "boolean"},
+    },
+}
+RESET_EXAMPLE = {"topic": "orders", "to": "time", "value": 1767225600000, "dry_run": True}
+
+
+def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
+    """Looking at groups."""
+    history = LagHistory()
+
+    async def listing(call: Call) -> Response:
+        answer = await settled(asked(admin.client.list_consumer_groups, request_timeout=LIST_TIMEOUT_S))
+        known = {each.group_id: each for each in answer.valid}
+        chosen, shown = page_of(sorted(matching(known, call["search"])), call)
+        assigned = await _assignments(admin, chosen)
+        lags = await asyncio.gather(*(_lag_of(admin, groups, name, assigned.get(name, ())) for name in chosen))
+        shown["groups"] = [
+            {"name": name, "state": _word(known[name].state), "type": _word(known[name].type), "lag": lag}
+            for name, lag in zip(chosen, lags, strict=True)
+        ]
+        # A broker that is down has its groups move; until they have, the list is short of them and says so.
+        shown["notes"] = [problem_of(error).message for error in answer.errors or ()]
+        return json_response(shown)
+
+    async def describe(name: str) -> Any:
+        futures = asked(admin.client.describe_consumer_groups, [name], request_timeout=REQUEST_TIMEOUT_S)
+        return await settled(futures[name])
+
+    async def look(name: str) -> tuple[Any, list[PartitionLag]]:
+        group = await describe(name)
+        return group, await group_lags(admin, groups, name, owners_of(group))
+
+    async def one(call: Call) -> Response:
+        name = call["group"]
+        try:
+            group, lags = await asyncio.wait_for(look(name), GROUP_TIMEOUT_S)
+        except TimeoutError:
+            raise Problem(503, 50301, f"the coordinator of group {name} does not answer", "try again") from None
+        if _word(group.state) in ("dead", "unknown") and not group.members and not lags:
+            raise Problem(404, 40405, f"there is no consumer group {name[:100]}", "list the groups to see their names")
+        owners = owners_of(group)
+        rows = [{**lag._asdict(), "member": owners.get((lag.topic, lag.partition))} for lag in lags]
+        history.note(name, lags)
+        shown = {**_show(group), "partitions": rows, "lag": total_lag(lags), "history": history.show(name)}
+        return json_response(shown)
+
+    async def delete(call: Call) -> Response:
+        futures = asked(admin.client.delete_consumer_groups, [call["group"]], request_timeout=REQUEST_TIMEOUT_S)
+        await settled(futures[call["group"]])
+        history.forget(call["group"])
+        return Response(status_code=204)
+
+    needed = {"type": "object", "required": ["groups", "total", "page", "pages"]}
+    return [
+        Operation(
+            "GET", BASE, listing, "List groups, a page at a time, with lags.", TAG, PAGING, answers={200: needed}
+        ),
+        Operation("GET", f"{BASE}/{{group}}", one, "Show a group: members, partitions, lags.", TAG, (GROUP,)),
+        Operation(
+            "DELETE", f"{BASE}/{{group}}", delete, "Forget a group without members.", TAG, (GROUP,), None, {204: None}
+        ),
+    ]
+
+
+def reset_operations(admin: Admin, groups: Groups) -> list[Operation]:
+    """Moving groups."""
+
+    async def reset(call: Call) -> Response:
+        name, body = call["group"], call.body
+        targets = await _targets(admin, groups, name, body)
+        before = await groups.committed(name)
+        moves = [
+            {"topic": topic, "partition": partition, "from": before.get((topic, partition)), "to": offset}
+            for (topic, partition), offset in sorted(targets.items())
+        ]
+        if not body.get("dry_run", False):
+            await _commit(admin, name, targets)
+        return json_response({"group": name, "dry_run": body.get("dry_run", False), "moves": moves})
+
+    return [
+        Operation(
+            "POST",
+            f"{BASE}/{{group}}/reset",
+            reset,
+            "Move a group without members: to the beginning, the end, an offset, a time, or by a number of records.",
+            TAG,
+            (GROUP,),
+            Body(RESET_BODY, example=RESET_EXAMPLE),
+            {200: {"type": "object", "required": ["moves"]}},
+        ),
+    ]
+
+
+def owners_of(group: Any) -> dict[Place, str]:
+    """The members of a group by what they have been given to read."""
+    return {
+        (each.topic, each.partition): member.member_id
+        for member in group.members
+        for each in (member.assignment.topic_partitions if member.assignment else ())
+    }
+
+
+async def _assignments(admin: Admin, names: list[str]) -> dict[str, dict[Place, str]]:
+    """What the members of groups read; without those whose coordinators do not answer soon."""
+    if not names:
+        return {}
+    futures = asked(admin.client.describe_consumer_groups, names, request_timeout=LAG_TIMEOUT_S)
+    found = {}
+    for name, future in futures.items():
+        try:
+            found[name] = owners_of(await settled(future))
+        except Problem:
+            continue
+    return found
+
+
+async def _lag_of(admin: Admin, groups: Groups, name: str, assigned: Iterable[Place]) -> int | None:
+    """A group's lag; None when it cannot be had soon, so that one slow coordinator does not hold up a page."""
+    try:
+        return total_lag(await asyncio.wait_for(group_lags(admin, groups, name, assigned), LAG_TIMEOUT_S))
+    except (TimeoutError, Problem):
+        return None
+
+
+def _word(value: Any) -> str:
+    name = getattr(value, "name", None)
+    return str(name).lower().replace("_", " ") if name else "unknown"
+
+
+def _show(group: Any) -> dict[str, Any]:
+    return {
+        "name": group.group_id,
+        "state": _word(group.state),
+        "type": _word(getattr(group, "type", None)),
+        "assignor": group.partition_assignor or "",
+        "coordinator": group.coordinator.id if group.coordinator is not None else None,
+        "members": [
+            {
+                "id": member.member_id,
+                "client_id": member.client_id,
+                "instance_id": member.group_instance_id,
+                "host": member.host,
+                "partitions": len(member.assignment.topic_partitions) if member.assignment else 0,
+            }
+            for member in group.members
+        ],
+    }
+
+
+async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]) -> dict[tuple[str, int], int]:
+    """Where each partition goes; never outside of what is there."""
+    topic, to = body["topic"], body["to"]
+    count = await admin.partition_count(topic)
+    numbers = sorted(set(body.get("partitions") or range(count)))
+    if numbers[-1] >= count:
+        raise Problem(404, 40402, f"topic {topic} has no partition {numbers[-1]}", f"use 0 to {count - 1}")
+    if to in ("offset", "time", "shift") and body.get("value") is None:
+        raise Problem(400, 40001, f"moving by {to} needs a value", "add a whole number as value")
+    value = int(body.get("value") or 0)
+    places = [(topic, number) for number in numbers]
+    begins = await groups.offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    ends = await groups.offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    missing = [
+        number for place, number in zip(places, numbers, strict=True) if place not in begins or place not in ends
+    ]
+    if missing:
+        raise Problem(503, 50301, f"the offsets of {topic} {missing[:5]} cannot be had", "try again in a moment")
+    if to == "earliest":
+        return begins
+    if to == "latest":
+        return ends
+    if to == "time":
+        if value < 0:
+            raise Problem(400, 40001, "a time is not negative", "use milliseconds since 1970")
+        timed = await groups.offsets(places, asked(OffsetSpec.for_timestamp, value))
+        return {place: timed[place] if timed.get(place, -1) >= 0 else ends[place] for place in places}
+    committed = await groups.committed(name) if to == "shift" else {}
+    wanted = {place: committed.get(place, begins[place]) + value if to == "shift" else value for place in places}
+    return {place: min(max(offset, begins[place]), ends[place]) for place, offset in wanted.items()}
+
+
+async def _commit(admin: Admin, name: str, targets: dict[tuple[str, int], int]) -> None:
+    """All partitions in one request. Groups with members do this themselves: 409."""
+    places = [asked(TopicPartition, topic, partition, offset) for (topic, partition), offset in sorted(targets.items())]
+    futures = asked(
+        admin.client.alter_consumer_group_offsets,
+        [asked(ConsumerGroupTopicPartitions, name, places)],
+        request_timeout=REQUEST_TIMEOUT_S,
+    )
+    answer = await settled(futures[name])
+    for each in answer.topic_partitions or []:
+        if each.error is not None:
+            raise problem_of(each.error)

@@ -1,0 +1,187 @@
+"""`/api/v1/topics/{topic}/messages` and `/tail`: records over all partitions, by place, time, key or content."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from starlette.responses import Response, StreamingResponse
+
+from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.kafka.groups import Groups
+from penstock.gateway.kafka.reader import Readers, offset_number
+from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.kafka.tails import Tails
+from penstock.gateway.rest.native.tail import chosen_partitions
+from penstock.gateway.rest.shapes import INT32_MAX, INT64_MAX, TOPIC
+from penstock.gateway.rest.values.json_text import json_bytes
+from penstock.gateway.rest.values.record_texts import FORMATS
+from penstock.gateway.rest.values.schema_codec import SchemaCodec
+from penstock.gateway.web.operations import JSON_TYPE, Call, Operation
+from penstock.gateway.web.parameters import number, query
+from penstock.gateway.web.problem import Problem
+
+TAG = "Messages (v1)"
+LIMIT_MAX = 500
+SCAN_MAX = 50_000
+# Of all partitions together, but a little of each.
+SCAN_BYTES_MAX = 32 * 1024 * 1024
+PARTITION_BYTES_MIN = 256 * 1024
+READS_AT_ONCE = 8
+SEARCH_TIMEOUT_S = 9.0
+KEEP_ALIVE = b": nothing new\n\n"
+IDLE_BATCHES = 20
+STARTS = ["latest", "earliest", "offset", "time"]
+PARTITION = number("partition", "One partition; all without it.", maximum=INT32_MAX)
+DECODING = (
+    query("key_format", "How keys are shown.", enum=FORMATS, default="auto"),
+    query("value_format", "How values are shown.", enum=FORMATS, default="auto"),
+)
+
+
+def message_operations(
+    admin: Admin, readers: Readers, groups: Groups, tails: Tails, codec: SchemaCodec
+) -> list[Operation]:
+    """Reading records to look at them."""
+
+    async def search(call: Call) -> Response:
+        topic = call["topic"]
+        partitions = await chosen_partitions(admin, topic, call["partition"])
+        finder = _Finder(readers, groups, codec, call)
+        try:
+            records = await asyncio.wait_for(finder.read(topic, partitions), SEARCH_TIMEOUT_S)
+        except TimeoutError:
+            raise Problem(503, 50301, "not all leaders answer in time", "choose a partition, or look at less") from None
+        found = await finder.chosen(records)
+        shown = await codec.show(found, call["key_format"], call["value_format"])
+        answer = b'{"messages":[%b],"scanned":%d,"partitions":%b}'
+        return Response(answer % (b",".join(shown), len(records), json_bytes(partitions)), media_type=JSON_TYPE)
+
+    async def tail(call: Call) -> Response:
+        partitions = await chosen_partitions(admin, call["topic"], call["partition"])
+        batches = tails.follow(call["topic"], partitions, offset_number("latest"), call.caller)
+        await anext(batches)
+        events = _events(batches, codec, call["key_format"], call["value_format"])
+        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    return [
+        Operation(
+            "GET",
+            "/api/v1/topics/{topic}/messages",
+            search,
+            "Find records of all partitions, newest first when they are the latest, and decode them.",
+            TAG,
+            (
+                TOPIC,
+                PARTITION,
+                query("from", "Where to start.", enum=STARTS, default="latest"),
+                number("offset", "With from=offset: the first offset to show.", maximum=INT64_MAX),
+                number("time", "With from=time: milliseconds since 1970.", maximum=INT64_MAX),
+                query("key", "Only records with this key.", maxLength=10_000),
+                query("contains", "Only records whose key or value holds this text.", maxLength=1000),
+                number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=50),
+                number("scan", "How many records to look at, at most.", 1, maximum=SCAN_MAX, default=10_000),
+                *DECODING,
+            ),
+            answers={200: {"type": "object", "required": ["messages", "scanned"]}},
+        ),
+        Operation(
+            "GET",
+            "/api/v1/topics/{topic}/tail",
+            tail,
+            "Follow a topic with decoded records: server-sent events, one a record, until the caller hangs up.",
+            "Live",
+            (TOPIC, PARTITION, *DECODING),
+            answer_type="text/event-stream",
+        ),
+    ]
+
+
+class _Finder:
+    """One search."""
+
+    def __init__(self, readers: Readers, groups: Groups, codec: SchemaCodec, call: Call) -> None:
+        self._readers = readers
+        self._groups = groups
+        self._call = call
+        self._codec = codec
+        self._filters = call["key"] is not None or bool(call["contains"])
+        self._turns = asyncio.Semaphore(READS_AT_ONCE)
+        self._bytes_a_partition = PARTITION_BYTES_MIN
+
+    async def read(self, topic: str, partitions: list[int]) -> list[ReadRecord]:
+        """The records to look at."""
+        call, limit = self._call, self._call["limit"]
+        starts = await self._starts(topic, partitions)
+        self._bytes_a_partition = max(PARTITION_BYTES_MIN, SCAN_BYTES_MAX // len(partitions))
+        scan = max(1, call["scan"] // len(partitions)) if self._filters else limit
+        results = await asyncio.gather(*(self._read(topic, each, starts.get(each), scan) for each in partitions))
+        return [record for result in results for record in result]
+
+    async def chosen(self, records: list[ReadRecord]) -> list[ReadRecord]:
+        """Those that match, in order, at most as many as wanted."""
+        call = self._call
+        kept = list(records)
+        if self._filters:
+            found = await self._codec.find(records, call["key"], call["contains"] or "")
+            kept = [record for record, matches in zip(records, found, strict=True) if matches]
+        ordered = _by_time(kept)
+        return (ordered[::-1] if call["from"] == "latest" else ordered)[: call["limit"]]
+
+    async def _starts(self, topic: str, partitions: list[int]) -> dict[int, int]:
+        """Offsets to start from; for the latest they are found per partition."""
+        call = self._call
+        if call["from"] == "offset":
+            if call["offset"] is None:
+                raise Problem(400, 40001, "from=offset needs an offset", "add offset=…")
+            return dict.fromkeys(partitions, call["offset"])
+        if call["from"] == "time":
+            if call["time"] is None:
+                raise Problem(400, 40001, "from=time needs a time", "add time=… in milliseconds since 1970")
+            spec = OffsetSpec.for_timestamp(call["time"])
+            found = await self._groups.offsets([(topic, each) for each in partitions], spec)
+            return {partition: offset for (_, partition), offset in found.items()}
+        return {}
+
+    async def _read(self, topic: str, partition: int, start: int | None, count: int) -> list[ReadRecord]:
+        async with self._turns:
+            beginning, end = await self._readers.watermarks(topic, partition)
+            wanted = self._call["from"]
+            if wanted == "earliest":
+                start = beginning
+            elif wanted == "latest":
+                start = end - count
+            # No record is as late as the time that is asked for: the end of the partition.
+            start = end if start is None or (start < 0 and wanted == "time") else max(beginning, start)
+            if start >= end:
+                return []
+            return await self._readers.read(
+                topic, partition, start, min(count, end - start), bytes_max=self._bytes_a_partition
+            )
+
+
+def _by_time(records: list[ReadRecord]) -> list[ReadRecord]:
+    """Records by timestamp; one that could not be read has none, and stays behind the one before it."""
+    times: list[int] = []
+    latest: dict[int, int] = {}
+    for record in records:
+        time_ms = latest.get(record.partition, 0) if record.unreadable else record.timestamp_ms
+        latest[record.partition] = time_ms
+        times.append(time_ms)
+    places = sorted(range(len(records)), key=lambda at: (times[at], records[at].partition, records[at].offset))
+    return [records[place] for place in places]
+
+
+async def _events(
+    batches: AsyncIterator[list[ReadRecord]], codec: SchemaCodec, key_format: str, value_format: str
+) -> AsyncIterator[bytes]:
+    idle = 0
+    yield b": following\n\n"
+    async for batch in batches:
+        idle = 0 if batch else idle + 1
+        for record, shown in zip(batch, await codec.show_live(batch, key_format, value_format), strict=True):
+            yield b"id: %d-%d\ndata: %b\n\n" % (record.partition, record.offset, shown)
+        if idle >= IDLE_BATCHES:
+            idle = 0
+            yield KEEP_ALIVE

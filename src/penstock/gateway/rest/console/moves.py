@@ -1,0 +1,170 @@
+"""`/api/v1/reassignments` and `/api/v1/transactions`: what is under way in the cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from penstock.gateway.rest.console.picture import Pictures
+from penstock.gateway.rest.console.wire import BrokerWire, check
+from penstock.gateway.rest.shapes import INT32_MAX, PARTITION_SHAPE, TOPIC_SHAPE
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.parameters import query
+from penstock.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from penstock.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from penstock.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from penstock.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+TAG = "Cluster (v1)"
+ALTER_TIMEOUT_MS = 15_000
+DESCRIBED_MAX = 200
+MOVES_MAX = 10_000
+BROKER_SHAPE = {"type": "integer", "minimum": 0, "maximum": INT32_MAX}
+MOVE_BODY = {
+    "type": "object",
+    "required": ["moves"],
+    "properties": {
+        "moves": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MOVES_MAX,
+            "items": {
+                "type": "object",
+                "required": ["topic", "partition", "replicas"],
+                "properties": {
+                    "topic": TOPIC_SHAPE,
+                    "partition": PARTITION_SHAPE,
+                    "replicas": {"type": ["array", "null"], "items": BROKER_SHAPE, "minItems": 1, "maxItems": 100},
+                },
+            },
+        }
+    },
+}
+MOVE_EXAMPLE = {"moves": [{"topic": "orders", "partition": 0, "replicas": [2, 3, 1]}]}
+
+
+def move_operations(wire: BrokerWire) -> list[Operation]:
+    """Reassignments."""
+
+    async def listing(call: Call) -> Response:
+        del call
+        response: ListPartitionReassignmentsResponse = await wire.ask(ListPartitionReassignmentsRequest(topics=None))
+        check(response.error_code, response.error_message, "cannot list the reassignments")
+        rows = [
+            {
+                "topic": topic.name,
+                "partition": each.partition_index,
+                "replicas": list(each.replicas),
+                "adding": list(each.adding_replicas),
+                "removing": list(each.removing_replicas),
+            }
+            for topic in response.topics
+            for each in topic.partitions
+        ]
+        return json_response({"reassignments": sorted(rows, key=lambda row: (row["topic"], row["partition"]))})
+
+    async def start(call: Call) -> Response:
+        topics: dict[str, list[ReassignablePartition]] = {}
+        for move in call.body["moves"]:
+            topics.setdefault(move["topic"], []).append(ReassignablePartition(move["partition"], move["replicas"]))
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=ALTER_TIMEOUT_MS,
+            topics=[ReassignableTopic(name, partitions) for name, partitions in topics.items()],
+        )
+        response: AlterPartitionReassignmentsResponse = await wire.ask(request, timeout_ms=ALTER_TIMEOUT_MS + 1000)
+        check(response.error_code, response.error_message, "the replicas cannot be moved")
+        for topic in response.responses:
+            for each in topic.partitions:
+                check(each.error_code, each.error_message, f"{topic.name} {each.partition_index} cannot be moved")
+        return json_response({"accepted": len(call.body["moves"])}, 202)
+
+    return [
+        Operation(
+            "GET",
+            "/api/v1/reassignments",
+            listing,
+            "List the partitions whose replicas are being moved.",
+            TAG,
+            answers={200: {"type": "object", "required": ["reassignments"]}},
+        ),
+        Operation(
+            "POST",
+            "/api/v1/reassignments",
+            start,
+            "Move replicas to other brokers; null as replicas ends a move that is under way.",
+            TAG,
+            (),
+            Body(MOVE_BODY, example=MOVE_EXAMPLE),
+            {202: {"type": "object", "required": ["accepted"]}},
+        ),
+    ]
+
+
+def transaction_operations(pictures: Pictures, wire: BrokerWire) -> list[Operation]:
+    """Transactions."""
+
+    async def listing(call: Call) -> Response:
+        picture = await pictures.latest()
+        places = {(broker.host, broker.port): broker.id for broker in picture.alive()}
+        answers = await wire.ask_each(places, ListTransactionsRequest())
+        rows: list[dict[str, Any]] = []
+        silent = [number for address, number in places.items() if address not in answers]
+        for address, answer in answers.items():
+            listed: ListTransactionsResponse = answer
+            if listed.error_code:
+                silent.append(places[address])
+                continue
+            found = [each for each in listed.transaction_states if call["search"] in each.transactional_id]
+            details = await _details(wire, address, [each.transactional_id for each in found[:DESCRIBED_MAX]])
+            rows += [
+                {
+                    "transactional_id": each.transactional_id,
+                    "producer_id": each.producer_id,
+                    "state": each.transaction_state,
+                    "coordinator": places[address],
+                    **details.get(each.transactional_id, {}),
+                }
+                for each in found
+            ]
+        rows.sort(key=lambda row: (row["state"] != "Ongoing", row["transactional_id"]))
+        return json_response({"transactions": rows, "silent_brokers": sorted(silent)})
+
+    return [
+        Operation(
+            "GET",
+            "/api/v1/transactions",
+            listing,
+            "List transactional ids with the state of their transactions.",
+            TAG,
+            (query("search", "Only ids that hold this.", default="", maxLength=249),),
+            answers={200: {"type": "object", "required": ["transactions"]}},
+        )
+    ]
+
+
+async def _details(wire: BrokerWire, address: tuple[str, int], ids: list[str]) -> dict[str, dict[str, Any]]:
+    if not ids:
+        return {}
+    answers = await wire.ask_each([address], DescribeTransactionsRequest(ids))
+    response: DescribeTransactionsResponse = answers.get(address, DescribeTransactionsResponse())
+    return {
+        each.transactional_id: {
+            "producer_epoch": each.producer_epoch,
+            "timeout_ms": each.transaction_timeout_ms,
+            "started_ms": each.transaction_start_time_ms if each.transaction_start_time_ms > 0 else None,
+            "partitions": sum(len(topic.partitions) for topic in each.topics),
+            "topics": [topic.topic for topic in each.topics],
+        }
+        for each in response.transaction_states
+        if not each.error_code
+    }

@@ -1,0 +1,107 @@
+"""How much is written: the ends of all partitions, asked for while somebody looks, and what they grew by."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import NamedTuple
+
+from penstock.gateway.rest.console.picture import Picture, Pictures
+from penstock.gateway.rest.console.topics import is_internal
+from penstock.gateway.rest.console.wire import Address, BrokerWire
+from penstock.runtime.peer import PeerLost
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+INTERVAL_S = 2.0
+POINTS_MAX = 450
+BUSIEST_MAX = 8
+PARTITIONS_MAX = 50_000
+CONSUMER = -1
+LATEST = -1
+Place = tuple[str, int]
+
+
+class RatePoint(NamedTuple):
+    """Records that were written per second up to a moment."""
+
+    at_ms: int
+    records_per_s: float
+
+
+class Throughput:
+    """Rates of the last quarter of an hour, as far as anybody asked, without the cluster's own topics."""
+
+    def __init__(self, pictures: Pictures, wire: BrokerWire) -> None:
+        self._pictures = pictures
+        self._wire = wire
+        self._ends: dict[Place, int] = {}
+        self._sampled = 0.0
+        self._lock = asyncio.Lock()
+        self.points: deque[RatePoint] = deque(maxlen=POINTS_MAX)
+        self.busiest: list[tuple[str, float]] = []
+
+    async def sample(self) -> None:
+        """Ask again, unless that was done a moment ago."""
+        async with self._lock:
+            now = time.monotonic()
+            if now - self._sampled < INTERVAL_S * 0.9:
+                return
+            ends = await self.ends(await self._pictures.latest())
+            elapsed_s = time.monotonic() - self._sampled
+            if self._ends and elapsed_s < INTERVAL_S * 10:
+                self._note(ends, elapsed_s)
+            # A partition whose leader did not answer keeps its last end, or its records would be counted twice.
+            self._ends |= ends
+            self._sampled = time.monotonic()
+
+    async def ends(self, picture: Picture) -> dict[Place, int]:
+        """The ends of all partitions whose leaders answer."""
+        wanted: dict[Address, dict[str, list[int]]] = {}
+        count = 0
+        for name, partitions in picture.topics.items():
+            for number, partition in enumerate(partitions):
+                leader = picture.brokers.get(partition.leader)
+                if leader is None or leader.fenced or count >= PARTITIONS_MAX:
+                    continue
+                count += 1
+                wanted.setdefault((leader.host, leader.port), {}).setdefault(name, []).append(number)
+        answers = await asyncio.gather(*(self._ask(address, topics) for address, topics in wanted.items()))
+        return {place: end for answer in answers for place, end in answer.items()}
+
+    async def _ask(self, address: Address, topics: dict[str, list[int]]) -> dict[Place, int]:
+        request = ListOffsetsRequest(
+            replica_id=CONSUMER,
+            topics=[
+                ListOffsetsTopic(name, [ListOffsetsPartition(number, -1, LATEST) for number in numbers])
+                for name, numbers in topics.items()
+            ],
+        )
+        try:
+            response: ListOffsetsResponse = await self._wire.ask_at(address, request)
+        except PeerLost:
+            return {}
+        return {
+            (topic.name, each.partition_index): each.offset
+            for topic in response.topics
+            for each in topic.partitions
+            if not each.error_code and each.offset >= 0
+        }
+
+    def _note(self, ends: dict[Place, int], elapsed_s: float) -> None:
+        by_topic: dict[str, int] = {}
+        for place, end in ends.items():
+            if is_internal(place[0]):
+                continue
+            grown = end - self._ends.get(place, 0)
+            if grown > 0:
+                by_topic[place[0]] = by_topic.get(place[0], 0) + grown
+        rates = sorted(((name, count / elapsed_s) for name, count in by_topic.items()), key=lambda each: -each[1])
+        self.busiest = rates[:BUSIEST_MAX]
+        total = sum(rate for _, rate in rates)
+        self.points.append(RatePoint(time.time_ns() // 1_000_000, round(total, 2)))

@@ -1,0 +1,1 @@
+"""Penstock's own short calls: publish, subscribe, acknowledge, tail."""

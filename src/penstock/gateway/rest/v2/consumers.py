@@ -1,0 +1,304 @@
+"""REST Proxy v2: consumer instances, which are members of a group that callers drive.
+
+An instance lives in the gateway that made it, so `base_uri` names that gateway.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
+from starlette.responses import Response
+
+from penstock.gateway.kafka.instances import Instance, Instances
+from penstock.gateway.kafka.topic_pattern import PatternUnusable
+from penstock.gateway.rest.shapes import GROUP, OFFSET_SHAPE, PARTITION_SHAPE, TOPIC_SHAPE
+from penstock.gateway.rest.v2.media import FORMATS, PLAIN_TYPES, V2_TYPE, accepted_format, answer, nothing
+from penstock.gateway.rest.values.schema_codec import SchemaCodec
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.parameters import number, path
+from penstock.gateway.web.problem import Problem
+
+TAG = "REST Proxy v2: consumers"
+INSTANCE = path("instance", "The name of a consumer instance.")
+REQUEST_TIMEOUT_MS = 1000
+RECORDS_MAX = 10_000
+EMPTY: Mapping[int, Any] = {}
+NOTHING: Mapping[int, Any] = {204: None}
+
+NAME_SHAPE = {"type": ["string", "null"], "pattern": r"^[a-zA-Z0-9._-]{1,200}$"}
+INSTANCE_BODY = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "name": NAME_SHAPE,
+        "id": NAME_SHAPE,
+        "format": {"enum": [*FORMATS, None]},
+        "auto.offset.reset": {"enum": ["earliest", "latest", "none", None]},
+        "auto.commit.enable": {"enum": ["true", "false", True, False, None]},
+        "fetch.min.bytes": {"type": ["string", "integer", "null"], "pattern": r"^\d{1,9}$", "minimum": 1},
+        "consumer.request.timeout.ms": {"type": ["string", "integer", "null"], "pattern": r"^\d{1,9}$", "minimum": 0},
+    },
+}
+PLACE = {"topic": TOPIC_SHAPE, "partition": PARTITION_SHAPE}
+PLACES_BODY = {
+    "type": "object",
+    "required": ["partitions"],
+    "additionalProperties": False,
+    "properties": {
+        "partitions": {
+            "type": "array",
+            "maxItems": 10_000,
+            "items": {
+                "type": "object",
+                "required": ["topic", "partition"],
+                "additionalProperties": False,
+                "properties": PLACE,
+            },
+        }
+    },
+}
+OFFSETS_BODY = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "offsets": {
+            "type": ["array", "null"],
+            "maxItems": 10_000,
+            "items": {
+                "type": "object",
+                "required": ["topic", "partition", "offset"],
+                "additionalProperties": False,
+                "properties": {
+                    **PLACE,
+                    "offset": {**OFFSET_SHAPE, "maximum": (1 << 62)},
+                    "metadata": {"type": ["string", "null"], "maxLength": 4096},
+                },
+            },
+        }
+    },
+}
+SUBSCRIPTION_BODY = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "topics": {"type": ["array", "null"], "items": TOPIC_SHAPE, "maxItems": 1000},
+        "topic_pattern": {"type": ["string", "null"], "minLength": 1, "maxLength": 500},
+    },
+}
+
+
+def v2_consumer_operations(instances: Instances, codec: SchemaCodec, settings: GatewaySettings) -> list[Operation]:
+    """Consumer instances: make, subscribe, read, commit, end."""
+
+    def instance_of(call: Call) -> Instance:
+        found = instances.get(call["group"], call["instance"])
+        if found is None or found.name.startswith("/"):
+            raise Problem(
+                404, 40403, f"group {call['group']} has no instance {call['instance']}", "POST /consumers/{group}"
+            )
+        return found
+
+    async def create(call: Call) -> Response:
+        body = call.body or {}
+        name = body.get("name") or body.get("id") or f"rest-consumer-{uuid.uuid4()}"
+        reset = {"none": "error", None: "latest"}.get(body.get("auto.offset.reset"), body.get("auto.offset.reset"))
+        options = {
+            "format": body.get("format") or "binary",
+            "auto_commit": body.get("auto.commit.enable") not in ("false", False),
+            "timeout_ms": int(body.get("consumer.request.timeout.ms") or REQUEST_TIMEOUT_MS),
+        }
+        properties: dict[str, Any] = {"auto.offset.reset": reset}
+        if body.get("fetch.min.bytes") not in (None, "-1"):
+            properties["fetch.min.bytes"] = max(1, int(body["fetch.min.bytes"]))
+        instances.create(call["group"], name, options, properties, call.caller)
+        base = str(call.request.base_url).rstrip("/")
+        uri = f"{base}/consumers/{call['group']}/instances/{name}"
+        return answer({"instance_id": name, "base_uri": uri})
+
+    async def delete(call: Call) -> Response:
+        await instances.remove(instance_of(call))
+        return nothing()
+
+    async def subscribe(call: Call) -> Response:
+        instance = instance_of(call)
+        topics, pattern = call.body.get("topics") or [], call.body.get("topic_pattern")
+        if bool(topics) is bool(pattern):
+            raise Problem(422, 42204, "either topics or a topic_pattern is needed", "send one of the two")
+        if instance.manual:
+            raise Problem(409, 40903, "this instance reads partitions it was assigned", "delete the assignment first")
+        try:
+            if topics:
+                await instances.use(instance, lambda consumer: consumer.subscribe(topics))
+            else:
+                await instances.use(instance, lambda consumer: consumer.subscribe_pattern(pattern))
+        except PatternUnusable as error:
+            raise Problem(422, 42204, f"the topic_pattern {pattern!r} cannot be used", str(error)) from None
+        instance.subscribed = True
+        return nothing()
+
+    async def subscription(call: Call) -> Response:
+        found = await instances.use(instance_of(call), lambda consumer: consumer.subscription())
+        return answer({"topics": found})
+
+    async def unsubscribe(call: Call) -> Response:
+        instance = instance_of(call)
+        instance.subscribed = False
+        await instances.use(instance, lambda consumer: consumer.unsubscribe())
+        return nothing()
+
+    async def records(call: Call) -> Response:
+        instance = instance_of(call)
+        form = accepted_format(call.request, instance.options["format"])
+        if form != instance.options["format"]:
+            raise Problem(
+                406,
+                40601,
+                f"this instance reads the format {instance.options['format']}, not {form}",
+                "accept that format, or make another instance",
+            )
+        timeout_ms = instance.options["timeout_ms"] if call["timeout"] is None else call["timeout"]
+        bytes_max = min(call["max_bytes"] or settings.read_bytes_max, settings.read_bytes_max)
+        patience_s = min(timeout_ms, settings.poll_timeout_ms_max) / 1000
+        found = await instances.use(instance, lambda consumer: consumer.poll(RECORDS_MAX, bytes_max, patience_s))
+        try:
+            shown = await codec.v2(found, form)
+        except Problem:
+            # What cannot be shown is not lost: it comes again until the caller seeks past it or reads it as binary.
+            await instances.use(instance, lambda consumer: consumer.give_back(found))
+            raise
+        if found and instance.options["auto_commit"]:
+            await instances.use(instance, lambda consumer: consumer.commit(None))
+        return Response(shown, media_type=f"application/vnd.kafka.{form}.v2+json")
+
+    return [
+        _operation("POST", "", create, "Make a consumer instance.", INSTANCE_BODY, required=False),
+        _operation("DELETE", "/instances/{instance}", delete, "End an instance.", answers=NOTHING),
+        _operation(
+            "POST",
+            "/instances/{instance}/subscription",
+            subscribe,
+            "Subscribe to topics.",
+            SUBSCRIPTION_BODY,
+            answers=NOTHING,
+        ),
+        _operation("GET", "/instances/{instance}/subscription", subscription, "Show what is subscribed to."),
+        _operation(
+            "DELETE", "/instances/{instance}/subscription", unsubscribe, "Subscribe to nothing.", answers=NOTHING
+        ),
+        Operation(
+            "GET",
+            "/consumers/{group}/instances/{instance}/records",
+            records,
+            "Get the next records.",
+            TAG,
+            (
+                GROUP,
+                INSTANCE,
+                number("timeout", "How many milliseconds to wait.", maximum=60_000),
+                number("max_bytes", "How many bytes at most.", -1),
+            ),
+            answer_type="application/vnd.kafka.binary.v2+json",
+        ),
+        *_position_operations(instances, instance_of),
+    ]
+
+
+def _position_operations(instances: Instances, instance_of: Any) -> list[Operation]:
+    """Where instances read: assignments, positions, committed offsets."""
+
+    async def assign(call: Call) -> Response:
+        instance = instance_of(call)
+        if instance.subscribed:
+            raise Problem(409, 40903, "this instance is subscribed to topics", "delete the subscription first")
+        places = _places(call.body)
+        instance.manual = bool(places)
+        await instances.use(instance, lambda consumer: consumer.assign(places))
+        return nothing()
+
+    async def assignment(call: Call) -> Response:
+        found = await instances.use(instance_of(call), lambda consumer: consumer.assignment())
+        return answer({"partitions": [{"topic": topic, "partition": number} for topic, number in found]})
+
+    async def seek(call: Call) -> Response:
+        offsets = [(each["topic"], each["partition"], each["offset"]) for each in call.body.get("offsets") or ()]
+        await _seek_all(call, offsets)
+        return nothing()
+
+    async def seek_beginning(call: Call) -> Response:
+        await _seek_all(call, [(*place, OFFSET_BEGINNING) for place in _places(call.body)])
+        return nothing()
+
+    async def seek_end(call: Call) -> Response:
+        await _seek_all(call, [(*place, OFFSET_END) for place in _places(call.body)])
+        return nothing()
+
+    async def _seek_all(call: Call, offsets: list[tuple[str, int, int]]) -> None:
+        def work(consumer: Any) -> None:
+            assigned = set(consumer.assignment())
+            for topic, partition, _ in offsets:
+                if (topic, partition) not in assigned:
+                    raise Problem(
+                        409, 40903, f"partition {partition} of {topic} is not assigned", "assign it, or read first"
+                    )
+            consumer.seek(offsets)
+
+        await instances.use(instance_of(call), work)
+
+    async def commit(call: Call) -> Response:
+        listed = (call.body or {}).get("offsets") or ()
+        # v2 names the last record that is done; Kafka keeps the one to read next.
+        offsets = [(each["topic"], each["partition"], each["offset"] + 1) for each in listed] or None
+        notes = {(each["topic"], each["partition"]): each.get("metadata") or "" for each in listed}
+        await instances.use(instance_of(call), lambda consumer: consumer.commit(offsets, notes))
+        return answer({})
+
+    async def committed(call: Call) -> Response:
+        places = _places(call.body or {"partitions": []})
+        found = await instances.use(instance_of(call), lambda consumer: consumer.committed(places))
+        shown = [
+            {"topic": topic, "partition": partition, "offset": offset, "metadata": metadata}
+            for topic, partition, offset, metadata in found
+            if offset >= 0
+        ]
+        return answer({"offsets": shown})
+
+    base = "/instances/{instance}"
+    return [
+        _operation("POST", f"{base}/assignments", assign, "Read given partitions.", PLACES_BODY, answers=NOTHING),
+        _operation("GET", f"{base}/assignments", assignment, "Show the partitions that are read."),
+        _operation("POST", f"{base}/positions", seek, "Read on from given offsets.", OFFSETS_BODY, answers=NOTHING),
+        _operation(
+            "POST",
+            f"{base}/positions/beginning",
+            seek_beginning,
+            "Read on from the beginning.",
+            PLACES_BODY,
+            answers=NOTHING,
+        ),
+        _operation("POST", f"{base}/positions/end", seek_end, "Read on from the end.", PLACES_BODY, answers=NOTHING),
+        _operation("POST", f"{base}/offsets", commit, "Commit offsets.", OFFSETS_BODY, required=False),
+        _operation("GET", f"{base}/offsets", committed, "Show committed offsets.", PLACES_BODY, required=False),
+    ]
+
+
+def _places(body: Any) -> list[tuple[str, int]]:
+    return [(each["topic"], each["partition"]) for each in body["partitions"]]
+
+
+def _operation(
+    method: str,
+    tail: str,
+    handler: Any,
+    summary: str,
+    shape: Any = None,
+    *,
+    required: bool = True,
+    answers: Mapping[int, Any] = EMPTY,
+) -> Operation:
+    parameters = (GROUP, INSTANCE) if "{instance}" in tail else (GROUP,)
+    body = Body(shape, PLAIN_TYPES, required=required) if shape is not None else None
+    return Operation(method, f"/consumers/{{group}}{tail}", handler, summary, TAG, parameters, body, answers, V2_TYPE)

@@ -1,0 +1,152 @@
+"""REST Proxy v2: producing to a topic or a partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
+from penstock.gateway.registry.schema import JSON, StoredSchema
+from penstock.gateway.rest.shapes import (
+    ID_SHAPE,
+    INT32_MAX,
+    INT64_MAX,
+    NULLABLE_TEXT,
+    PARTITION,
+    TOPIC,
+    id_number,
+)
+from penstock.gateway.rest.v2.media import PLAIN_TYPES, PRODUCE_TYPES, SCHEMA_FORMATS, answer, produce_format, to_bytes
+from penstock.gateway.rest.values.json_slices import exact_records
+from penstock.gateway.rest.values.schema_codec import TYPE_OF_FORMAT, SchemaCodec
+from penstock.gateway.rest.values.schema_values import PREFIX
+from penstock.gateway.web.body_work import Bodies
+from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.problem import Problem
+
+TAG = "REST Proxy v2: producing"
+PART = {"description": "Base64 in the binary format, JSON in the others."}
+TIMESTAMP = {"type": ["integer", "null"], "minimum": 0, "maximum": INT64_MAX}
+PARTITION_RECORD = {"key": PART, "value": PART, "timestamp": TIMESTAMP}
+TOPIC_RECORD = {**PARTITION_RECORD, "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": INT32_MAX}}
+
+
+def _body(record: dict[str, Any], records_max: int) -> Body:
+    """A body with records of these fields. A misspelt one must not become a record without it."""
+    records = {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": records_max,
+        "x-limit": "produce_records_max",
+        "items": {"type": "object", "additionalProperties": False, "properties": record},
+    }
+    shape = {
+        "type": "object",
+        "required": ["records"],
+        "additionalProperties": False,
+        "properties": {
+            "key_schema": NULLABLE_TEXT,
+            "key_schema_id": ID_SHAPE,
+            "value_schema": NULLABLE_TEXT,
+            "value_schema_id": ID_SHAPE,
+            "records": records,
+        },
+    }
+    return Body(shape, (*PRODUCE_TYPES, *PLAIN_TYPES), example={"records": [{"value": "aGVsbG8="}]})
+
+
+OFFSETS = {"type": "object", "required": ["offsets", "key_schema_id", "value_schema_id"]}
+
+
+def v2_produce_operations(
+    publisher: Publisher, codec: SchemaCodec, records_max: int, bodies: Bodies
+) -> list[Operation]:
+    """Producing, at most so many records at a time."""
+
+    async def schema_of(call: Call, form: str, part: str) -> StoredSchema | None:
+        body, used = call.body, any(record.get(part) is not None for record in call.body["records"])
+        text, schema_id = body.get(f"{part}_schema"), id_number(body.get(f"{part}_schema_id"))
+        if form not in SCHEMA_FORMATS or not used:
+            return None
+        if text is None and schema_id is None and part == "key":
+            raise Problem(422, 42201, "records have keys but there is no key schema", "send key_schema or its id")
+        return await codec.schema(f"{call['topic']}-{part}", TYPE_OF_FORMAT[form], text, schema_id)
+
+    async def parts(
+        call: Call, form: str, part: str, schema: StoredSchema | None, exact: list[dict[str, bytes]]
+    ) -> list[bytes | None]:
+        """The keys or the values of all records."""
+        values = [record.get(part) for record in call.body["records"]]
+        if form == "json":
+            return [None if value is None else each[part] for value, each in zip(values, exact, strict=True)]
+        if schema is None:
+            return [to_bytes(value, f"$.records[{index}].{part}") for index, value in enumerate(values)]
+        encoded = iter(await codec.encode_all([(schema, value) for value in values if value is not None]))
+        found: list[bytes | None] = []
+        for index, value in enumerate(values):
+            data = None if value is None else next(encoded)
+            if isinstance(data, Problem):
+                raise data
+            if data is not None and schema.schema_type == JSON:
+                # The value has been checked; what is written is what was sent, with every digit of its numbers.
+                data = data[: PREFIX.size] + exact[index][part]
+            found.append(data)
+        return found
+
+    async def produce(call: Call) -> Response:
+        form = produce_format(call.request)
+        schemas = {part: await schema_of(call, form, part) for part in ("key", "value")}
+
+        fixed = call.parameters.get("partition")
+        exact = await bodies.work(exact_records, call.raw) if form in ("json", "jsonschema") else []
+        keys = await parts(call, form, "key", schemas["key"], exact)
+        values = await parts(call, form, "value", schemas["value"], exact)
+        records = [
+            OutgoingRecord(
+                key,
+                value,
+                partition=_first(fixed, record.get("partition"), -1),
+                timestamp_ms=record.get("timestamp") or 0,
+            )
+            for key, value, record in zip(keys, values, call.body["records"], strict=True)
+        ]
+        outcomes = await publisher.publish_all(call["topic"], records)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, Problem)]
+        if len(failures) == len(outcomes) and failures[0].status in (404, 429):
+            raise failures[0]
+        offsets: list[dict[str, Any]] = [
+            {"partition": None, "offset": None, "error_code": outcome.code, "error": outcome.message}
+            if isinstance(outcome, Problem)
+            else {"partition": outcome.partition, "offset": outcome.offset, "error_code": None, "error": None}
+            for outcome in outcomes
+        ]
+        ids = {f"{part}_schema_id": schema.id if schema is not None else None for part, schema in schemas.items()}
+        return answer({"offsets": offsets, **ids})
+
+    return [
+        Operation(
+            "POST",
+            "/topics/{topic}",
+            produce,
+            "Produce records to a topic.",
+            TAG,
+            (TOPIC,),
+            _body(TOPIC_RECORD, records_max),
+            {200: OFFSETS},
+        ),
+        Operation(
+            "POST",
+            "/topics/{topic}/partitions/{partition}",
+            produce,
+            "Produce records to a partition.",
+            TAG,
+            (TOPIC, PARTITION),
+            _body(PARTITION_RECORD, records_max),
+            {200: OFFSETS},
+        ),
+    ]
+
+
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)

@@ -1,0 +1,133 @@
+"""REST Proxy v2: brokers, topics, partitions, and records by offset."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin._config import ConfigResource
+from starlette.responses import Response
+
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
+from penstock.gateway.kafka.failures import asked, problem_of
+from penstock.gateway.kafka.reader import Readers, offset_number
+from penstock.gateway.rest.shapes import PARTITION, TIMEOUT, TOPIC
+from penstock.gateway.rest.v2.media import V2_TYPE, accepted_format, answer
+from penstock.gateway.rest.values.schema_codec import SchemaCodec
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.parameters import number, query
+from penstock.gateway.web.problem import Problem
+
+TAG = "REST Proxy v2: topics"
+READ_MAX = 10_000
+
+
+def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> list[Operation]:
+    """Looking at topics, and reading by offset."""
+
+    async def brokers(call: Call) -> Response:
+        del call
+        try:
+            metadata = await asyncio.to_thread(admin.client.list_topics, "_schemas", REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            raise problem_of(error) from None
+        return answer({"brokers": sorted(metadata.brokers)})
+
+    async def topics(call: Call) -> Response:
+        del call
+        return answer(await admin.names())
+
+    async def topic(call: Call) -> Response:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, call["topic"])
+        described = await admin.describe(call["topic"])
+        configs = await settled(
+            asked(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
+        )
+        return answer(
+            {
+                "name": call["topic"],
+                "configs": {name: entry.value for name, entry in configs.items()},
+                "partitions": [show_partition(each) for each in described.partitions],
+            }
+        )
+
+    async def partitions(call: Call) -> Response:
+        return answer([show_partition(each) for each in (await admin.describe(call["topic"])).partitions])
+
+    async def find(call: Call) -> Any:
+        for each in (await admin.describe(call["topic"])).partitions:
+            if each.id == call["partition"]:
+                return each
+        raise Problem(
+            404, 40402, f"topic {call['topic']} has no partition {call['partition']}", "partitions count from 0"
+        )
+
+    async def partition(call: Call) -> Response:
+        return answer(show_partition(await find(call)))
+
+    async def offsets(call: Call) -> Response:
+        await find(call)
+        marks = await readers.watermarks(call["topic"], call["partition"])
+        return answer({"beginning_offset": marks.beginning, "end_offset": marks.end})
+
+    async def records(call: Call) -> Response:
+        await find(call)
+        form = accepted_format(call.request, "binary")
+        found = await readers.read(
+            call["topic"],
+            call["partition"],
+            offset_number(call["offset"]),
+            READ_MAX,
+            bytes_max=call["max_bytes"],
+            timeout_ms=call["timeout"],
+            caller=call.caller,
+        )
+        return Response(await codec.v2(found, form), media_type=f"application/vnd.kafka.{form}.v2+json")
+
+    one = (TOPIC, PARTITION)
+    path = "/topics/{topic}/partitions"
+    return [
+        Operation("GET", "/brokers", brokers, "List the brokers.", TAG, answer_type=V2_TYPE),
+        Operation("GET", "/topics", topics, "List the topics.", TAG, answer_type=V2_TYPE),
+        Operation("GET", "/topics/{topic}", topic, "Show a topic.", TAG, (TOPIC,), answer_type=V2_TYPE),
+        Operation("GET", path, partitions, "List partitions.", TAG, (TOPIC,), answer_type=V2_TYPE),
+        Operation("GET", f"{path}/{{partition}}", partition, "Show a partition.", TAG, one, answer_type=V2_TYPE),
+        Operation(
+            "GET",
+            f"{path}/{{partition}}/offsets",
+            offsets,
+            "Show where a partition begins and ends.",
+            TAG,
+            one,
+            answer_type=V2_TYPE,
+        ),
+        Operation(
+            "GET",
+            f"{path}/{{partition}}/records",
+            records,
+            "Read records of a partition from an offset on.",
+            TAG,
+            (
+                *one,
+                query("offset", "A number, earliest or latest.", default="earliest"),
+                TIMEOUT,
+                number("max_bytes", "How many bytes at most.", 1, default=1024 * 1024),
+            ),
+            answer_type="application/vnd.kafka.binary.v2+json",
+        ),
+    ]
+
+
+def show_partition(partition: Any) -> dict[str, Any]:
+    """A partition as v2 shows it."""
+    leader = partition.leader.id if partition.leader is not None else -1
+    in_sync = {node.id for node in partition.isr}
+    return {
+        "partition": partition.id,
+        "leader": leader,
+        "replicas": [
+            {"broker": node.id, "leader": node.id == leader, "in_sync": node.id in in_sync}
+            for node in partition.replicas
+        ],
+    }

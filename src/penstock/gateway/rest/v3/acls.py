@@ -1,0 +1,173 @@
+"""REST Proxy v3: access lists. A cluster without an authorizer has none, and says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from starlette.responses import Response
+
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
+from penstock.gateway.kafka.failures import asked
+from penstock.gateway.rest.v3.shapes import CLUSTER, LIST_SHAPE, V3
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.parameters import query
+from penstock.gateway.web.problem import Problem
+
+TAG = "REST Proxy v3: access lists"
+BASE = "/v3/clusters/{cluster_id}/acls"
+NOT_SERVED_CODE = 40010
+# librdkafka calls the cluster's resource type by an older name.
+RESOURCE_TYPES = {
+    "ANY": ResourceType.ANY,
+    "TOPIC": ResourceType.TOPIC,
+    "GROUP": ResourceType.GROUP,
+    "CLUSTER": ResourceType.BROKER,
+    "TRANSACTIONAL_ID": ResourceType.TRANSACTIONAL_ID,
+}
+TYPE_NAMES = {value: name for name, value in RESOURCE_TYPES.items()}
+PATTERN_TYPES = ("ANY", "MATCH", "LITERAL", "PREFIXED")
+OPERATIONS = tuple(each.name for each in AclOperation if each is not AclOperation.UNKNOWN)
+PERMISSIONS = ("ANY", "DENY", "ALLOW")
+FILTER = (
+    query("resource_type", "What kind of thing it is about.", enum=list(RESOURCE_TYPES), default="ANY"),
+    query("resource_name", "The thing's name.", maxLength=249),
+    query("pattern_type", "How the name is meant.", enum=list(PATTERN_TYPES), default="ANY"),
+    query("principal", "Whom it is about, such as User:alice.", maxLength=1000),
+    query("host", "From where.", maxLength=255),
+    query("operation", "What it is about.", enum=list(OPERATIONS), default="ANY"),
+    query("permission", "ALLOW or DENY.", enum=list(PERMISSIONS), default="ANY"),
+)
+ACL_BODY = {
+    "type": "object",
+    "required": [
+        "resource_type",
+        "resource_name",
+        "pattern_type",
+        "principal",
+        "host",
+        "operation",
+        "permission",
+    ],
+    "properties": {
+        "resource_type": {"enum": [name for name in RESOURCE_TYPES if name != "ANY"]},
+        "resource_name": {"type": "string", "minLength": 1, "maxLength": 249},
+        "pattern_type": {"enum": ["LITERAL", "PREFIXED"]},
+        "principal": {"type": "string", "pattern": r"^[^:]+:.+$", "maxLength": 1000},
+        "host": {"type": "string", "minLength": 1, "maxLength": 255},
+        "operation": {"enum": [name for name in OPERATIONS if name != "ANY"]},
+        "permission": {"enum": ["ALLOW", "DENY"]},
+    },
+}
+BATCH_BODY = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {"data": {"type": "array", "minItems": 1, "maxItems": 1000, "items": ACL_BODY}},
+}
+
+
+def v3_acl_operations(admin: Admin, v3: V3) -> list[Operation]:
+    """Access lists."""
+
+    def show(call: Call, binding: Any) -> dict[str, Any]:
+        return v3.resource(
+            call,
+            "KafkaAcl",
+            ("acls",),
+            "acls",
+            resource_type=TYPE_NAMES.get(binding.restype, "UNKNOWN"),
+            resource_name=binding.name,
+            pattern_type=binding.resource_pattern_type.name,
+            principal=binding.principal,
+            host=binding.host,
+            operation=binding.operation.name,
+            permission=binding.permission_type.name,
+        )
+
+    async def listing(call: Call) -> Response:
+        v3.check(call)
+        future = asked(admin.client.describe_acls, wanted(call), request_timeout=REQUEST_TIMEOUT_S)
+        found = await served(future)
+        if not found:
+            await check_authorizer()
+        return v3.listed(call, "KafkaAclList", ("acls",), [show(call, binding) for binding in found])
+
+    async def check_authorizer() -> None:
+        """Tell access lists that are off from those that are empty: librdkafka drops the error of this one call."""
+        cluster = await settled(asked(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
+        resource = ConfigResource(ResourceType.BROKER, str(cluster.nodes[0].id))
+        futures = asked(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)
+        settings = await settled(futures[resource])
+        if "authorizer.class.name" in settings and not settings["authorizer.class.name"].value:
+            raise access_lists_are_off("No Authorizer is configured.")
+
+    async def create(call: Call) -> Response:
+        v3.check(call)
+        await add([call.body])
+        return Response(status_code=201)
+
+    async def batch(call: Call) -> Response:
+        v3.check(call)
+        await add(call.body["data"])
+        return Response(status_code=201)
+
+    async def add(bodies: list[dict[str, Any]]) -> None:
+        bindings = [asked(AclBinding, *_facts(body)) for body in bodies]
+        futures = asked(admin.client.create_acls, list(dict.fromkeys(bindings)), request_timeout=REQUEST_TIMEOUT_S)
+        for future in futures.values():
+            await served(future)
+
+    async def delete(call: Call) -> Response:
+        v3.check(call)
+        futures = asked(admin.client.delete_acls, [wanted(call)], request_timeout=REQUEST_TIMEOUT_S)
+        gone = [binding for future in futures.values() for binding in await served(future)]
+        return json_response({"data": [show(call, binding) for binding in gone]})
+
+    def wanted(call: Call) -> AclBindingFilter:
+        return asked(AclBindingFilter, *_facts({each.name: call[each.name] for each in FILTER}))
+
+    place = (CLUSTER,)
+    done: dict[int, Any] = {201: None}
+    deleted = {"type": "object", "required": ["data"]}
+    return [
+        Operation("GET", BASE, listing, "List access rules.", TAG, (*place, *FILTER), answers={200: LIST_SHAPE}),
+        Operation("POST", BASE, create, "Add an access rule.", TAG, place, Body(ACL_BODY), done),
+        Operation("POST", f"{BASE}:batch", batch, "Add access rules.", TAG, place, Body(BATCH_BODY), done),
+        Operation("DELETE", BASE, delete, "Remove access rules.", TAG, (*place, *FILTER), answers={200: deleted}),
+    ]
+
+
+def _facts(named: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments of a binding, or of a filter of bindings, in confluent_kafka's order."""
+    return (
+        RESOURCE_TYPES[named["resource_type"]],
+        named["resource_name"],
+        ResourcePatternType[named["pattern_type"]],
+        named["principal"],
+        named["host"],
+        AclOperation[named["operation"]],
+        AclPermissionType[named["permission"]],
+    )
+
+
+async def served(future: Any) -> Any:
+    """What a call about access lists answers; where the cluster has none, a Problem that says so."""
+    try:
+        return await settled(future)
+    except Problem as problem:
+        if problem.code != NOT_SERVED_CODE:
+            raise
+        raise access_lists_are_off(problem.message) from None
+
+
+def access_lists_are_off(why: str) -> Problem:
+    """What every call about access lists answers where the cluster has none."""
+    return Problem(
+        400,
+        NOT_SERVED_CODE,
+        f"access lists are off in this cluster: {why}",
+        "give the brokers an authorizer (authorizer.class.name)",
+    )

@@ -1,0 +1,113 @@
+"""REST Proxy v3: settings that all brokers have in common, `/v3/clusters/{cluster_id}/broker-configs`.
+
+librdkafka has no name for all brokers, so they are asked over Penstock's own wire format. Only what was set is listed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigSource
+from starlette.responses import Response
+
+from penstock.gateway.rest.console.wire import BrokerWire, check
+from penstock.gateway.rest.v3.configs import ALTER_BODY, TAG, VALUE_BODY, changes_of
+from penstock.gateway.rest.v3.shapes import CLUSTER, CONFIG_NAME, LIST_SHAPE, V3
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.problem import Problem
+from penstock.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from penstock.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+BROKER_TYPE = 4
+ALL_BROKERS = ""
+PATH = "/v3/clusters/{cluster_id}/broker-configs"
+
+
+def v3_cluster_config_operations(wire: BrokerWire, v3: V3) -> list[Operation]:
+    """Settings of all brokers."""
+
+    async def entries(call: Call) -> dict[str, DescribeConfigsResourceResult]:
+        v3.check(call)
+        resource = DescribeConfigsResource(BROKER_TYPE, ALL_BROKERS, None)
+        response: DescribeConfigsResponse = await wire.ask(DescribeConfigsRequest([resource], include_synonyms=True))
+        [result] = response.results
+        check(result.error_code, result.error_message, "cannot list the settings")
+        return {each.name: each for each in result.configs}
+
+    def show(call: Call, entry: DescribeConfigsResourceResult) -> dict[str, Any]:
+        return v3.resource(
+            call,
+            "KafkaClusterConfig",
+            ("broker-configs", entry.name),
+            f"broker-config={entry.name}",
+            config_type="BROKER",
+            name=entry.name,
+            value=entry.value,
+            is_default=False,
+            is_read_only=entry.read_only,
+            is_sensitive=entry.is_sensitive,
+            source=_source(entry.config_source),
+            synonyms=[
+                {"name": each.name, "value": each.value, "source": _source(each.source)} for each in entry.synonyms
+            ],
+        )
+
+    async def listing(call: Call) -> Response:
+        found = await entries(call)
+        data = [show(call, found[name]) for name in sorted(found)]
+        return v3.listed(call, "KafkaClusterConfigList", ("broker-configs",), data)
+
+    async def one(call: Call) -> Response:
+        found = (await entries(call)).get(call["name"])
+        if found is None:
+            raise Problem(404, 40405, f"{call['name'][:100]!r} is not set for all brokers", "PUT sets it")
+        return json_response(show(call, found))
+
+    async def alter(call: Call, changes: list[tuple[str, str | None]], *, validate: bool = False) -> Response:
+        v3.check(call)
+        configs = [
+            AlterableConfig(name, (AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET).value, value)
+            for name, value in changes
+        ]
+        request = IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER_TYPE, ALL_BROKERS, configs)], validate)
+        response: IncrementalAlterConfigsResponse = await wire.ask(request)
+        for result in response.responses:
+            check(result.error_code, result.error_message, "cannot change the settings")
+        return Response(status_code=204)
+
+    async def put(call: Call) -> Response:
+        return await alter(call, [(call["name"], call.body["value"])])
+
+    async def reset(call: Call) -> Response:
+        return await alter(call, [(call["name"], None)])
+
+    async def batch(call: Call) -> Response:
+        return await alter(call, changes_of(call.body["data"]), validate=call.body.get("validate_only", False))
+
+    single = (CLUSTER, CONFIG_NAME)
+    gone: dict[int, Any] = {204: None}
+    return [
+        Operation("GET", PATH, listing, "List settings of all brokers.", TAG, (CLUSTER,), answers={200: LIST_SHAPE}),
+        Operation("POST", f"{PATH}:alter", batch, "Change settings of all.", TAG, (CLUSTER,), Body(ALTER_BODY), gone),
+        Operation("GET", f"{PATH}/{{name}}", one, "Show a setting of all brokers.", TAG, single),
+        Operation("PUT", f"{PATH}/{{name}}", put, "Change a setting of all.", TAG, single, Body(VALUE_BODY), gone),
+        Operation("DELETE", f"{PATH}/{{name}}", reset, "Set it for all brokers no more.", TAG, single, answers=gone),
+    ]
+
+
+def _source(number: int) -> str:
+    try:
+        return ConfigSource(number).name
+    except ValueError:
+        return "UNKNOWN"

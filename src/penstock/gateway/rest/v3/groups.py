@@ -1,0 +1,219 @@
+"""REST Proxy v3: consumer groups, their members, and how far they are behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
+from penstock.gateway.kafka.failures import asked
+from penstock.gateway.kafka.groups import CommittedOffset, Groups
+from penstock.gateway.rest.v3.shapes import CLUSTER, CONSUMER_ID, GROUP_ID, LIST_SHAPE, PARTITION_ID, TOPIC_NAME, V3
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.problem import Problem
+
+TAG = "REST Proxy v3: groups"
+
+
+def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]:
+    """Consumer groups."""
+
+    async def describe(call: Call) -> Any:
+        v3.check(call)
+        name = call["consumer_group_id"]
+        group = await settled(
+            asked(admin.client.describe_consumer_groups, [name], request_timeout=REQUEST_TIMEOUT_S)[name]
+        )
+        if group.state.name in ("DEAD", "UNKNOWN") and not group.members and not await groups.committed(name):
+            raise Problem(
+                404, 40405, f"there is no consumer group {name[:100]!r}", "list the groups to see their names"
+            )
+        return group
+
+    def show(call: Call, group: Any) -> dict[str, Any]:
+        words = ("consumer-groups", group.group_id)
+        coordinator = group.coordinator.id if group.coordinator is not None else None
+        return v3.resource(
+            call,
+            "KafkaConsumerGroup",
+            words,
+            f"consumer-group={group.group_id}",
+            consumer_group_id=group.group_id,
+            is_simple=bool(group.is_simple_consumer_group),
+            partition_assignor=group.partition_assignor or "",
+            state=group.state.name,
+            type=getattr(getattr(group, "type", None), "name", "UNKNOWN"),
+            coordinator=v3.related(call, "brokers", coordinator) if coordinator is not None else None,
+            consumers=v3.related(call, *words, "consumers"),
+            lag_summary=v3.related(call, *words, "lag-summary"),
+        )
+
+    async def listing(call: Call) -> Response:
+        v3.check(call)
+        found = await settled(asked(admin.client.list_consumer_groups, request_timeout=REQUEST_TIMEOUT_S))
+        names = sorted(each.group_id for each in found.valid)
+        data = []
+        if names:
+            futures = asked(admin.client.describe_consumer_groups, names, request_timeout=REQUEST_TIMEOUT_S)
+            data = [show(call, await settled(futures[name])) for name in names]
+        return v3.listed(call, "KafkaConsumerGroupList", ("consumer-groups",), data)
+
+    async def one(call: Call) -> Response:
+        return json_response(show(call, await describe(call)))
+
+    def show_member(call: Call, member: Any) -> dict[str, Any]:
+        group = call["consumer_group_id"]
+        words = ("consumer-groups", group, "consumers", member.member_id)
+        return v3.resource(
+            call,
+            "KafkaConsumer",
+            words,
+            f"consumer-group={group}/consumer={member.member_id}",
+            consumer_group_id=group,
+            consumer_id=member.member_id,
+            instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            assignments=v3.related(call, *words, "assignments"),
+        )
+
+    async def members(call: Call) -> Response:
+        group = await describe(call)
+        data = [show_member(call, member) for member in group.members]
+        return v3.listed(call, "KafkaConsumerList", ("consumer-groups", group.group_id, "consumers"), data)
+
+    async def find_member(call: Call) -> Any:
+        for member in (await describe(call)).members:
+            if member.member_id == call["consumer_id"]:
+                return member
+        raise Problem(404, 40406, f"the group has no member {call['consumer_id'][:100]!r}", "list its members first")
+
+    async def member(call: Call) -> Response:
+        return json_response(show_member(call, await find_member(call)))
+
+    async def assignments(call: Call) -> Response:
+        found = await find_member(call)
+        group, consumer = call["consumer_group_id"], found.member_id
+        base = ("consumer-groups", group, "consumers", consumer, "assignments")
+        places = [(each.topic, each.partition) for each in found.assignment.topic_partitions]
+        data = [
+            v3.resource(
+                call,
+                "KafkaConsumerAssignment",
+                (*base, topic, "partitions", partition),
+                f"consumer-group={group}/consumer={consumer}/assignment={topic}/partition={partition}",
+                consumer_group_id=group,
+                consumer_id=consumer,
+                topic_name=topic,
+                partition_id=partition,
+                partition=v3.related(call, "topics", topic, "partitions", partition),
+                lag=v3.related(call, "consumer-groups", group, "lags", topic, "partitions", partition),
+            )
+            for topic, partition in sorted(places)
+        ]
+        return v3.listed(call, "KafkaConsumerAssignmentList", base, data)
+
+    base = "/v3/clusters/{cluster_id}/consumer-groups"
+    place = (CLUSTER, GROUP_ID)
+    single = f"{base}/{{consumer_group_id}}"
+    return [
+        Operation("GET", base, listing, "List the groups.", TAG, (CLUSTER,), answers={200: LIST_SHAPE}),
+        Operation("GET", single, one, "Show a group.", TAG, place),
+        Operation("GET", f"{single}/consumers", members, "List members.", TAG, place, answers={200: LIST_SHAPE}),
+        Operation("GET", f"{single}/consumers/{{consumer_id}}", member, "Show a member.", TAG, (*place, CONSUMER_ID)),
+        Operation(
+            "GET",
+            f"{single}/consumers/{{consumer_id}}/assignments",
+            assignments,
+            "List the partitions of a member.",
+            TAG,
+            (*place, CONSUMER_ID),
+        ),
+        *_lag_operations(groups, v3, describe, single),
+    ]
+
+
+def _lag_operations(groups: Groups, v3: V3, describe: Any, single: str) -> list[Operation]:
+    """How far a group is behind."""
+
+    async def owners(call: Call) -> dict[tuple[str, int], Any]:
+        return {
+            (each.topic, each.partition): member
+            for member in (await describe(call)).members
+            for each in member.assignment.topic_partitions
+        }
+
+    def show(call: Call, lag: CommittedOffset, member: Any) -> dict[str, Any]:
+        group = call["consumer_group_id"]
+        return v3.resource(
+            call,
+            "KafkaConsumerLag",
+            ("consumer-groups", group, "lags", lag.topic, "partitions", lag.partition),
+            f"consumer-group={group}/lag={lag.topic}/partition={lag.partition}",
+            consumer_group_id=group,
+            topic_name=lag.topic,
+            partition_id=lag.partition,
+            consumer_id=member.member_id if member is not None else "",
+            instance_id=member.group_instance_id if member is not None else None,
+            client_id=member.client_id if member is not None else "",
+            current_offset=lag.offset,
+            log_end_offset=lag.end,
+            lag=lag.lag,
+        )
+
+    async def lags(call: Call) -> Response:
+        owner = await owners(call)
+        group = call["consumer_group_id"]
+        found = await groups.lags(group)
+        data = [show(call, each, owner.get((each.topic, each.partition))) for each in found]
+        return v3.listed(call, "KafkaConsumerLagList", ("consumer-groups", group, "lags"), data)
+
+    async def lag(call: Call) -> Response:
+        owner = await owners(call)
+        wanted = (call["topic_name"], call["partition_id"])
+        for each in await groups.lags(call["consumer_group_id"]):
+            if (each.topic, each.partition) == wanted:
+                return json_response(show(call, each, owner.get(wanted)))
+        raise Problem(404, 40402, "the group has committed nothing there", "list its lags to see where it has")
+
+    async def summary(call: Call) -> Response:
+        owner = await owners(call)
+        group = call["consumer_group_id"]
+        found = await groups.lags(group)
+        if not found:
+            raise Problem(404, 40402, f"group {group} has committed nothing", "let it read and commit first")
+        worst = max(found, key=lambda each: each.lag)
+        member = owner.get((worst.topic, worst.partition))
+        words = ("consumer-groups", group, "lag-summary")
+        return json_response(
+            v3.resource(
+                call,
+                "KafkaConsumerGroupLagSummary",
+                words,
+                f"consumer-groups={group}/lag-summary",
+                consumer_group_id=group,
+                max_lag_consumer_id=member.member_id if member is not None else "",
+                max_lag_instance_id=member.group_instance_id if member is not None else None,
+                max_lag_client_id=member.client_id if member is not None else "",
+                max_lag_topic_name=worst.topic,
+                max_lag_partition_id=worst.partition,
+                max_lag=worst.lag,
+                total_lag=sum(each.lag for each in found),
+                max_lag_partition=v3.related(call, "topics", worst.topic, "partitions", worst.partition),
+            )
+        )
+
+    place = (CLUSTER, GROUP_ID)
+    return [
+        Operation("GET", f"{single}/lag-summary", summary, "Show how far a group is behind.", TAG, place),
+        Operation("GET", f"{single}/lags", lags, "List lags by partition.", TAG, place, answers={200: LIST_SHAPE}),
+        Operation(
+            "GET",
+            f"{single}/lags/{{topic_name}}/partitions/{{partition_id}}",
+            lag,
+            "Show the lag in a partition.",
+            TAG,
+            (*place, TOPIC_NAME, PARTITION_ID),
+        ),
+    ]

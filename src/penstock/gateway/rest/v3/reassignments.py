@@ -1,0 +1,114 @@
+"""REST Proxy v3: partitions whose replicas are being moved, and tasks of brokers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.rest.console.wire import BrokerWire, check
+from penstock.gateway.rest.v3.shapes import BROKER_ID, CLUSTER, LIST_SHAPE, PARTITION_ID, TOPIC_NAME, V3
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.problem import Problem
+from penstock.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
+
+TAG = "REST Proxy v3: cluster"
+BASE = "/v3/clusters/{cluster_id}"
+TAIL = "reassignment"
+
+
+def v3_reassignment_operations(admin: Admin, wire: BrokerWire, v3: V3) -> list[Operation]:
+    """What is being moved: in the cluster, of a topic, of a partition."""
+
+    async def found(call: Call, topics: list[ListPartitionReassignmentsTopics] | None) -> list[dict[str, Any]]:
+        v3.check(call)
+        request = ListPartitionReassignmentsRequest(topics=topics)
+        response: ListPartitionReassignmentsResponse = await wire.ask(request)
+        check(response.error_code, response.error_message, "cannot list the reassignments")
+        return [
+            v3.resource(
+                call,
+                "KafkaReassignment",
+                ("topics", topic.name, "partitions", each.partition_index, TAIL),
+                f"topic={topic.name}/partition={each.partition_index}/{TAIL}",
+                topic_name=topic.name,
+                partition_id=each.partition_index,
+                adding_replicas=list(each.adding_replicas),
+                removing_replicas=list(each.removing_replicas),
+                replicas=v3.related(call, "topics", topic.name, "partitions", each.partition_index, "replicas"),
+            )
+            for topic in response.topics
+            for each in topic.partitions
+        ]
+
+    async def everywhere(call: Call) -> Response:
+        words = ("topics", "-", "partitions", "-", TAIL)
+        return v3.listed(call, "KafkaReassignmentList", words, await found(call, None))
+
+    async def of_topic(call: Call) -> Response:
+        name = call["topic_name"]
+        numbers = list(range(await admin.partition_count(name)))
+        moving = await found(call, [ListPartitionReassignmentsTopics(name, numbers)])
+        return v3.listed(call, "KafkaReassignmentList", ("topics", name, "partitions", "-", TAIL), moving)
+
+    async def of_partition(call: Call) -> Response:
+        name, number = call["topic_name"], call["partition_id"]
+        if number >= await admin.partition_count(name):
+            raise Problem(404, 40402, f"topic {name} has no partition {number}", "partitions count from 0")
+        moving = await found(call, [ListPartitionReassignmentsTopics(name, [number])])
+        if not moving:
+            raise Problem(404, 40404, f"partition {number} of {name} is not being moved", "there is nothing to do")
+        return json_response(moving[0])
+
+    async def tasks(call: Call) -> Response:
+        v3.check(call)
+        words = ("brokers", call.parameters.get("broker_id", "-"), "tasks")
+        # Brokers here are removed and balanced by `penstock cluster`, which keeps no tasks in the brokers.
+        return v3.listed(call, "KafkaBrokerTaskList", words, [])
+
+    partitions = f"{BASE}/topics/{{topic_name}}/partitions"
+    listed = {200: LIST_SHAPE}
+    return [
+        Operation(
+            "GET",
+            f"{BASE}/topics/-/partitions/-/{TAIL}",
+            everywhere,
+            "List what is being moved.",
+            TAG,
+            (CLUSTER,),
+            answers=listed,
+        ),
+        Operation(
+            "GET",
+            f"{partitions}/-/{TAIL}",
+            of_topic,
+            "List what is being moved of a topic.",
+            TAG,
+            (CLUSTER, TOPIC_NAME),
+            answers=listed,
+        ),
+        Operation(
+            "GET",
+            f"{partitions}/{{partition_id}}/{TAIL}",
+            of_partition,
+            "Show where a partition is being moved.",
+            TAG,
+            (CLUSTER, TOPIC_NAME, PARTITION_ID),
+        ),
+        Operation("GET", f"{BASE}/brokers/-/tasks", tasks, "List tasks.", TAG, (CLUSTER,), answers=listed),
+        Operation(
+            "GET",
+            f"{BASE}/brokers/{{broker_id}}/tasks",
+            tasks,
+            "List a broker's tasks.",
+            TAG,
+            (CLUSTER, BROKER_ID),
+            answers=listed,
+        ),
+    ]

@@ -1,0 +1,271 @@
+"""REST Proxy v3: producing records, one request or many records in one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from starlette.responses import Response, StreamingResponse
+
+from penstock.gateway.kafka.delivery import Delivered
+from penstock.gateway.kafka.idempotency import IdempotencyKeys
+from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
+from penstock.gateway.registry.schema import JSON
+from penstock.gateway.rest.shapes import ID_SHAPE, INT32_MAX, INT64_MAX, from_base64
+from penstock.gateway.rest.v3.schemas import FORMATS, STRATEGIES, ProduceSchemas
+from penstock.gateway.rest.v3.shapes import CLUSTER, TOPIC_NAME, V3
+from penstock.gateway.rest.values.json_slices import exact_parts
+from penstock.gateway.rest.values.schema_codec import Encode, EncodingBatch, SchemaCodec
+from penstock.gateway.rest.values.schema_values import PREFIX
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.bodies import check_shape
+from penstock.gateway.web.body_work import Bodies
+from penstock.gateway.web.operations import Body, Call, Operation, Validator
+from penstock.gateway.web.parameters import header
+from penstock.gateway.web.problem import Problem
+
+TAG = "REST Proxy v3: records"
+RECORDS_MAX = 10_000
+BATCH_MAX = 1000
+# Records that are prepared in one go, while nobody else's are.
+AT_ONCE_MAX = 100
+# The last moment that can be written down.
+TIMESTAMP_MS_MAX = 253_402_300_799_999
+TYPES = ("BINARY", "JSON", "STRING", "AVRO", "JSONSCHEMA", "PROTOBUF")
+DATA_SHAPE = {
+    "type": ["object", "null"],
+    "additionalProperties": False,
+    "properties": {
+        "type": {"enum": [*TYPES, None]},
+        "data": {},
+        "schema": {"type": ["string", "null"]},
+        "schema_id": ID_SHAPE,
+        "schema_version": ID_SHAPE,
+        "subject": {"type": ["string", "null"]},
+        "subject_name_strategy": {"enum": [*STRATEGIES, None]},
+    },
+}
+RECORD_SHAPE: dict[str, Any] = {
+    "type": "object",
+    # A misspelt field must not become a record without it.
+    "additionalProperties": False,
+    "properties": {
+        "partition_id": {"type": ["integer", "null"], "minimum": 0, "maximum": INT32_MAX},
+        "headers": {
+            "type": ["array", "null"],
+            "items": {
+                "type": "object",
+                "required": ["name"],
+                "additionalProperties": False,
+                "properties": {"name": {"type": "string"}, "value": {"type": ["string", "null"]}},
+            },
+        },
+        "key": DATA_SHAPE,
+        "value": DATA_SHAPE,
+        "timestamp": {
+            "oneOf": [
+                {"type": "null"},
+                {"type": "integer", "minimum": 0, "maximum": INT64_MAX},
+                {"type": "string", "format": "date-time"},
+            ]
+        },
+    },
+}
+BATCH_SHAPE = {
+    "type": "object",
+    "required": ["entries"],
+    "properties": {
+        "entries": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": BATCH_MAX,
+            "items": {
+                **RECORD_SHAPE,
+                "required": ["id"],
+                "properties": {
+                    **RECORD_SHAPE["properties"],
+                    "id": {"type": "string", "minLength": 1, "maxLength": 80},
+                },
+            },
+        }
+    },
+}
+RECORD = Validator(RECORD_SHAPE)
+# What is in a record's `data`, by `key` and `value`, as JSON with every digit that was sent.
+Exact = dict[str, bytes]
+# A record, and what the answer says of its key and value.
+Outgoing = tuple[OutgoingRecord, dict[str, Any]]
+EXAMPLE = {"value": {"type": "JSON", "data": {"order_id": "order_123"}}}
+
+
+def v3_record_operations(
+    publisher: Publisher,
+    codec: SchemaCodec,
+    schemas: ProduceSchemas,
+    keys: IdempotencyKeys[Delivered],
+    v3: V3,
+    bodies: Bodies,
+) -> list[Operation]:
+    """Producing."""
+
+    async def outgoing(topic: str, body: dict[str, Any], exact: Exact, encode: Encode) -> Outgoing:
+        key, shown_key = await part(topic, "key", body.get("key"), exact, encode)
+        value, shown_value = await part(topic, "value", body.get("value"), exact, encode)
+        record = OutgoingRecord(
+            key,
+            value,
+            [
+                (each["name"], None if each.get("value") is None else from_base64(each["value"], "a header's value"))
+                for each in body.get("headers") or ()
+            ],
+            -1 if body.get("partition_id") is None else body["partition_id"],
+            timestamp_of(body.get("timestamp")),
+        )
+        parts = {"key": shown_key, "value": shown_value}
+        return record, {name: shown for name, shown in parts.items() if shown is not None}
+
+    async def part(
+        topic: str, name: str, data: dict[str, Any] | None, exact: Exact, encode: Encode
+    ) -> tuple[bytes, dict[str, Any]] | tuple[None, None]:
+        if data is None or data.get("data") is None:
+            return None, None
+        schema = await schemas.find(topic, name, data)
+        if schema is None:
+            encoded = exact[name] if data.get("type") == "JSON" else _plain(name, data)
+            return encoded, {"type": data.get("type") or "BINARY", "size": len(encoded)}
+        encoded = await encode(schema, data["data"])
+        if schema.schema_type == JSON:
+            # The value has been checked; what is written is what was sent, with every digit of its numbers.
+            encoded = encoded[: PREFIX.size] + exact[name]
+        return encoded, {
+            "type": FORMATS[schema.schema_type],
+            "subject": schema.subject,
+            "schema_id": schema.id,
+            "schema_version": schema.version,
+            "size": len(encoded),
+        }
+
+    def shown(topic: str, parts: dict[str, Any], delivered: Delivered) -> dict[str, Any]:
+        return {
+            "error_code": 200,
+            "cluster_id": v3.cluster_id,
+            "topic_name": topic,
+            "partition_id": delivered.partition,
+            "offset": delivered.offset,
+            "timestamp": _iso(delivered.timestamp_ms),
+            **parts,
+        }
+
+    async def produce_one(
+        topic: str, body: dict[str, Any], exact: Exact, key: str | None, raw: bytes
+    ) -> dict[str, Any]:
+        record, parts = await outgoing(topic, body, exact, codec.encode)
+        delivered, _ = await keys.once(f"v3 {topic}", key, raw, lambda: publisher.publish(topic, record))
+        return shown(topic, parts, delivered)
+
+    async def produce(call: Call) -> Response:
+        v3.check(call)
+        sent = await bodies.values(call.raw, RECORDS_MAX)
+        exact: list[Exact] = await bodies.work(exact_parts, call.raw)
+        if len(sent) == 1:
+            check_shape(sent[0], RECORD, 400)
+            answer = await produce_one(call["topic_name"], sent[0], exact[0], call["Idempotency-Key"], call.raw)
+            return json_response(answer)
+        # Many values in one body are answered one by one: each may work or not.
+        outcomes = await _many(call["topic_name"], list(zip(sent, exact, strict=True)))
+        answers = [outcome.as_json() if isinstance(outcome, Problem) else outcome for outcome in outcomes]
+        return StreamingResponse(_lines(answers), media_type="application/json")
+
+    async def attempt(topic: str, body: Any, exact: Exact, encode: Encode) -> Outgoing | Problem:
+        try:
+            check_shape(body, RECORD, 400)
+            return await outgoing(topic, body, exact, encode)
+        except Problem as problem:
+            return problem
+
+    async def _many(topic: str, bodies: list[tuple[Any, Exact]]) -> list[dict[str, Any] | Problem]:
+        records: list[Outgoing | Problem] = []
+        for start in range(0, len(bodies), AT_ONCE_MAX):
+            together = bodies[start : start + AT_ONCE_MAX]
+            encode = EncodingBatch(codec).encode
+            records += await asyncio.gather(*(attempt(topic, body, exact, encode) for body, exact in together))
+        good = [record[0] for record in records if not isinstance(record, Problem)]
+        outcomes = iter(await publisher.publish_all(topic, good) if good else [])
+        found: list[dict[str, Any] | Problem] = []
+        for record in records:
+            if isinstance(record, Problem):
+                found.append(record)
+                continue
+            outcome = next(outcomes)
+            found.append(outcome if isinstance(outcome, Problem) else shown(topic, record[1], outcome))
+        return found
+
+    async def produce_batch(call: Call) -> Response:
+        v3.check(call)
+        entries = call.body["entries"]
+        exact: list[Exact] = await bodies.work(exact_parts, call.raw, "entries")
+        records = [{name: field for name, field in entry.items() if name != "id"} for entry in entries]
+        outcomes = await _many(call["topic_name"], list(zip(records, exact, strict=True)))
+        successes, failures = [], []
+        for entry, outcome in zip(entries, outcomes, strict=True):
+            if isinstance(outcome, Problem):
+                failures.append({"id": entry["id"], **outcome.as_json()})
+            else:
+                successes.append({"id": entry["id"], **outcome})
+        return json_response({"successes": successes, "failures": failures}, 207)
+
+    path = "/v3/clusters/{cluster_id}/topics/{topic_name}/records"
+    place = (CLUSTER, TOPIC_NAME)
+    key = header("Idempotency-Key", "The same key never publishes twice.", maxLength=255)
+    return [
+        Operation(
+            "POST",
+            path,
+            produce,
+            "Produce records: one JSON value, or several one after the other.",
+            TAG,
+            (*place, key),
+            Body(RECORD_SHAPE, checked=False, example=EXAMPLE),
+        ),
+        Operation(
+            "POST",
+            f"{path}:batch",
+            produce_batch,
+            "Produce many records.",
+            TAG,
+            place,
+            Body(BATCH_SHAPE, example={"entries": [{"id": "1", **EXAMPLE}]}),
+            {207: {"type": "object", "required": ["successes", "failures"]}},
+        ),
+    ]
+
+
+def _plain(name: str, data: dict[str, Any]) -> bytes:
+    """The bytes of text, or of what is base64."""
+    value = data["data"]
+    if not isinstance(value, str):
+        raise Problem(400, 40002, f"$.{name}.data is not text", "send text, or use the type JSON")
+    return value.encode("utf-8", "replace") if data.get("type") == "STRING" else from_base64(value, f"$.{name}.data")
+
+
+async def _lines(answers: list[dict[str, Any]]) -> Any:
+    for answer in answers:
+        yield json.dumps(answer, separators=(",", ":")) + "\r\n"
+
+
+def timestamp_of(value: int | str | None) -> int:
+    """Milliseconds since 1970 of what a caller wrote, 0 for now."""
+    if value is None or isinstance(value, int):
+        return value or 0
+    try:
+        moment = datetime.fromisoformat(value)
+        return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+    except (ValueError, OverflowError):
+        raise Problem(400, 40002, f"{value[:40]!r} is not a time", "use 2026-01-31T12:00:00Z") from None
+
+
+def _iso(timestamp_ms: int) -> str:
+    moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=min(timestamp_ms, TIMESTAMP_MS_MAX))
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

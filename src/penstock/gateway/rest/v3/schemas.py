@@ -1,0 +1,125 @@
+"""REST Proxy v3: which schema a key or value is written with.
+
+A caller names it by id, by version, by its text and type, or leaves it to the latest version of a subject. The subject
+is named too, or follows from a strategy, by default from the topic's name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.schema_ids import record_names
+from penstock.gateway.registry.schema import Source, StoredSchema
+from penstock.gateway.registry.service import Registry
+from penstock.gateway.registry.subjects import DEFAULT_CONTEXT
+from penstock.gateway.rest.shapes import id_number
+from penstock.gateway.rest.values.schema_codec import SchemaCodec
+from penstock.gateway.web.problem import Problem
+
+SCHEMA_TYPES = {"AVRO": "AVRO", "JSONSCHEMA": "JSON", "PROTOBUF": "PROTOBUF"}
+FORMATS = {name: form for form, name in SCHEMA_TYPES.items()}
+STRATEGIES = ("TOPIC_NAME", "RECORD_NAME", "TOPIC_RECORD_NAME")
+WAYS = ("schema_id", "schema_version", "schema")
+SERIALIZATION = 42207
+
+
+class ProduceSchemas:
+    """Finds schemas for records, and registers those that come as text."""
+
+    def __init__(self, registry: Registry, codec: SchemaCodec) -> None:
+        self._registry = registry
+        self._codec = codec
+
+    async def find(self, topic: str, part: str, data: dict[str, Any]) -> StoredSchema | None:
+        """The version to write a key or value with; None where it has no schema, a Problem where that is unclear."""
+        kind = data.get("type")
+        named = _named(data)
+        _check(kind, named)
+        if kind is not None and kind not in SCHEMA_TYPES:
+            return None
+        if "schema_id" in named:
+            schema = self._with_id(topic, part, named)
+        elif "schema_version" in named:
+            schema = self._with_version(
+                self._subject(topic, part, named, None), id_number(named["schema_version"]) or 0
+            )
+        elif "schema" in named:
+            source = Source(SCHEMA_TYPES[str(kind)], named["schema"])
+            schema = await self._codec.schema(
+                self._subject(topic, part, named, source), source.schema_type, source.text, None
+            )
+        else:
+            versions = self._registry.state.live_versions(self._subject(topic, part, named, None))
+            # Without a type and without a schema it is base64, as it is with the type BINARY.
+            if not versions and kind is None and not named:
+                return None
+            if not versions:
+                raise _not_there(f"subject {self._subject(topic, part, named, None)} has no schema")
+            schema = versions[-1]
+        if kind is not None and schema.schema_type != SCHEMA_TYPES[kind]:
+            raise _unclear(f"$.{part}.type is {kind}, and its schema is one of type {FORMATS[schema.schema_type]}")
+        return schema
+
+    def _with_id(self, topic: str, part: str, named: dict[str, Any]) -> StoredSchema:
+        wanted = id_number(named["schema_id"]) or 0
+        holders = self._registry.state.with_id(DEFAULT_CONTEXT, wanted)
+        if not holders:
+            raise _not_there(f"there is no schema with id {wanted}")
+        subject = self._subject(
+            topic, part, named, Source(holders[0].schema_type, holders[0].text, holders[0].references)
+        )
+        for schema in holders:
+            if schema.subject == subject and not schema.deleted:
+                return schema
+        raise _not_there(f"the schema with id {wanted} is not registered under subject {subject}")
+
+    def _with_version(self, subject: str, version: int) -> StoredSchema:
+        schema = self._registry.state.version(subject, version)
+        if schema is None or schema.deleted:
+            raise _unclear(f"subject {subject} has no version {version}")
+        return schema
+
+    def _subject(self, topic: str, part: str, named: dict[str, Any], source: Source | None) -> str:
+        """The subject that is named or follows from the strategy; `source` is the schema as far as it is known."""
+        if "subject" in named:
+            return str(named["subject"])
+        strategy = named.get("subject_name_strategy", "TOPIC_NAME")
+        if strategy == "TOPIC_NAME":
+            return f"{topic}-{part}"
+        if source is None:
+            raise _unclear(f"subject_name_strategy={strategy} needs a schema or a schema_id")
+        name = self._record_name(source)
+        return f"{topic}-{name}" if strategy == "TOPIC_RECORD_NAME" else name
+
+    @staticmethod
+    def _record_name(source: Source) -> str:
+        names = record_names(source.schema_type, source.text)
+        if not names:
+            raise _not_there("the schema has no name, which its subject should have")
+        return names[0]
+
+
+def _named(data: dict[str, Any]) -> dict[str, Any]:
+    """What a caller says of the schema."""
+    fields = ("subject", "subject_name_strategy", *WAYS)
+    return {name: data[name] for name in fields if data.get(name) is not None}
+
+
+def _check(kind: str | None, named: dict[str, Any]) -> None:
+    """A Problem where a caller contradicts itself."""
+    if "subject" in named and "subject_name_strategy" in named:
+        raise _unclear("only one of subject and subject_name_strategy can be used")
+    if sum(way in named for way in WAYS) > 1:
+        raise _unclear("only one of schema_id, schema_version and schema can be used")
+    if "schema" in named and kind is None:
+        raise _unclear("a schema needs a type: AVRO, JSONSCHEMA or PROTOBUF")
+    if kind is not None and kind not in SCHEMA_TYPES and named:
+        raise _unclear(f"the type {kind} has no schema, so {', '.join(named)} cannot be used with it")
+
+
+def _unclear(what: str) -> Problem:
+    return Problem(400, 400, what, "say which schema the record is written with")
+
+
+def _not_there(what: str) -> Problem:
+    return Problem(422, SERIALIZATION, what, "register the schema, or send it with its type")

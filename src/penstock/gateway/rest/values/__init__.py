@@ -1,0 +1,1 @@
+"""Keys and values as JSON and as bytes: with schemas, for people and for programs."""

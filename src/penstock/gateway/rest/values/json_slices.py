@@ -1,0 +1,117 @@
+"""Parts of a JSON text as they were written: numbers keep their digits, objects their order and their double keys."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.gateway.rest.values.json_text import json_bytes
+
+SPACE = re.compile(r"[ \t\r\n]*")
+# Types of data that are written in other forms, as JSON has them.
+NOT_JSON = ('"BINARY"', '"STRING"', '"AVRO"', '"PROTOBUF"')
+ESCAPE_OR_SPACE = re.compile(r"[\\ \t\r\n]")
+# All but the space between tokens; a whole string, so that nothing in it is taken for something else.
+TOKENS = re.compile(r'[^" \t\r\n]+|"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+
+# The value that begins at a place, and where it ends. Numbers are passed over: `len` is what takes least time.
+_pass_over = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len).raw_decode
+
+
+def member(text: str, *names: str) -> str:
+    """What an object in valid JSON text has under a name, and that in turn under the next one.
+
+    As in all of Python's JSON, the last of several members with one name counts.
+    """
+    for name in names:
+        [text] = [value for each, value in _members(text) if each == name][-1:]
+    return text
+
+
+def elements(text: str) -> list[str]:
+    """The elements of a list in valid JSON text."""
+    place = _after_space(text, _after_space(text, 0) + 1)
+    found = []
+    while text[place] != "]":
+        end = _pass_over(text, place)[1]
+        found.append(text[place:end])
+        place = _after_space(text, end)
+        if text[place] == ",":
+            place = _after_space(text, place + 1)
+    return found
+
+
+def compact(text: str) -> bytes:
+    """Valid JSON text without the space between its tokens, and strings without escapes that they do not need."""
+    if ESCAPE_OR_SPACE.search(text) is None:
+        return text.encode()
+    tokens = TOKENS.findall(text)
+    if "\\" in text:
+        tokens = [json_bytes(json.loads(token)).decode() if "\\" in token else token for token in tokens]
+    return "".join(tokens).encode()
+
+
+def exact_value(raw: bytes, *budgets: Any) -> bytes:
+    """The `value` of a body as compact JSON. The body is valid, and an object with a value."""
+    del budgets
+    return compact(member(raw.decode(), "value"))
+
+
+def exact_parts(raw: bytes, *words: Any) -> list[dict[str, bytes]]:
+    """For each record of a v3 body the `data` of its key and value as compact JSON, where that is to be JSON.
+
+    The body is valid. The first word, if it is one, is the member of the body that holds the records.
+    """
+    text = raw.decode()
+    texts = elements(member(text, words[0])) if words and isinstance(words[0], str) else _values(text)
+    found = []
+    for each in texts:
+        parts = {}
+        for name, inner in _members(each) if each.startswith("{") else ():
+            if name in ("key", "value") and inner.startswith("{"):
+                members = dict(_members(inner))
+                if "data" in members and members.get("type") not in NOT_JSON:
+                    parts[name] = compact(members["data"])
+        found.append(parts)
+    return found
+
+
+def exact_records(raw: bytes, *budgets: Any) -> list[dict[str, bytes]]:
+    """For each record of a v2 body its key and value as compact JSON. The body is valid."""
+    del budgets
+    return [
+        {name: compact(inner) for name, inner in _members(each) if name in ("key", "value")}
+        for each in elements(member(raw.decode(), "records"))
+    ]
+
+
+def _values(text: str) -> list[str]:
+    """JSON texts that stand one after the other."""
+    place, found = _after_space(text, 0), []
+    while place < len(text):
+        end = _pass_over(text, place)[1]
+        found.append(text[place:end])
+        place = _after_space(text, end)
+    return found
+
+
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    place = _after_space(text, _after_space(text, 0) + 1)
+    while text[place] != "}":
+        name, place = _pass_over(text, place)
+        start = _after_space(text, _after_space(text, place) + 1)
+        end = _pass_over(text, start)[1]
+        yield name, text[start:end]
+        place = _after_space(text, end)
+        if text[place] == ",":
+            place = _after_space(text, place + 1)
+
+
+def _after_space(text: str, place: int) -> int:
+    # All other characters that can stand between two tokens come after the space.
+    if text[place : place + 1] > " ":
+        return place
+    found: Any = SPACE.match(text, place)
+    return int(found.end())

@@ -1,0 +1,281 @@
+"""Values with schemas: JSON that callers send becomes bytes with a schema's id in front, and records become JSON.
+
+The schemas are those of the registry in this process; the work is done by workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.registry.decisions import Decision, register
+from penstock.gateway.registry.lookup import stored_text
+from penstock.gateway.registry.schema import AVRO, JSON, PROTOBUF, SchemaText, Source, StoredSchema
+from penstock.gateway.registry.service import Registry
+from penstock.gateway.registry.state import RegistryState
+from penstock.gateway.registry.subjects import DEFAULT_CONTEXT
+from penstock.gateway.rest.values.record_texts import (
+    Schemas,
+    find_text,
+    schema_id_of,
+    show_record,
+    show_records,
+    v2_records,
+)
+from penstock.gateway.rest.values.schema_values import MAGIC, PREFIX, encode_values
+from penstock.gateway.web.problem import Problem
+from penstock.gateway.work.budgets import AT_ONCE_BYTES_MAX, Budgets
+from penstock.gateway.work.pool import WorkerPool, WorkFailed
+
+CONVERSION = 42203
+# Records that are shown at once, without a worker, have together at most this many bytes, and no schemas.
+# What a worker gets at a time.
+CHUNK_RECORDS_MAX = 500
+CHUNK_BYTES_MAX = 1024 * 1024
+# Where some of a chunk fail they are tried one by one, each for so long, until so many have failed.
+SINGLE_DEADLINE_S = 1.0
+FAILURES_MAX = 3
+PATIENCE_S = 6.0
+
+TYPE_OF_FORMAT = {"avro": AVRO, "jsonschema": JSON, "protobuf": PROTOBUF}
+
+Encode = Callable[[StoredSchema, Any], Awaitable[bytes]]
+Item = TypeVar("Item")
+Shown = TypeVar("Shown")
+
+
+class SchemaCodec:
+    """Writes and reads values with the schemas of the registry in this process."""
+
+    def __init__(self, registry: Registry, workers: WorkerPool, budgets: Budgets) -> None:
+        self._registry = registry
+        self._workers = workers
+        self._budgets = budgets
+
+    async def schema(self, subject: str, schema_type: str, text: str | None, schema_id: int | None) -> StoredSchema:
+        """The schema to write with: the one with an id, or a text, which is registered under the subject."""
+        if schema_id is not None:
+            found = self._registry.state.with_id(DEFAULT_CONTEXT, schema_id)
+            if not found or found[0].schema_type != schema_type:
+                raise Problem(
+                    422, 42205, f"there is no {schema_type} schema with id {schema_id}", "register it, or send its text"
+                )
+            return found[0]
+        if text is None:
+            latest = self._registry.state.live_versions(subject)
+            if not latest:
+                raise Problem(
+                    422, 42202, f"no schema is given, and subject {subject} has none", "send a schema or its id"
+                )
+            return latest[-1]
+        source = Source(schema_type, text)
+
+        def decide(state: RegistryState) -> Decision:
+            return register(state, subject, source)
+
+        stored: StoredSchema = await self._registry.write(decide)
+        return stored
+
+    async def encode_all(self, values: Sequence[tuple[StoredSchema, Any]]) -> list[bytes | Problem]:
+        """The bytes of JSON values, with magic byte and id; a Problem for each that does not fit its schema."""
+        schemas = {schema.id: schema for schema, _ in values}
+        places = {schema_id: place for place, schema_id in enumerate(schemas)}
+        texts = [stored_text(self._registry.state, schema) for schema in schemas.values()]
+
+        async def work(chunk: list[tuple[int, Any]], deadline_s: float | None) -> list[bytes | str]:
+            return await self._workers.run(encode_values, texts, chunk, deadline_s=deadline_s)
+
+        def gives_up(item: object, reason: str) -> str:
+            del item
+            return f"to check it was given up: {reason}"
+
+        items = [(places[schema.id], value) for schema, value in values]
+        encoded = await _in_chunks(items, lambda _: 0, work, gives_up)
+        return [
+            PREFIX.pack(MAGIC, schema.id) + data if isinstance(data, bytes) else _unfit(data)
+            for (schema, _), data in zip(values, encoded, strict=True)
+        ]
+
+    async def encode(self, schema: StoredSchema, value: Any) -> bytes:
+        """The bytes of one value; a Problem where it does not fit."""
+        [encoded] = await self.encode_all([(schema, value)])
+        if isinstance(encoded, Problem):
+            raise encoded
+        return encoded
+
+    async def show(self, records: Sequence[ReadRecord], key_format: str, value_format: str) -> list[bytes]:
+        """Records for people, as JSON texts."""
+        how = (key_format, value_format, self._schemas(records), self._budgets)
+        if self._is_small(records):
+            return show_records(list(records), *how)
+
+        async def work(chunk: list[ReadRecord], deadline_s: float | None) -> list[bytes]:
+            return await self._workers.run(show_records, chunk, *how, deadline_s=deadline_s)
+
+        def gives_up(record: ReadRecord, reason: str) -> bytes:
+            return show_record(record, *how, given_up=f"it is not decoded: {reason}")
+
+        return await _in_chunks(records, _size, work, gives_up)
+
+    async def show_live(self, records: Sequence[ReadRecord], key_format: str, value_format: str) -> list[bytes]:
+        """The same for a tail, which goes on when no worker is free: its records are then shown as bytes."""
+        try:
+            return await self.show(records, key_format, value_format)
+        except Problem as problem:
+            why = f"it is not decoded: {problem.message}"
+            return [
+                show_record(record, key_format, value_format, {}, self._budgets, given_up=why) for record in records
+            ]
+
+    async def v2(self, records: Sequence[ReadRecord], form: str) -> bytes:
+        """Records as REST Proxy v2 shows them, as a JSON list; a Problem names the first that cannot be shown."""
+        schemas: Schemas = self._schemas(records) if form not in ("binary", "json") else {}
+        how = (form, schemas, self._budgets)
+
+        async def work(chunk: list[ReadRecord], deadline_s: float | None) -> list[bytes | str]:
+            return await self._workers.run(v2_records, chunk, *how, deadline_s=deadline_s)
+
+        def gives_up(record: ReadRecord, reason: str) -> str:
+            del record
+            return f"to decode it was given up: {reason}"
+
+        if form == "binary" or self._is_small(records):
+            shown = v2_records(list(records), *how)
+        else:
+            shown = await _in_chunks(records, _size, work, gives_up)
+        texts: list[bytes] = []
+        for record, each in zip(records, shown, strict=True):
+            if isinstance(each, str):
+                place = f"the record at offset {record.offset} of partition {record.partition} of {record.topic}"
+                fix = "read it with the format binary" if not record.unreadable else "read it with a Kafka client"
+                raise Problem(
+                    422, 42206, f"{place} cannot be shown as {form}: {each}", f"{fix}, or go on at the next offset"
+                )
+            texts.append(each)
+        return b"[" + b",".join(texts) + b"]"
+
+    async def find(self, records: Sequence[ReadRecord], key: str | None, contains: str) -> list[bool]:
+        """For each record whether it has the key and holds the text, whatever schema it was written with."""
+        how = (key, contains, self._schemas(records), self._budgets)
+        if self._is_small(records):
+            return find_text(list(records), *how)
+
+        async def work(chunk: list[ReadRecord], deadline_s: float | None) -> list[bool]:
+            return await self._workers.run(find_text, chunk, *how, deadline_s=deadline_s)
+
+        def gives_up(record: ReadRecord, reason: str) -> bool:
+            del record, reason
+            return False
+
+        return await _in_chunks(records, _size, work, gives_up)
+
+    def _schemas(self, records: Sequence[ReadRecord]) -> Schemas:
+        """The schemas that records name, or why one cannot be used; those that are not there are left out."""
+        state, size = self._registry.state, 0
+        found: dict[int, SchemaText | str] = {}
+        for schema_id in {schema_id_of(part) for record in records for part in record.parts} - {None}:
+            assert schema_id is not None
+            for schema in state.with_id(DEFAULT_CONTEXT, schema_id)[:1]:
+                try:
+                    text = stored_text(state, schema)
+                except Problem as problem:
+                    # Something that it refers to is gone, so nothing can be decoded with it.
+                    found[schema_id] = problem.message
+                    continue
+                size += text.size
+                over = f"the schemas of these records have more than {self._budgets.named('schemas_bytes_max')}"
+                found[schema_id] = text if size <= self._budgets.schemas_bytes_max else over
+        return found
+
+    def _is_small(self, records: Sequence[ReadRecord]) -> bool:
+        """Whether to show records surely takes no time worth mentioning."""
+        size = 0
+        for record in records:
+            size += record.size
+            if size > AT_ONCE_BYTES_MAX or any(schema_id_of(part) is not None for part in record.parts):
+                return False
+        return True
+
+
+class EncodingBatch:
+    """Encodes values for callers that do not know of each other but ask at the same time, in one piece of work."""
+
+    def __init__(self, codec: SchemaCodec) -> None:
+        self._codec = codec
+        self._waiting: list[tuple[StoredSchema, Any]] = []
+        self._encoded: asyncio.Future[list[bytes | Problem]] | None = None
+        self._turn = asyncio.Lock()
+
+    async def encode(self, schema: StoredSchema, value: Any) -> bytes:
+        """The bytes of a value; a Problem where it does not fit."""
+        if self._encoded is None:
+            self._encoded = asyncio.ensure_future(self._encode())
+        place, encoded = len(self._waiting), self._encoded
+        self._waiting.append((schema, value))
+        found = (await encoded)[place]
+        if isinstance(found, Problem):
+            raise found
+        return found
+
+    async def _encode(self) -> list[bytes | Problem]:
+        # While some are encoded, others who ask gather for the next time.
+        async with self._turn:
+            values, self._waiting, self._encoded = self._waiting, [], None
+            return await self._codec.encode_all(values)
+
+
+async def _in_chunks(
+    items: Sequence[Item],
+    size_of: Callable[[Item], int],
+    work: Callable[[list[Item], float | None], Awaitable[list[Shown]]],
+    gives_up: Callable[[Item, str], Shown],
+) -> list[Shown]:
+    """What workers make of items. One that ends its worker, or takes too long, is given up, and the others go on."""
+    shown: list[Shown] = []
+    failures = 0
+    patience_until = time.monotonic() + PATIENCE_S
+    for chunk in _chunks(items, size_of):
+        if failures < FAILURES_MAX:
+            try:
+                shown += await work(chunk, None)
+                continue
+            except WorkFailed as failure:
+                if len(chunk) == 1:
+                    failures += 1
+                    shown.append(gives_up(chunk[0], failure.reason))
+                    continue
+        for item in chunk:
+            if failures >= FAILURES_MAX or time.monotonic() > patience_until:
+                failures = FAILURES_MAX
+                shown.append(gives_up(item, "others before it in the same request took too much"))
+                continue
+            try:
+                shown += await work([item], SINGLE_DEADLINE_S)
+            except WorkFailed as failure:
+                failures += 1
+                shown.append(gives_up(item, failure.reason))
+    return shown
+
+
+def _chunks(items: Sequence[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+    chunk: list[Item] = []
+    size = 0
+    for item in items:
+        size += size_of(item)
+        if chunk and (len(chunk) >= CHUNK_RECORDS_MAX or size > CHUNK_BYTES_MAX):
+            yield chunk
+            chunk, size = [], size_of(item)
+        chunk.append(item)
+    if chunk:
+        yield chunk
+
+
+def _size(record: ReadRecord) -> int:
+    return record.size
+
+
+def _unfit(reason: str) -> Problem:
+    return Problem(422, CONVERSION, f"the value does not fit the schema: {reason}", "send what it describes")

@@ -1,0 +1,378 @@
+"""What nodes ask of the controller. The active one decides and commits; any other refuses with NOT_CONTROLLER."""
+
+from __future__ import annotations
+
+import gc
+from asyncio import Future
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from penstock.config.properties import ConfigError
+from penstock.config.topic import BrokerDefaults, topic_settings
+from penstock.core.metadata import (
+    alter_partition,
+    brokers,
+    configs,
+    directories,
+    elections,
+    features,
+    producer_ids,
+    reassignment,
+    topics,
+)
+from penstock.core.metadata.elections import ElectionType, PartitionKey
+from penstock.core.metadata.image import Image, ResourceType, Topic
+from penstock.core.metadata.result import Result
+from penstock.core.metadata.rules import ElectionRules
+from penstock.core.placement.stripe import PlacementError, UsableBroker, place
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid
+from penstock.runtime.controller.duties import RECORDS_PER_DECISION, ControllerSettings, Duties, Quorum
+from penstock.runtime.env import Env
+from penstock.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponsePartitionData,
+    AlterPartitionResponseTopicData,
+)
+from penstock.wire.messages.alter_partition_reassignments import ReassignableTopic, ReassignableTopicResponse
+from penstock.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponseDirectoryData,
+)
+from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from penstock.wire.messages.broker_registration import BrokerRegistrationRequest
+from penstock.wire.messages.controller_registration import ControllerRegistrationRequest
+from penstock.wire.messages.elect_leaders import ReplicaElectionResult, TopicPartitions
+from penstock.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsTopics,
+    OngoingTopicReassignment,
+)
+from penstock.wire.messages.metadata_records import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
+
+# What one request of an operator may change; Kafka's limit.
+RECORDS_PER_REQUEST_MAX = 10_000
+# From so many partitions on the garbage collector is not to walk through the image, which has no cycles: with a million
+# of them that stopped the process for a tenth of a second, just when a broker had failed.
+FROZEN_PARTITIONS_MIN = 100_000
+
+
+class Controller:
+    """Decides on changes to the cluster; every future is done once the change is committed."""
+
+    def __init__(
+        self,
+        env: Env,
+        raft: Quorum,
+        defaults: topics.TopicDefaults,
+        broker: Callable[[], BrokerDefaults],
+        *,
+        cluster_id: str = "",
+        settings: ControllerSettings | None = None,
+        supported_features: Mapping[str, tuple[int, int]] = features.SUPPORTED_FEATURES,
+        voters: Callable[[], Sequence[int]] = tuple,
+        kraft_version: Callable[[], int] = int,
+        next_offset: Callable[[], int],
+    ):
+        self._env = env
+        self._raft = raft
+        self._defaults = defaults
+        self._broker = broker
+        self._cluster_id = cluster_id
+        self._settings = settings or ControllerSettings()
+        self._supported_features = supported_features
+        self._voters = voters
+        self._kraft_version = kraft_version
+        self._next_offset = next_offset
+        self._duties: Duties | None = None
+        # Which connection each broker was last heard of through; another one's end means nothing.
+        self._heard_through: dict[int, object] = {}
+
+    # The office.
+
+    def on_leadership(self, is_leader: bool) -> None:
+        """Take up or lay down the duties of the active controller; the quorum says when."""
+        if self._duties is not None:
+            self._duties.stop()
+            self._duties = None
+            self._heard_through.clear()
+        if is_leader:
+            if sum(self._raft.image.leader_counts.values()) >= FROZEN_PARTITIONS_MIN:
+                gc.collect()
+                gc.freeze()
+            self._duties = Duties(self._env, self._raft, self._settings, self._rules, self._next_offset)
+            self._duties.start()
+
+    def stop(self) -> None:
+        """The node stops."""
+        self.on_leadership(False)
+
+    def _active(self) -> Duties:
+        if self._duties is None:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+        return self._duties
+
+    def _rules(self) -> ElectionRules:
+        topic = self._broker().topic
+        return ElectionRules(topic.min_insync_replicas, topic.unclean_leader_election_enable)
+
+    # Brokers.
+
+    async def register_broker(self, request: BrokerRegistrationRequest) -> int:
+        """Take in a broker, or a new incarnation of one; the answer is its epoch. Raises ApiError."""
+        duties, broker_id = self._active(), request.broker_id
+        await duties.begun.wait()
+        image = self._raft.image
+
+        def alive() -> bool:
+            return duties.heartbeats.has_valid_session(broker_id, self._env.monotonic_ms())
+
+        def decision(image: Image, found: Sequence[PartitionKey]) -> Result[int]:
+            return brokers.register(
+                image, request, self._cluster_id, self._next_offset(), alive(), self._rules(), found
+            )
+
+        brokers.check_registration(image, request, self._cluster_id, alive())
+        if brokers.is_new_incarnation(image, broker_id, request.incarnation_id):
+            clean = brokers.shut_down_cleanly(image, broker_id, request.previous_broker_epoch)
+            epoch = await duties.depart(broker_id, not clean, decision)
+        else:
+            epoch = await self._raft.decide(lambda image: decision(image, ()))
+        broker = self._raft.image.brokers.get(broker_id)
+        if broker is not None and broker.epoch == epoch:
+            duties.heartbeats.register(broker_id, broker.fenced, self._env.monotonic_ms())
+            duties.watch()
+        return epoch
+
+    async def heartbeat(self, request: BrokerHeartbeatRequest, connection: object = None) -> brokers.HeartbeatReply:
+        """A broker shows that it lives, and asks to be unfenced, fenced or let go. Raises ApiError.
+
+        `connection` is what it came through, if its end is to be noticed; see `connection_lost`.
+        """
+        duties, broker_id = self._active(), request.broker_id
+        brokers.check_broker_epoch(self._raft.image, broker_id, request.broker_epoch)
+        # Before it has to wait for its turn: being busy is no reason to believe that a broker is dead.
+        duties.heartbeats.touch(broker_id, self._env.monotonic_ms())
+        self._heard_through[broker_id] = connection
+        was_fenced = self._raft.image.brokers[broker_id].fenced
+        end = -1
+
+        def decision(image: Image) -> Result[brokers.HeartbeatReply]:
+            nonlocal end
+            result = brokers.heartbeat(image, duties.heartbeats, request, self._rules(), RECORDS_PER_DECISION)
+            end = self._next_offset() + len(result.records) - 1
+            return result
+
+        reply = await self._raft.decide(decision)
+        self._note_heartbeat(duties, request, reply, was_fenced, end)
+        return reply
+
+    def _note_heartbeat(
+        self,
+        duties: Duties,
+        request: BrokerHeartbeatRequest,
+        reply: brokers.HeartbeatReply,
+        was_fenced: bool,
+        end: int,
+    ) -> None:
+        broker = self._raft.image.brokers.get(request.broker_id)
+        if broker is None or broker.epoch != request.broker_epoch or duties is not self._duties:
+            return
+        broker_id, heartbeats = request.broker_id, duties.heartbeats
+        heartbeats.note(broker_id, broker.fenced, request.current_metadata_offset)
+        if broker.in_controlled_shutdown and not broker.fenced:
+            if not heartbeats.shutting_down(broker_id):
+                heartbeats.begin_controlled_shutdown(broker_id, end)
+            duties.evacuate(broker_id)
+        if was_fenced and not reply.is_fenced and self._raft.image.leaderless:
+            duties.sweep()
+        if request.want_fence and not reply.is_fenced:
+            duties.fence(broker_id)
+        duties.watch()
+
+    def connection_lost(self, broker_id: int, connection: object) -> None:
+        """A connection that a broker's heartbeats came through is gone: unless it has another, so is the broker."""
+        if self._duties is not None and self._heard_through.get(broker_id) is connection:
+            self._duties.connection_lost(broker_id)
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker. Raises ApiError when it is not registered, or alive and in sync for some partition."""
+        duties = self._active()
+        broker = self._raft.image.brokers.get(broker_id)
+        if broker is not None and not broker.fenced and self._raft.image.in_sync_counts.get(broker_id):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"broker {broker_id} is alive and holds replicas in sync: stop it, or move them elsewhere first "
+                f"(penstock cluster decommission {broker_id})",
+            )
+        await duties.depart(
+            broker_id, False, lambda image, found: brokers.unregister(image, broker_id, self._rules(), found)
+        )
+        duties.heartbeats.forget(broker_id)
+
+    def register_controller(self, request: ControllerRegistrationRequest) -> Future[None]:
+        """Keep a controller's addresses and the levels of features that it supports."""
+        record = RegisterControllerRecord(
+            controller_id=request.controller_id,
+            incarnation_id=request.incarnation_id,
+            zk_migration_ready=False,
+            end_points=[ControllerEndpoint(*listener) for listener in request.listeners],
+            features=[ControllerFeature(*feature) for feature in request.features],
+        )
+        return self._raft.decide(lambda _: Result([record], None))
+
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Future[range]:
+        """A block of producer ids that nobody else gets."""
+        return self._raft.decide(lambda image: producer_ids.allocate(image, broker_id, broker_epoch))
+
+    def assign_replicas_to_directories(
+        self, request: AssignReplicasToDirsRequest
+    ) -> Future[list[AssignReplicasToDirsResponseDirectoryData]]:
+        """Note in which log directory each replica of a broker lies."""
+        return self._raft.decide(lambda image: directories.assign_replicas(image, request, self._rules()))
+
+    # Partitions.
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> list[AlterPartitionResponseTopicData]:
+        """A leader changes the in-sync replicas of its partitions."""
+        rows: dict[Uuid, list[AlterPartitionResponsePartitionData]] = {}
+        for piece in alter_partition.pieces(request, RECORDS_PER_DECISION):
+            for topic in await self._raft.decide(partial(self._alter_partition, piece)):
+                rows.setdefault(topic.topic_id, []).extend(topic.partitions)
+        return [AlterPartitionResponseTopicData(topic_id, found) for topic_id, found in rows.items()]
+
+    def _alter_partition(
+        self, request: AlterPartitionRequest, image: Image
+    ) -> Result[list[AlterPartitionResponseTopicData]]:
+        return alter_partition.alter_partition(image, request, self._rules())
+
+    def elect_leaders(
+        self, kind: ElectionType, wanted: Sequence[TopicPartitions] | None
+    ) -> Future[list[ReplicaElectionResult]]:
+        """Hold elections for some partitions, or for all that need one."""
+        return self._raft.decide(
+            lambda image: elections.elect_leaders(image, kind, wanted, self._rules(), RECORDS_PER_REQUEST_MAX)
+        )
+
+    def alter_reassignments(
+        self, wanted: Sequence[ReassignableTopic], *, allow_replication_factor_change: bool = True
+    ) -> Future[list[ReassignableTopicResponse]]:
+        """Begin to move replicas, or stop moving them."""
+        return self._raft.decide(
+            lambda image: reassignment.alter_reassignments(
+                image,
+                wanted,
+                self._rules(),
+                RECORDS_PER_REQUEST_MAX,
+                allow_replication_factor_change=allow_replication_factor_change,
+            )
+        )
+
+    def list_reassignments(
+        self, wanted: Sequence[ListPartitionReassignmentsTopics] | None
+    ) -> Future[list[OngoingTopicReassignment]]:
+        """The reassignments under way, as of everything decided so far."""
+        return self._raft.decide(lambda image: Result((), reassignment.list_reassignments(image, wanted)))
+
+    def update_features(
+        self, updates: Sequence[features.FeatureUpdate], *, validate_only: bool = False
+    ) -> Future[None]:
+        """Change the levels of features that the cluster runs, all of them or none."""
+
+        def decision(image: Image) -> Result[None]:
+            minimum = self._rules().min_insync_replicas
+            result = features.update_features(
+                image, updates, self._supported_features, minimum, self._voters(), self._kraft_version()
+            )
+            return Result((), None) if validate_only else result
+
+        return self._raft.decide(decision)
+
+    # Topics and settings.
+
+    def create_topics(
+        self, wanted: Sequence[topics.NewTopic], *, validate_only: bool = False
+    ) -> Future[list[topics.TopicOutcome]]:
+        """Create topics, or only say what would become of them."""
+
+        def decision(image: Image) -> Result[list[topics.TopicOutcome]]:
+            result = topics.create_topics(
+                image, wanted, self._defaults, self._placer(image), self._check_topic_configs, self._new_topic_id
+            )
+            if validate_only:
+                return Result((), [outcome._replace(topic_id=ZERO_UUID) for outcome in result.response])
+            return result
+
+        return self._raft.decide(decision)
+
+    def delete_topics(self, choose: Callable[[Image], Topic]) -> Future[Topic]:
+        """Delete the topic that `choose` picks from the image; it raises ApiError when there is none."""
+
+        def decision(image: Image) -> Result[Topic]:
+            topic = choose(image)
+            return Result(topics.delete_topic(topic), topic)
+
+        return self._raft.decide(decision)
+
+    def create_partitions(
+        self, name: str, total: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
+    ) -> Future[None]:
+        """Grow a topic."""
+
+        def decision(image: Image) -> Result[None]:
+            records = topics.add_partitions(image, name, total, assignments, self._placer(image))
+            return Result(() if validate_only else records, None)
+
+        return self._raft.decide(decision)
+
+    def change_configs(
+        self,
+        kind: ResourceType,
+        name: str,
+        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        validate_only: bool = False,
+    ) -> Future[None]:
+        """Replace a resource's settings by what `change` makes of them; it raises ApiError to refuse."""
+
+        def decision(image: Image) -> Result[None]:
+            if kind is ResourceType.TOPIC and name not in image.topics:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            after = change(image.overrides(kind, name))
+            if kind is ResourceType.TOPIC:
+                self._check_topic_configs(after)
+            records = configs.change_configs(image, kind, name, after)
+            return Result(() if validate_only else records, None)
+
+        return self._raft.decide(decision)
+
+    def record(self, records: Callable[[Image], Sequence[Any]]) -> Future[None]:
+        """Commit records that follow from the image alone."""
+        return self._raft.decide(lambda image: Result(records(image), None))
+
+    def _placer(self, image: Image) -> topics.Place:
+        def chosen(partitions: int, replication_factor: int) -> list[tuple[int, ...]]:
+            brokers = [
+                UsableBroker(broker.broker_id, broker.registration.rack, broker.fenced)
+                for broker in image.brokers.values()
+                if not broker.in_controlled_shutdown
+            ]
+            try:
+                return place(partitions, replication_factor, brokers, self._env.random)
+            except PlacementError as error:
+                raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from error
+
+        return chosen
+
+    def _check_topic_configs(self, overrides: Mapping[str, str]) -> None:
+        try:
+            topic_settings(overrides, self._broker())
+        except ConfigError as error:
+            raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+    def _new_topic_id(self) -> Uuid:
+        # Ids that begin with a dash trouble command lines, so Kafka never makes one; nor do we.
+        while True:
+            topic_id: Uuid = self._env.random.randbytes(16)
+            if topic_id[0] >> 2 != 62 and topic_id not in (ZERO_UUID, METADATA_TOPIC_ID):
+                return topic_id

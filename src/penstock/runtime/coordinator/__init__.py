@@ -1,0 +1,1 @@
+"""Group and transaction coordinators: drives the shards of core/ over internal topics."""

@@ -1,0 +1,87 @@
+"""What every coordinator does with its topic: find the shard of a key, ask it, and keep its seats where leaders are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from penstock.core.contract import Effects, Token
+from penstock.core.metadata.image import PartitionState
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.coordinator.internal_topic import InternalTopic
+from penstock.runtime.coordinator.shards import Coordinator, Seat, ShardT, as_coordinator_error
+from penstock.runtime.env import Env
+from penstock.runtime.replication.partitions import Partitions
+
+T = TypeVar("T")
+
+
+class CoordinatedTopic(Generic[ShardT]):
+    """A key is a group's name or a transactional id; `plural` is what messages call all of them."""
+
+    def __init__(
+        self,
+        env: Env,
+        topic: InternalTopic,
+        coordinator: Coordinator[ShardT],
+        partitions: Partitions,
+        plural: str,
+    ) -> None:
+        self._env = env
+        self._topic = topic
+        self.coordinator = coordinator
+        self._plural = plural
+        for partition in partitions:
+            coordinator.take(partition)
+        partitions.on_leader(coordinator.take)
+        partitions.on_resigned(coordinator.leave)
+
+    async def leader_of(self, key: str) -> PartitionState:
+        """The partition a key belongs to; creates the topic when it is first needed."""
+        return await self._topic.leader_of(key)
+
+    def _seat(self, key: str) -> Seat[ShardT]:
+        return self.coordinator.seat(self._topic.index_of(key))
+
+    def ask(
+        self, key: str, question: Callable[[ShardT, Token, int], Effects], *, gather: bool = False
+    ) -> asyncio.Future[Any]:
+        """Put a request to a key's shard; done when it is answered and what it changed is committed.
+
+        With `gather` that may take a little longer, so that more is written at once.
+        """
+        seat = self._seat(key)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        seat.perform(question(seat.shard, answer, self._env.now_ms()), gather=gather)
+        return answer
+
+    async def read(self, key: str, query: Callable[[ShardT], T]) -> T:
+        """Look something up; nothing is shown that could still be lost."""
+        seat = self._seat(key)
+        result = query(seat.shard)
+        settled = seat.settled()
+        if settled is not None:
+            try:
+                await settled
+            except ApiError as error:
+                raise as_coordinator_error(error) from error
+        return result
+
+    def shards(self) -> list[ShardT]:
+        """Every shard here; raises while one is being loaded."""
+        if self.coordinator.is_loading:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._plural} are being loaded")
+        return [seat.shard for seat in self.coordinator.seats()]
+
+    def close(self) -> None:
+        """Coordinate no longer: everybody who waits is told to look elsewhere, where what was decided goes on."""
+        self.coordinator.close()
+
+    async def _repeat(self, interval_ms: int, work: Callable[[ShardT, int], Effects]) -> None:
+        """Give every shard its turn now and then."""
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            for seat in self.coordinator.seats():
+                seat.perform(work(seat.shard, self._env.now_ms()))
+                await asyncio.sleep(0)

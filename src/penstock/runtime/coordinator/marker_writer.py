@@ -1,0 +1,30 @@
+"""Ends transactions on the partitions that this broker leads."""
+
+from __future__ import annotations
+
+from penstock.core.contract import ProducerIdentity
+from penstock.core.replica.producer_state import EndMarker
+from penstock.model.ids import TopicPartition
+from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
+from penstock.runtime.env import Env
+from penstock.runtime.replication.partitions import Partitions
+
+
+class MarkerWriter:
+    """Appends markers; those in the offsets topic settle what the transaction committed there."""
+
+    def __init__(self, env: Env, partitions: Partitions, groups: Groups) -> None:
+        self._env = env
+        self._partitions = partitions
+        self._groups = groups
+
+    async def write(self, name: TopicPartition, producer_id: int, producer_epoch: int, marker: EndMarker) -> None:
+        """Append one marker; done when it is committed, fails with ApiError."""
+        partition = self._partitions.lookup(name.topic, b"", name.partition, by_id=False)
+        self._partitions.home(partition).check_writable()
+        if name.topic == OFFSETS_TOPIC:
+            producer = ProducerIdentity(producer_id, producer_epoch)
+            await self._groups.end_transaction(name.partition, producer, marker)
+            return
+        appended = partition.append_marker(producer_id, producer_epoch, marker, self._env.now_ms())
+        await partition.committed(appended.next_offset)

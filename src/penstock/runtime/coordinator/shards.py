@@ -1,0 +1,447 @@
+"""Drives coordinator shards over the partitions of an internal topic.
+
+Each partition of the topic that this broker leads has one shard; it comes and goes with leadership. The order around it
+is always the same: an event goes into the shard, the records it asks for are replayed into it at once and appended at
+the end of the loop's turn, many events to one batch, and replies are sent when that batch is committed. If an append
+fails, what the shard believes and what the log says differ; the shard is dropped and loaded again from the log.
+
+What members of consumer groups change is gathered for a few milliseconds instead, as in Kafka. librdkafka's consumers
+rely on that: one that leaves while it is asked to give up partitions cannot join again. Applications that change their
+subscription and then take it back mostly do so within a millisecond, so that a later answer finds the member gone.
+
+While a partition is being loaded every request for it gets COORDINATOR_LOAD_IN_PROGRESS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from penstock.core.contract import Effects, ProducerIdentity, Reply, Timer, TimerKey
+from penstock.core.contract import Record as CoordinatorRecord
+from penstock.core.replica.producer_state import AppendOrigin, EndMarker
+from penstock.model.errors import ApiError, ErrorCode, ProtocolError
+from penstock.model.ids import NO_PRODUCER_ID
+from penstock.runtime.coordinator.timers import Timers
+from penstock.runtime.env import Env
+from penstock.runtime.replication.partition import Partition
+from penstock.storage.files import StorageError
+from penstock.storage.producers.replay import read_end_marker
+from penstock.wire.frame import decode_coordinator_key, decode_versioned, encode_coordinator_key, encode_versioned
+from penstock.wire.records import BatchHeader, Compression, Record, build_batch, read_header, read_records
+
+LOAD_BYTES = 4 * 1024 * 1024
+UNFOLDED_BYTES_MAX = 2**30
+# Above this many encoded bytes a turn's records are split into several batches.
+BATCH_BYTES_MAX = 512 * 1024
+REPLAYS_PER_TURN = 2000
+# What made a shard differ from its log may last: too few replicas in sync, a disk that is full.
+RELOAD_PAUSE_S = 0.2
+# Every heartbeat asks for its group's partition.
+PARTITIONS_REMEMBERED_MAX = 16_384
+
+logger = logging.getLogger("penstock.coordinator")
+
+
+class Shard(Protocol):
+    """What a coordinator core offers; see core/group/contract.py."""
+
+    def replay(self, key: Any, value: Any, offset: int = ..., producer_id: int = ...) -> None: ...
+
+    def replay_end_transaction(self, producer_id: int, committed: bool) -> None: ...
+
+    def load(self, records: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
+        """Take stored records as they are; hands back those that are to be decoded and replayed."""
+
+    def loaded(self, now_ms: int) -> Effects: ...
+
+    def timer_fired(self, key: TimerKey, now_ms: int) -> Effects: ...
+
+    def unloaded(self) -> Effects: ...
+
+
+ShardT = TypeVar("ShardT", bound=Shard)
+
+
+class Seat(Generic[ShardT]):
+    """One partition of the internal topic and the shard that lives on it."""
+
+    def __init__(
+        self,
+        env: Env,
+        kind: str,
+        partition: Partition,
+        shard: ShardT,
+        on_failure: Callable[[], None],
+        count: Callable[[list[CoordinatorRecord]], None] = lambda _: None,
+        linger_ms: int = 0,
+    ) -> None:
+        self._env = env
+        self._count = count
+        self._linger_ms = linger_ms
+        self._kind = kind
+        self._partition = partition
+        self._on_failure = on_failure
+        self._records: list[CoordinatorRecord] = []
+        self._replies: list[Reply] = []
+        self._scheduled: asyncio.Handle | None = None
+        # Done when the last batch is committed.
+        self._committing: asyncio.Future[None] | None = None
+        self._is_left = False
+        self.shard = shard
+        self.is_loaded = False
+        self.timers: Timers[TimerKey] = Timers(env.monotonic_ms, self._timer_fired)
+
+    def perform(self, effects: Effects, *, gather: bool = False) -> None:
+        """Carry out what the shard asked for; with `gather` its records may wait for others to be written with."""
+        if effects.timers:
+            self._set_timers(effects.timers)
+        if not effects.records:
+            self._reply_when_committed(effects.replies)
+            return
+        self._count(effects.records)
+        if effects.producer is not None:
+            self._perform_in_transaction(effects, effects.producer)
+            return
+        offset = self._partition.log.end_offset + len(self._records)
+        for record in effects.records:
+            self.shard.replay(record.key, record.value, offset)
+            offset += 1
+        self._records += effects.records
+        self._replies += effects.replies
+        self._schedule(self._linger_ms if gather else 0)
+
+    def _schedule(self, linger_ms: int) -> None:
+        """Have the records written in a while, or at the end of the turn even if they were to wait longer."""
+        loop = asyncio.get_running_loop()
+        if self._scheduled is None and linger_ms:
+            self._scheduled = loop.call_later(linger_ms / 1000, self._flush)
+        elif self._scheduled is None or (not linger_ms and isinstance(self._scheduled, asyncio.TimerHandle)):
+            self._cancel_flush()
+            self._scheduled = loop.call_soon(self._flush)
+
+    def _cancel_flush(self) -> None:
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
+
+    def _set_timers(self, timers: list[Timer]) -> None:
+        """Clocks are set by people and time servers; what is due in ten seconds is due in ten seconds all the same."""
+        ahead_ms = self._env.monotonic_ms() - self._env.now_ms()
+        for key, deadline_ms in timers:
+            self.timers.set(key, None if deadline_ms is None else deadline_ms + ahead_ms)
+
+    def _perform_in_transaction(self, effects: Effects, producer: ProducerIdentity) -> None:
+        """Append a batch of the producer's own; the log may refuse it, so it is replayed only afterwards."""
+        self.flush()
+        offset = self._partition.log.end_offset
+        try:
+            next_offset = self._append(effects.records, producer)
+        except ApiError as error:
+            if self._partition.log.end_offset != offset:
+                self._fail(effects.replies, error)
+            elif error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
+                _refuse(effects.replies, error)
+            else:
+                _refuse(effects.replies, as_coordinator_error(error))
+            return
+        for record in effects.records:
+            self.shard.replay(record.key, record.value, offset, producer.producer_id)
+            offset += 1
+        self._committing = self._partition.committed(next_offset)
+        self._reply_when_committed(effects.replies)
+
+    def end_transaction(self, producer: ProducerIdentity, marker: EndMarker) -> asyncio.Future[None]:
+        """Append a transaction's marker; done when it is committed. Raises ApiError when it may not be written."""
+        self.flush()
+        appended = self._partition.append_marker(*producer, marker, self._env.now_ms())
+        self.shard.replay_end_transaction(producer.producer_id, not marker.aborted)
+        committing = self._committing = self._partition.committed(appended.next_offset)
+        committing.add_done_callback(lambda done: self._committed(done, []))
+        return committing
+
+    def _reply_when_committed(self, replies: list[Reply]) -> None:
+        """Nobody is told of something that could still be lost, whoever asked for it."""
+        if not replies:
+            return
+        if self._records:
+            self._replies += replies
+        elif self._committing is not None and not self._committing.done():
+            self._committing.add_done_callback(lambda done: self._committed(done, replies))
+        else:
+            _send(replies)
+
+    def settled(self) -> asyncio.Future[None] | None:
+        """A future that is done when all that was decided so far is committed; None when it is."""
+        self.flush()
+        committed = self._partition.committed(self._partition.log.end_offset)
+        return None if committed.done() and committed.exception() is None else committed
+
+    async def load(self) -> None:
+        """Read the partition into the shard, leaving the loop its turns."""
+        log = self._partition.log
+        latest: dict[bytes, bytes | None] = {}
+        offset = log.start_offset
+        while offset < log.end_offset:
+            data = log.read(offset, LOAD_BYTES, minimum_one_batch=True).read()
+            if not data:
+                break
+            position = 0
+            while position < len(data):
+                header = read_header(data, position)
+                if header.producer_id >= 0:
+                    self._load_of_transaction(data, position, header)
+                elif not header.is_control:
+                    records = read_records(data, UNFOLDED_BYTES_MAX, position)
+                    for key, value in self.shard.load([(row.key, row.value) for row in records if row.key is not None]):
+                        # Replayed in the order in which the newest records of all keys were written.
+                        latest.pop(key, None)
+                        latest[key] = value
+                offset = header.next_offset
+                position += header.size_bytes
+            await asyncio.sleep(0)
+            if self._is_left:
+                return
+        for number, (key, value) in enumerate(latest.items()):
+            if value is not None:
+                self._replay_stored(key, value)
+            if number % REPLAYS_PER_TURN == REPLAYS_PER_TURN - 1:
+                await asyncio.sleep(0)
+                if self._is_left:
+                    return
+        self.is_loaded = True
+        self.perform(self.shard.loaded(self._env.now_ms()))
+
+    def _load_of_transaction(self, data: bytes, position: int, header: BatchHeader) -> None:
+        """Records of a transaction, and its end, take effect where the log has them."""
+        if header.is_control:
+            marker = read_end_marker(data, position)
+            if marker is not None:
+                self.shard.replay_end_transaction(header.producer_id, not marker.aborted)
+            return
+        for row in read_records(data, UNFOLDED_BYTES_MAX, position):
+            if row.key is not None and row.value is not None:
+                self._replay_stored(row.key, row.value, row.offset, header.producer_id)
+
+    def _replay_stored(self, key: bytes, value: bytes, offset: int = -1, producer_id: int = NO_PRODUCER_ID) -> None:
+        try:
+            message, classes = decode_coordinator_key(self._kind, key)
+            self.shard.replay(message, decode_versioned(classes.value, value), offset, producer_id)
+        except ProtocolError as error:
+            # A later version's record: what it says is unknown, the rest is not.
+            logger.warning("%s: skipping a record of an unknown kind: %s", self._partition.name, error)
+
+    def leave(self) -> None:
+        """This broker no longer coordinates here: everybody who waits is told."""
+        self._is_left = True
+        self.timers.clear()
+        _send(self.shard.unloaded().replies)
+        _refuse(self._replies, ApiError(ErrorCode.NOT_COORDINATOR, "this broker coordinates here no longer"))
+        self._cancel_flush()
+        self._records.clear()
+        self._replies.clear()
+        self.is_loaded = False
+
+    def flush(self) -> None:
+        """Append now what was to be appended later."""
+        if self._records:
+            self._flush()
+
+    def _timer_fired(self, key: TimerKey) -> None:
+        self.perform(self.shard.timer_fired(key, self._env.now_ms()))
+
+    def _flush(self) -> None:
+        self._cancel_flush()
+        records, self._records = self._records, []
+        replies, self._replies = self._replies, []
+        if not records:
+            _send(replies)
+            return
+        try:
+            next_offset = self._append(records)
+        except ApiError as error:
+            self._fail(replies, error)
+            return
+        except ValueError as error:
+            # A record that cannot be written is our mistake; it must not keep the group's other members waiting.
+            logger.exception("%s: a record cannot be written; this is a bug", self._partition.name)
+            self._fail(replies, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+            return
+        self._committing = self._partition.committed(next_offset)
+        self._reply_when_committed(replies)
+
+    def _append(self, records: list[CoordinatorRecord], producer: ProducerIdentity | None = None) -> int:
+        now_ms = self._env.now_ms()
+        self._partition.check_enough_replicas()
+        encoded = [
+            (encode_coordinator_key(key), None if value is None else encode_versioned(value, version))
+            for key, value, version in records
+        ]
+        next_offset = self._partition.log.end_offset
+        while encoded:
+            size = taken = 0
+            for key, value in encoded:
+                if taken and size > BATCH_BYTES_MAX:
+                    break
+                size += len(key) + len(value or b"")
+                taken += 1
+            rows = [Record(number, now_ms, key, value) for number, (key, value) in enumerate(encoded[:taken])]
+            if producer is None:
+                batch = build_batch(rows, compression=Compression.NONE)
+            else:
+                producer_id, producer_epoch = producer
+                batch = build_batch(rows, producer_id=producer_id, producer_epoch=producer_epoch, transactional=True)
+            next_offset = self._partition.append(bytearray(batch), now_ms, AppendOrigin.COORDINATOR).next_offset
+            encoded = encoded[taken:]
+        return next_offset
+
+    def _committed(self, done: asyncio.Future[None], replies: list[Reply]) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            _send(replies)
+        else:
+            known = error if isinstance(error, ApiError) else ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            self._fail(replies, known)
+
+    def _fail(self, replies: list[Reply], error: ApiError) -> None:
+        _refuse(replies, as_coordinator_error(error))
+        if self._is_left:
+            return
+        logger.error("%s: cannot write, loading it again: %s", self._partition.name, error)
+        self._on_failure()
+
+
+class Coordinator(Generic[ShardT]):
+    """All shards of one internal topic on this broker."""
+
+    def __init__(
+        self,
+        env: Env,
+        kind: str,
+        topic: str,
+        make_shard: Callable[[], ShardT],
+        count: Callable[[list[CoordinatorRecord]], None] = lambda _: None,
+        linger_ms: int = 0,
+    ) -> None:
+        """`count` is told of all records that the shards ask for; those that may wait do so for `linger_ms`."""
+        self._env = env
+        self._linger_ms = linger_ms
+        self._count = count
+        self._kind = kind
+        self.topic = topic
+        self._make_shard = make_shard
+        self._seats: dict[int, Seat[ShardT]] = {}
+
+    def take(self, partition: Partition, *, pause_s: float = 0.0) -> None:
+        """This broker leads a partition; load its shard."""
+        if partition.name.topic != self.topic or partition.name.partition in self._seats or not partition.is_leader:
+            return
+        index = partition.name.partition
+        reload = partial(self._reload, partition)
+        seat = Seat(self._env, self._kind, partition, self._make_shard(), reload, self._count, self._linger_ms)
+        self._seats[index] = seat
+        if partition.log.end_offset == partition.log.start_offset:
+            seat.is_loaded = True
+        else:
+            self._env.spawn(self._load(seat, partition, pause_s), f"load {partition.name}")
+
+    def leave(self, partition: Partition) -> None:
+        """This broker leads a partition no longer."""
+        if partition.name.topic == self.topic:
+            seat = self._seats.pop(partition.name.partition, None)
+            if seat is not None:
+                seat.leave()
+
+    def close(self) -> None:
+        """Leave every seat; what was decided is still written."""
+        for seat in self._seats.values():
+            seat.flush()
+            seat.leave()
+        self._seats.clear()
+
+    def seat(self, index: int) -> Seat[ShardT]:
+        """The seat of one partition, loaded; raises the error that tells a client to look elsewhere or to wait."""
+        found = self._seats.get(index)
+        if found is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"this broker does not lead {self.topic}-{index}")
+        if not found.is_loaded:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.topic}-{index} is being loaded")
+        return found
+
+    def seats(self) -> list[Seat[ShardT]]:
+        """Every loaded seat."""
+        return [seat for seat in self._seats.values() if seat.is_loaded]
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether any seat is still being loaded."""
+        return any(not seat.is_loaded for seat in self._seats.values())
+
+    @property
+    def loading_count(self) -> int:
+        """How many seats are still being loaded."""
+        return sum(not seat.is_loaded for seat in self._seats.values())
+
+    def _reload(self, partition: Partition) -> None:
+        self.leave(partition)
+        if not partition.log.is_failed:
+            self.take(partition, pause_s=RELOAD_PAUSE_S)
+
+    async def _load(self, seat: Seat[ShardT], partition: Partition, pause_s: float) -> None:
+        if pause_s:
+            await asyncio.sleep(pause_s)
+        started_ms = self._env.monotonic_ms()
+        try:
+            await seat.load()
+        except ApiError as error:
+            # Where leadership went meanwhile, the log may have been cut under the reader.
+            if partition.is_leader or isinstance(error, StorageError):
+                logger.error("cannot load %s: %s", partition.name, error)
+            return
+        logger.info("loaded %s in %d ms", partition.name, self._env.monotonic_ms() - started_ms)
+
+
+def as_coordinator_error(error: ApiError) -> ApiError:
+    """What a client of a coordinator is told when its partition cannot be written or is led elsewhere."""
+    if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return ApiError(ErrorCode.NOT_COORDINATOR, error.message)
+    return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+
+
+def _send(replies: list[Reply]) -> None:
+    for reply in replies:
+        token = reply.token
+        assert isinstance(token, asyncio.Future)
+        if not token.done():
+            token.set_result(reply.response)
+
+
+def _refuse(replies: list[Reply], error: ApiError) -> None:
+    for reply in replies:
+        assert isinstance(reply.token, asyncio.Future)
+        if not reply.token.done():
+            reply.token.set_exception(error)
+            # Whoever asked may have gone away, which is no reason for the loop to complain.
+            reply.token.exception()
+
+
+def java_hash(text: str) -> int:
+    """What Java's String.hashCode gives: Kafka finds the partition of a group by it."""
+    data = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for index in range(0, len(data), 2):
+        value = (31 * value + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+@lru_cache(maxsize=PARTITIONS_REMEMBERED_MAX)
+def partition_for(key: str, partitions: int) -> int:
+    """The partition of an internal topic that a group or a transactional id belongs to."""
+    hashed = java_hash(key)
+    # Java's smallest number has no positive twin; Kafka takes 0 for it.
+    return (0 if hashed == -(1 << 31) else abs(hashed)) % partitions

@@ -1,0 +1,349 @@
+"""Compaction: finds the log that needs it most and has it cleaned, one at a time.
+
+The reading, hashing and writing happen in a process of their own (`storage/compaction/worker`), so that neither the
+interpreter's lock nor the loop is held up by them; only renames happen here. Where no process can be had, a worker
+thread does the same. A log that cannot be cleaned is set aside with a line in the log, and the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import AsyncGenerator
+
+from penstock.config.node import NodeSettings
+from penstock.core.lifecycle.compaction import (
+    INT64_MAX,
+    CompactionPlan,
+    CompactionSettings,
+    first_dirty_offset,
+    max_segment_ms,
+    plan_compaction,
+)
+from penstock.model.errors import ApiError
+from penstock.model.ids import TopicPartition
+from penstock.runtime.env import Env
+from penstock.runtime.logs.directories import LogDirectory, raise_recovery_point
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
+from penstock.storage.checkpoint import CheckpointError, read_offsets, write_offsets
+from penstock.storage.compaction.clean import Compaction, CompactionError, CompactionJob, CompactionReport
+from penstock.storage.compaction.swap import CleanedSegment
+from penstock.storage.compaction.worker import MODULE, Pacer, decode_answer, encode_job
+from penstock.storage.files import OsFilesystem, StorageError
+
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+PARTITIONS_PER_TURN = 64
+
+logger = logging.getLogger("penstock.cleaner")
+
+
+class CleanerCounters:
+    """What cleanings did so far."""
+
+    __slots__ = ("bytes_read", "bytes_written", "runs", "seconds")
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.seconds = 0.0
+        self.bytes_read = 0
+        self.bytes_written = 0
+
+    def cleaned(self, report: CompactionReport, seconds: float) -> None:
+        """One more log is clean."""
+        self.runs += 1
+        self.seconds += seconds
+        self.bytes_read += report.bytes_read
+        self.bytes_written += report.bytes_written
+
+
+class Cleaner:
+    """Keeps compacted logs clean. `uncleanable` says why partitions were given up, until the next start."""
+
+    def __init__(self, env: Env, partitions: Partitions, settings: NodeSettings) -> None:
+        self._env = env
+        self._partitions = partitions
+        self._settings = settings
+        # By partition, the offset up to which it is clean.
+        self._clean_offsets = self._read_checkpoints()
+        # By partition, when the last of the tombstones in its clean part may go.
+        self._horizons: dict[TopicPartition, int] = {}
+        self.uncleanable: dict[TopicPartition, str] = {}
+        self.counters = CleanerCounters()
+        partitions.on_removed(self._forget)
+
+    def start(self) -> None:
+        """Begin to clean, unless log.cleaner.enable says otherwise."""
+        if self._settings.log_cleaner_enable:
+            self._env.spawn(self._run(), "compaction")
+
+    def _read_checkpoints(self) -> dict[TopicPartition, int]:
+        offsets: dict[TopicPartition, int] = {}
+        for directory in self._partitions.directories:
+            path = directory.path / CLEANER_OFFSETS
+            try:
+                offsets.update(read_offsets(self._env.filesystem, path))
+            except (CheckpointError, StorageError) as error:
+                # Without it clean records are read once more; nothing is lost.
+                logger.warning("%s is ignored: %s", path, error)
+        return offsets
+
+    async def _run(self) -> None:
+        while True:
+            if not await self.clean_dirtiest():
+                await asyncio.sleep(self._settings.log_cleaner_backoff_ms / 1000)
+
+    async def clean_dirtiest(self) -> bool:
+        """Clean the log that needs it most; False if there is none or it did not work out."""
+        chosen = await self._choose()
+        if chosen is None or not self._is_here(chosen[0]):
+            return False
+        partition, plan = chosen
+        try:
+            return await self._clean(partition, self._job(partition, plan))
+        except CompactionError as error:
+            if self._is_here(partition):
+                self._give_up(partition, error)
+            return False
+
+    def _give_up(self, partition: Partition, error: CompactionError) -> None:
+        if error.is_passing:
+            logger.warning("%s: compaction is tried again later: %s", partition.name, error.message)
+            return
+        self.uncleanable[partition.name] = error.message
+        logger.error("%s is not compacted any more until a restart: %s", partition.name, error.message)
+
+    # Choosing
+
+    async def _choose(self) -> tuple[Partition, CompactionPlan] | None:
+        best: tuple[Partition, CompactionPlan] | None = None
+        for number, partition in enumerate(list(self._partitions)):
+            if partition.settings.compacts and self._is_here(partition) and partition.name not in self.uncleanable:
+                plan = self._plan(partition)
+                if plan is not None and plan.is_due and (best is None or plan.urgency > best[1].urgency):
+                    best = partition, plan
+            if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+                await asyncio.sleep(0)
+        return best
+
+    def _is_here(self, partition: Partition) -> bool:
+        return self._partitions.get(*partition.name) is partition and not partition.log.is_failed
+
+    def _plan(self, partition: Partition) -> CompactionPlan | None:
+        """What there is to clean in a log; None if nothing can be."""
+        log, topic = partition.log, partition.settings
+        now_ms = self._env.now_ms()
+        has_deadline = topic.max_compaction_lag_ms < INT64_MAX
+        try:
+            if has_deadline:
+                log.roll_if_due(now_ms, max_segment_ms(topic.segment_ms, topic.max_compaction_lag_ms))
+            if log.segment_count == 1:
+                return None
+            first_dirty = first_dirty_offset(self._clean_offsets.get(partition.name), log.start_offset, log.end_offset)
+            horizon_ms = self._horizons.get(partition.name)
+            return plan_compaction(
+                log.segment_facts(),
+                CompactionSettings(
+                    topic.min_cleanable_dirty_ratio, topic.min_compaction_lag_ms, topic.max_compaction_lag_ms
+                ),
+                now_ms,
+                first_dirty=first_dirty,
+                last_stable_offset=partition.last_stable_offset,
+                earliest_dirty_timestamp_ms=log.earliest_timestamp(first_dirty) if has_deadline else None,
+                tombstones_expired=horizon_ms is not None and horizon_ms <= now_ms,
+            )
+        except StorageError as error:
+            self._give_up(partition, CompactionError(error.message, is_passing=error.is_passing))
+            return None
+
+    # Cleaning
+
+    async def _clean(self, partition: Partition, job: CompactionJob) -> bool:
+        generation = partition.log.generation
+        if not await self._make_durable(partition, job.segments[-1].end_offset):
+            return False
+        started_ms = self._env.monotonic_ms()
+        report: CompactionReport | None = None
+        async with contextlib.aclosing(work(self._env, job)) as answers:
+            async for answer in answers:
+                if isinstance(answer, CompactionReport):
+                    report = answer
+                elif not await self._swap(partition, answer, generation):
+                    return False
+        if report is None:
+            return False
+        logger.info(
+            "%s: compacted up to offset %d: %d of %d records kept, %d of %d bytes",
+            partition.name,
+            report.end_offset,
+            report.records_kept,
+            report.records_read,
+            report.bytes_written,
+            report.bytes_read,
+        )
+        if report.batches_oversized:
+            logger.warning(
+                "%s: %d batches grew past max.message.bytes when their tombstones were dated",
+                partition.name,
+                report.batches_oversized,
+            )
+        self.counters.cleaned(report, (self._env.monotonic_ms() - started_ms) / 1000)
+        await self._note(partition, report)
+        return True
+
+    async def _make_durable(self, partition: Partition, end_offset: int) -> bool:
+        """Note that everything before an offset is on disk; False if that cannot be had.
+
+        Cleaning leaves gaps. Past the recovery point, recovery takes a gap for something that a power cut took.
+        """
+        try:
+            await partition.durable(end_offset)
+            if not self._is_here(partition):
+                return False
+            raise_recovery_point(self._env, self._partitions.home(partition), partition.name, end_offset)
+        except StorageError as error:
+            self._fail_unless_passing(partition, error)
+            return False
+        except ApiError:
+            # The partition is closed, deleted, or follows another leader; it will be looked at again.
+            return False
+        return True
+
+    def _fail_unless_passing(self, partition: Partition, error: StorageError) -> None:
+        if self._is_here(partition) and not error.is_passing:
+            self._partitions.fail_directory(self._partitions.home(partition), error)
+
+    def _job(self, partition: Partition, plan: CompactionPlan) -> CompactionJob:
+        log, topic, node = partition.log, partition.settings, self._settings
+        try:
+            facts = log.segment_facts()
+        except StorageError as error:
+            raise CompactionError(error.message, is_passing=error.is_passing) from error
+        return CompactionJob(
+            directory=str(log.directory),
+            segments=tuple(segment for segment in facts if segment.end_offset <= plan.end_offset),
+            later_segments=tuple(segment for segment in facts if segment.end_offset > plan.end_offset),
+            first_dirty_offset=plan.first_dirty_offset,
+            now_ms=self._env.now_ms(),
+            delete_retention_ms=topic.delete_retention_ms,
+            segment_bytes=topic.segment_bytes,
+            index_interval_bytes=topic.index_interval_bytes,
+            max_message_bytes=topic.max_message_bytes,
+            map_bytes_max=node.log_cleaner_dedupe_buffer_size,
+            seed=self._env.random.randbytes(16),
+            producers=tuple(
+                (entry.producer_id, entry.last_offset, entry.producer_epoch)
+                for entry in log.producers.entries
+                if entry.last_offset < plan.end_offset
+            ),
+            bytes_per_second_max=node.log_cleaner_io_max_bytes_per_second,
+        )
+
+    async def _swap(self, partition: Partition, cleaned: CleanedSegment, generation: int) -> bool:
+        """Replace segments by a cleaned one; False if the log has changed and the cleaning must start again."""
+        log = partition.log
+        try:
+            swap = log.begin_swap(cleaned, generation)
+            if swap is None:
+                return False
+            await self._env.run_blocking(swap.sync)
+            if not log.apply_swap(swap, self._env.now_ms()):
+                return False
+            await self._env.run_blocking(swap.sync)
+            log.finish_swap(swap)
+        except FileNotFoundError as error:
+            raise CompactionError(f"{log.directory} is gone", is_passing=True) from error
+        except StorageError as error:
+            self._fail_unless_passing(partition, error)
+            return False
+        return True
+
+    async def _note(self, partition: Partition, report: CompactionReport) -> None:
+        """Remember how far a log is clean, here and on disk."""
+        if not self._is_here(partition):
+            return
+        name = partition.name
+        self._clean_offsets[name] = report.end_offset
+        self._horizons.pop(name, None)
+        if report.latest_horizon_ms >= 0:
+            self._horizons[name] = report.latest_horizon_ms
+        await self._save(self._partitions.home(partition))
+
+    async def _save(self, home: LogDirectory) -> None:
+        offsets = {name: self._clean_offsets[name] for name in sorted(home.partitions) if name in self._clean_offsets}
+        path = home.path / CLEANER_OFFSETS
+        try:
+            await self._env.run_blocking(lambda: write_offsets(self._env.filesystem, path, offsets))
+        except (StorageError, FileNotFoundError) as error:
+            # After a restart these logs count as dirty, and are read once more than they need be.
+            logger.warning("cannot write %s: %s", path, error)
+
+    def _forget(self, partition: Partition) -> None:
+        """A topic of the same name starts anew, also after a restart."""
+        for notes in (self._horizons, self.uncleanable):
+            notes.pop(partition.name, None)
+        if self._clean_offsets.pop(partition.name, None) is None:
+            return
+        for home in self._partitions.directories:
+            if home.path == partition.log.directory.parent:
+                self._env.spawn(self._save(home), "note of compaction")
+
+
+async def work(env: Env, job: CompactionJob) -> AsyncGenerator[CleanedSegment | CompactionReport, None]:
+    """Clean in a process, or in a thread if the disk is not a real one or no process starts; the report comes last.
+
+    Raises CompactionError.
+    """
+    process = None
+    if isinstance(env.filesystem, OsFilesystem):
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                MODULE,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            logger.warning("no process can be started for compaction, a thread does it: %s", error)
+    answers = _work_in_thread(env, job) if process is None else _work_in_process(process, job)
+    async with contextlib.aclosing(answers):
+        async for answer in answers:
+            yield answer
+
+
+async def _work_in_process(
+    process: asyncio.subprocess.Process, job: CompactionJob
+) -> AsyncGenerator[CleanedSegment | CompactionReport, None]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(encode_job(job))
+        while True:
+            line = await process.stdout.readline()
+            if not line:
+                raise CompactionError(f"the process ended with code {await process.wait()}")
+            answer = decode_answer(line)
+            yield answer
+            if isinstance(answer, CompactionReport):
+                return
+            process.stdin.write(b"\n")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.stdin.close()
+        await process.wait()
+
+
+async def _work_in_thread(env: Env, job: CompactionJob) -> AsyncGenerator[CleanedSegment | CompactionReport, None]:
+    compaction = Compaction(job, env.filesystem, Pacer(job.bytes_per_second_max))
+    cleaned = compaction.run()
+    while True:
+        answer = await env.run_blocking(lambda: next(cleaned, None))
+        if answer is None:
+            yield compaction.report
+            return
+        yield answer

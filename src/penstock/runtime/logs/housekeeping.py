@@ -1,0 +1,174 @@
+"""Work that nobody waits for: retention, flush deadlines, checkpoints, disk space, forgotten producers.
+
+Each job is one function over all partitions, run on its own interval. Between partitions the loop gets its turn, so
+that ten thousand of them do not hold up a single produce.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from penstock.config.node import NodeSettings
+from penstock.core.lifecycle.retention import RetentionSettings, plan_retention
+from penstock.model.ids import TopicPartition
+from penstock.runtime.env import Env
+from penstock.runtime.logs.directories import LogDirectory, mark_clean, watch_space, write_checkpoints
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
+from penstock.storage.files import StorageError
+
+FLUSH_CHECK_MS = 250
+DISK_CHECK_MS = 5_000
+# Unsynced and unnoted bytes are bounded, so that what is checked after a crash is.
+UNFLUSHED_BYTES_MAX = 64 * 1024 * 1024
+UNNOTED_BYTES_MAX = 256 * 1024 * 1024
+PARTITIONS_PER_TURN = 64
+
+logger = logging.getLogger("penstock.housekeeping")
+
+
+class Housekeeping:
+    """Keeps logs within their limits."""
+
+    def __init__(self, env: Env, partitions: Partitions, settings: NodeSettings) -> None:
+        self._env = env
+        self._partitions = partitions
+        self._settings = settings
+        # By partition, the bytes appended when its last sync was asked for.
+        self._flushed_bytes: dict[TopicPartition, int] = {}
+        self._unnoted_bytes = 0
+        partitions.on_removed(lambda partition: self._flushed_bytes.pop(partition.name, None))
+
+    def start(self) -> None:
+        """Begin all jobs."""
+        settings = self._settings
+        self._every(settings.log_retention_check_interval_ms, self.retain_all, "retention")
+        self._every(FLUSH_CHECK_MS, self.flush_due, "flush")
+        self._every(DISK_CHECK_MS, self.watch_disks, "disk space")
+        self._every(settings.log_flush_offset_checkpoint_interval_ms, self.checkpoint_all, "checkpoints")
+        self._every(settings.producer_id_expiration_check_interval_ms, self.expire_producers, "producer expiry")
+        # A changed retention shows at once.
+        self._partitions.on_change(self.retain)
+
+    def _every(self, interval_ms: int, job: Callable[[], Awaitable[None]], name: str) -> None:
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(interval_ms / 1000)
+                try:
+                    await job()
+                except StorageError as error:
+                    logger.error("%s: %s", name, error)
+
+        self._env.spawn(repeat(), name)
+
+    async def _each(self, job: Callable[[Partition], object]) -> None:
+        for number, partition in enumerate(list(self._partitions)):
+            if self._partitions.get(*partition.name) is partition and not partition.log.is_failed:
+                job(partition)
+            if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+                await asyncio.sleep(0)
+
+    async def retain_all(self) -> None:
+        """Delete what is past keeping, everywhere, and finish segments that have reached their age."""
+        now_ms = self._env.now_ms()
+        await self._each(lambda partition: partition.log.roll_if_due(now_ms))
+        await self._each(self.retain)
+
+    def retain(self, partition: Partition) -> None:
+        """Delete what is past keeping in one partition."""
+        log, settings = partition.log, partition.settings
+        now_ms = self._env.now_ms()
+        wanted = RetentionSettings(settings.retention_ms, settings.retention_bytes, settings.deletes)
+        if log.segment_count == 1 and (not settings.deletes or log.end_offset == log.start_offset):
+            return
+        try:
+            plan = plan_retention(
+                log.segment_facts(),
+                wanted,
+                now_ms,
+                # What an open transaction has written is kept until it is over.
+                high_watermark=partition.last_stable_offset,
+                log_start_offset=log.start_offset,
+            )
+            if plan.delete:
+                freed = log.delete_segments(plan, now_ms)
+                logger.info("%s: retention freed %d bytes up to offset %d", partition.name, freed, log.start_offset)
+            log.reap(now_ms)
+        except StorageError as error:
+            logger.error("%s: retention failed: %s", partition.name, error)
+
+    async def flush_due(self) -> None:
+        """Sync the logs whose flush.ms is over or that have too much unsynced; note now and then how far they are."""
+
+        def flush(partition: Partition) -> None:
+            log = partition.log
+            if log.end_offset == log.flushed_offset and not log.has_unsynced_segment:
+                return
+            unflushed = partition.appended_bytes - self._flushed_bytes.get(partition.name, 0)
+            is_due = log.is_flush_due or partition.sync.is_older_than(log.settings.flush_ms)
+            if is_due or unflushed > UNFLUSHED_BYTES_MAX or log.has_unsynced_segment:
+                partition.sync.request()
+                self._flushed_bytes[partition.name] = partition.appended_bytes
+                self._unnoted_bytes += unflushed
+
+        await self._each(flush)
+        if self._unnoted_bytes > UNNOTED_BYTES_MAX:
+            await self.checkpoint_all()
+
+    async def watch_disks(self) -> None:
+        """Notice disks that fill up or have room again, and free deleted segments."""
+        for directory in self._partitions.directories:
+            if directory.failure is None:
+                watch_space(self._env, directory, self._settings.penstock_disk_full_percent)
+        self._partitions.open_missing()
+        now_ms = self._env.now_ms()
+        await self._each(lambda partition: partition.log.reap(now_ms))
+
+    async def checkpoint_all(self) -> None:
+        """Note how far every log is on disk."""
+        self._unnoted_bytes = 0
+        for directory in self._partitions.directories:
+            self.checkpoint(directory)
+
+    def checkpoint(self, directory: LogDirectory) -> None:
+        """Write one directory's checkpoint files."""
+        if directory.failure is not None:
+            return
+        rows = []
+        for name in sorted(directory.partitions):
+            partition = self._partitions.get(*name)
+            if partition is not None:
+                log = partition.log
+                rows.append((name, log.flushed_offset, log.start_offset, partition.high_watermark))
+        write_checkpoints(self._env, directory, rows)
+
+    def settle_deletions(self, partitions: list[Partition]) -> None:
+        """Make moved log starts durable, and free what lies before them."""
+        homes = {id(home): home for home in map(self._partitions.home, partitions)}
+        for home in homes.values():
+            self.checkpoint(home)
+        for partition in partitions:
+            self.retain(partition)
+
+    async def expire_producers(self) -> None:
+        """Forget producers that have been silent for producer.id.expiration.ms."""
+        now_ms = self._env.now_ms()
+        age_ms = self._settings.producer_id_expiration_ms
+        await self._each(lambda partition: partition.log.producers.expire(now_ms, age_ms))
+
+    def finish(self, broker_epoch: int) -> None:
+        """The last thing at a clean stop: checkpoints, then the marker that says so.
+
+        Without the marker the next start checks every log, as it must where one was not opened, let alone closed.
+        """
+        if not self._partitions.are_all_open:
+            return
+        for directory in self._partitions.directories:
+            if directory.failure is None:
+                try:
+                    self.checkpoint(directory)
+                    mark_clean(self._env, directory, broker_epoch)
+                except StorageError as error:
+                    logger.error("%s could not be marked clean, the next start checks it: %s", directory.path, error)

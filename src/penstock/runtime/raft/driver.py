@@ -1,0 +1,598 @@
+"""Drives the quorum's state machine over the metadata log on disk and the connections to the other nodes.
+
+The order is always the same: what `step` wants persisted is on disk before the log changes, the log is cut or appended
+to before anything is answered or sent, and what is committed is replayed into the image before anybody is told. What is
+appended counts for this voter only once it is synced.
+
+Only the active controller decides: the leader whose epoch's first entry is committed and applied. Decisions are made
+one at a time, each against an image that holds everything decided before it. A leader that is one no longer fails
+whatever still waits with NOT_CONTROLLER; what it had appended may yet be committed by its successor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.core.metadata.image import Image
+from penstock.core.metadata.result import Result
+from penstock.core.raft.events import (
+    Effects,
+    Election,
+    Event,
+    LeaderChange,
+    QuorumTimes,
+    Received,
+    Started,
+    Stopping,
+    Synced,
+    Taken,
+    Tick,
+    Unanswered,
+    VotersChanged,
+)
+from penstock.core.raft.messages import FetchRequest, Message
+from penstock.core.raft.quorum import NEVER_MS, Contradiction, Quorum
+from penstock.core.raft.voters import VoterSet
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import ZERO_UUID, Uuid
+from penstock.runtime.env import Env
+from penstock.runtime.logs.sync import LogSync
+from penstock.runtime.raft import controls as raft_controls
+from penstock.runtime.raft.announce import Announcer
+from penstock.runtime.raft.controls import Control, ControlMessage
+from penstock.runtime.raft.describe import QuorumDescription
+from penstock.runtime.raft.follower import Follower
+from penstock.runtime.raft.image import AppliedImage, Listener
+from penstock.runtime.raft.metadata_files import SnapshotId, write_election
+from penstock.runtime.raft.metadata_log import MetadataLog
+from penstock.runtime.raft.requests import RaftRequests
+from penstock.runtime.raft.snapshots import SnapshotTaker
+from penstock.runtime.raft.transport import AddressBook, Transport
+from penstock.runtime.raft.voters import VoterChanges
+from penstock.runtime.raft.wire import Reply, Sender
+from penstock.runtime.replication.commit_waiters import fail_quietly
+from penstock.storage.files import StorageError
+from penstock.storage.log import Log, LogSettings
+
+DIRECTORY = "__cluster_metadata-0"
+PENDING_DECISIONS_MAX = 10_000
+# How long a leader that stops waits for the others to hear of it.
+FAREWELL_S = 0.5
+# How long to leave a full disk alone.
+DISK_PAUSE_MS = 1_000
+
+Response = TypeVar("Response")
+
+logger = logging.getLogger("penstock.metadata")
+
+
+class RaftDriver:
+    """The metadata log of this node, and the image that its committed records make.
+
+    `voters` and `addresses` are the fixed quorum of `controller.quorum.voters`; where the log carries the voters
+    (KIP-853) it overrides them. A node that is no voter follows as an observer. `bootstrap` are controllers to ask for
+    the leader, for a node that knows no voters yet.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        directory: Path,
+        node_id: int,
+        voters: tuple[int, ...],
+        snapshot_bytes: int,
+        settings: LogSettings,
+        *,
+        addresses: Mapping[int, tuple[str, int]] | None = None,
+        cluster_id: str | None = None,
+        times: QuorumTimes | None = None,
+        directory_id: Uuid = ZERO_UUID,
+        listener_name: str = "CONTROLLER",
+        bootstrap: Sequence[tuple[str, int]] = (),
+    ) -> None:
+        self._env = env
+        self._node_id = node_id
+        self._directory_id = directory_id
+        self._cluster_id = cluster_id
+        self._snapshot_bytes = snapshot_bytes
+        self._times = times or QuorumTimes()
+        # Kafka's clients too give servers that they know no id of negative ones.
+        guides = {-2 - number: address for number, address in enumerate(bootstrap)}
+        self._guides = tuple(guides)
+        self._addresses = AddressBook({**(addresses or {}), **guides}, listener_name)
+        self._log = MetadataLog(env, directory / DIRECTORY, settings, VoterSet.of_ids(voters))
+        self._applied = AppliedImage()
+        self._snapshots = SnapshotTaker(env, self._log)
+        self._leadership_listeners: list[Callable[[bool], None]] = []
+        self._leader_listeners: list[Callable[[int], None]] = []
+        self._told_leader = (-1, -1)
+        self._queue: deque[tuple[Callable[[Image], Result[Any]], asyncio.Future[Any]]] = deque()
+        self._deciding = False
+        self._commit_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._apply_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._failed: StorageError | None = None
+        self._leads = False
+        self._applying = False
+        self._stopped = False
+        self._contradicted_epoch = -1
+        self._woken_for: tuple[int, int, int, bool] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = NEVER_MS
+        self.quorum: Quorum
+        self.requests: RaftRequests
+        self.description: QuorumDescription
+        self.voter_changes = VoterChanges(env, self, listener_name)
+        self._announcer = Announcer(env, self, self._addresses, self.voter_changes)
+        self.on_leader(self._announcer.check)
+        self._sync: LogSync
+        self._transport: Transport
+        self._follower: Follower
+
+    # Facts.
+
+    @property
+    def node_id(self) -> int:
+        """This node's id."""
+        return self._node_id
+
+    @property
+    def image(self) -> Image:
+        """The cluster as everything committed and applied tells it: one object for the life of the process."""
+        return self._applied.image
+
+    @property
+    def log(self) -> Log:
+        """The log; `log.end_offset` is where the next decision's first record will stand."""
+        return self._log.log
+
+    @property
+    def metadata_log(self) -> MetadataLog:
+        """The log with its snapshots and voters."""
+        return self._log
+
+    @property
+    def addresses(self) -> AddressBook:
+        """Where the nodes of the quorum are reached."""
+        return self._addresses
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster this node belongs to."""
+        return self._cluster_id
+
+    def check_cluster(self, cluster_id: str | None) -> None:
+        """Raise INCONSISTENT_CLUSTER_ID for a request that is meant for another cluster."""
+        if cluster_id is not None and self._cluster_id is not None and cluster_id != self._cluster_id:
+            text = f"the request is for cluster {cluster_id}, and this one is {self._cluster_id}"
+            raise ApiError(ErrorCode.INCONSISTENT_CLUSTER_ID, text)
+
+    @property
+    def applied_offset(self) -> int:
+        """Everything before it is in the image."""
+        return self._applied.applied_offset
+
+    @property
+    def committed_end(self) -> int:
+        """Everything before it is committed, as far as this node knows."""
+        return self.quorum.high_watermark
+
+    @property
+    def epoch(self) -> int:
+        """The quorum's epoch."""
+        return self.quorum.epoch
+
+    @property
+    def leader_id(self) -> int:
+        """Who leads, as far as this node knows; -1 if it does not."""
+        return self.quorum.leader_id
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node is the active controller and may decide."""
+        return self._leads
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the metadata log failed, and this node takes no part in the quorum any more."""
+        return self._failed is not None
+
+    def on_commit(self, listener: Listener) -> None:
+        """Have `listener` called with every batch of records once it is committed and in the image.
+
+        After a leader's snapshot it is called with what is gone and then everything there is: records are facts, and
+        some are told twice.
+        """
+        self._applied.on_commit(listener)
+
+    def on_leadership(self, listener: Callable[[bool], None]) -> None:
+        """Have `listener` called whenever `is_leader` changes."""
+        self._leadership_listeners.append(listener)
+
+    def on_leader(self, listener: Callable[[int], None]) -> None:
+        """Have `listener` called with the leader's id, or -1, when this node learns of another leader or epoch."""
+        self._leader_listeners.append(listener)
+
+    def applied(self, offset: int) -> asyncio.Future[None]:
+        """A future that is done when everything before `offset` is in the image, whoever leads."""
+        return self._wait(self._apply_waiters, offset)
+
+    # Starting and stopping.
+
+    async def start(self) -> None:
+        """Open the log and take part in the quorum; a sole voter leads when this returns.
+
+        Raises DamagedMetadata rather than guess.
+        """
+        env, log = self._env, self._log
+        election = log.open()
+        log.find_voters(self._applied.load(log.newest_snapshot(), log.snapshot().offset))
+        self._addresses.voters = log.history.voters
+        self._sync = LogSync(env, log.log, self._fail)
+        self._transport = Transport(env, self._addresses, self._sender, self._times, self._answered, self._unanswered)
+        self.quorum = Quorum(
+            self._node_id,
+            log.history.voters,
+            election,
+            log,
+            self._times,
+            env.random,
+            self._directory_id,
+            self._guides,
+        )
+        self._follower = Follower(
+            env,
+            self.quorum,
+            log,
+            self._sync,
+            self._transport,
+            self._times,
+            self._sender,
+            self._step,
+            self._check_voters,
+            self._install,
+        )
+        self.requests = RaftRequests(env, self.quorum, log, self._addresses, self._cluster_id, self._step)
+        self.description = QuorumDescription(env, self.quorum, self._addresses, lambda: self.log.end_offset)
+        self._step(Started())
+        if self.quorum.is_leader:
+            await self._sync.durable(log.log.end_offset)
+            self._step(Synced(log.log.flushed_offset))
+            self._apply(everything=True)
+
+    async def stop(self) -> None:
+        """Resign, give the others a moment to hear of it, and close the log."""
+        self._step(Stopping())
+        self._stopped = True
+        await self._transport.settle(FAREWELL_S)
+        self.requests.wake()
+        self._follower.close()
+        self._announcer.close()
+        self._transport.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fail_waiting(ApiError(ErrorCode.NOT_CONTROLLER, "the controller is shutting down"), self._apply_waiters)
+        await self._snapshots.stop()
+        if self._failed is None:
+            await self._sync.durable(self.log.end_offset)
+            self.log.close(clean=True)
+
+    def _sender(self) -> Sender:
+        endpoints = self._addresses.announced_by(self._node_id) or self._addresses.endpoints_of(self._node_id)
+        return Sender(self._node_id, self._directory_id, self._cluster_id, endpoints)
+
+    def set_endpoint(self, host: str, port: int) -> None:
+        """Where other nodes reach this one's controller listener, once that is known."""
+        self._addresses.learn(self._node_id, (host, port))
+
+    # Stepping.
+
+    def _step(self, event: Event) -> Effects:
+        """Let the quorum take an event, and carry out what comes of it."""
+        if self._failed is not None or self._stopped:
+            return Effects()
+        before = vars(self.quorum).copy()
+        try:
+            effects = self.quorum.step(event, self._env.monotonic_ms())
+        except Contradiction as error:
+            if self._contradicted_epoch != self.quorum.epoch:
+                self._contradicted_epoch = self.quorum.epoch
+                logger.critical("this node does not follow: %s", error)
+            effects = Effects(persist=self.quorum.election)
+        try:
+            if effects.persist is not None and not self._persist(effects.persist):
+                # What cannot be remembered did not happen: to everybody else it is as if a message were lost.
+                vars(self.quorum).update(before)
+                if isinstance(event, Started):
+                    asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self._step, event)
+                return Effects()
+            self._carry_out(effects)
+        except StorageError as error:
+            self._fail(error)
+            return Effects()
+        self._set_timer()
+        self._note_leadership()
+        leader = self.quorum.leader_id, self.quorum.epoch
+        if leader != self._told_leader:
+            self._told_leader = leader
+            for listener in self._leader_listeners:
+                listener(leader[0])
+        self._wake()
+        return effects
+
+    def _persist(self, election: Election) -> bool:
+        """Remember an election; False when the disk is full, and then time goes on after a while."""
+        history = self._log.history
+        try:
+            write_election(
+                self._env.filesystem, self._log.directory, election, history.voters.ids, history.kraft_version
+            )
+        except StorageError as error:
+            if not error.is_passing:
+                raise
+            logger.error("this node takes no part in elections for now: %s", error)
+            self._tick_after(DISK_PAUSE_MS)
+            return False
+        return True
+
+    def _carry_out(self, effects: Effects) -> None:
+        if effects.truncate_to is not None:
+            logger.info("the leader's log parts from ours at offset %d; cutting ours off there", effects.truncate_to)
+            self._log.truncate_to(effects.truncate_to)
+            self._check_voters()
+        if effects.append is not None:
+            self._open_epoch(effects.append)
+        for peer_id, message in effects.send:
+            if isinstance(message, FetchRequest):
+                self._follower.fetch(peer_id, message)
+            else:
+                self._transport.say(peer_id, message)
+        if effects.committed is not None:
+            self._apply()
+
+    def _open_epoch(self, change: LeaderChange) -> None:
+        history = self._log.history
+        messages = [raft_controls.leader_change(change, history.voters, history.kraft_version)]
+        if history.kraft_version and history.offset < 0:
+            # The set that this node was formatted with becomes everybody's by being in the log.
+            messages.append(raft_controls.kraft_version(history.kraft_version))
+            messages.append(raft_controls.voters_record(history.voters))
+        try:
+            self.append_controls(messages, change.epoch)
+        except StorageError as error:
+            if not error.is_passing:
+                raise
+            logger.error("this node cannot lead the metadata quorum: %s", error)
+            asyncio.get_running_loop().call_soon(self.resign)
+        else:
+            logger.info("node %d leads the metadata quorum in epoch %d", change.leader_id, change.epoch)
+
+    def append_controls(self, messages: Sequence[ControlMessage], epoch: int) -> int:
+        """Append control records as leader; returns the offset behind them."""
+        self._log.append_controls(messages, epoch)
+        self._appended()
+        self._check_voters()
+        return self.log.end_offset
+
+    def _appended(self) -> None:
+        self._sync.durable(self.log.end_offset).add_done_callback(self._synced)
+        self._wake()
+
+    def _synced(self, durable: asyncio.Future[None]) -> None:
+        if not durable.cancelled() and durable.exception() is None:
+            self._step(Synced(self.log.flushed_offset))
+
+    def _check_voters(self) -> None:
+        """Tell the quorum when the log names other voters than before."""
+        voters = self._log.history.voters
+        if voters != self.quorum.voters:
+            logger.info("the voters are %s now", list(voters.ids))
+            self._addresses.voters = voters
+            self._step(VotersChanged(voters))
+
+    def resign(self) -> None:
+        """Lead no longer, but go on as a follower or observer."""
+        if self.quorum.is_leader and not self._stopped and self._failed is None:
+            self._step(Stopping(for_good=False))
+            if self.quorum.is_leader:
+                asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self.resign)
+
+    def _answered(self, peer_id: int, reply: Reply) -> None:
+        self._step(Received(peer_id, reply.message))
+
+    def _unanswered(self, peer_id: int, message: Message) -> None:
+        self._step(Unanswered(peer_id, message))
+
+    def _set_timer(self) -> None:
+        """Have a tick come at the quorum's deadline; one that comes too early sets itself again."""
+        deadline_ms = self.quorum.deadline_ms
+        if deadline_ms < self._timer_ms:
+            self._tick_after(max(0, deadline_ms - self._env.monotonic_ms()))
+
+    def _tick_after(self, delay_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = self._env.monotonic_ms() + delay_ms
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._timer_ms = NEVER_MS
+        self._step(Tick())
+
+    def _wake(self) -> None:
+        quorum = self.quorum
+        state = (self.log.end_offset, quorum.high_watermark, quorum.epoch, quorum.is_leader)
+        if state != self._woken_for:
+            self._woken_for = state
+            self.requests.wake()
+
+    def _note_leadership(self) -> None:
+        leads = self.quorum.is_established and self.applied_offset >= self.quorum.high_watermark
+        if self._leads and self.quorum.is_leader:
+            # An active controller that has not yet applied its newest commit is still the active one.
+            return
+        if not self.quorum.is_leader and (self._leads or self._commit_waiters):
+            error = ApiError(ErrorCode.NOT_CONTROLLER, "this node is the active controller no longer; ask again")
+            self._fail_waiting(error)
+        if leads == self._leads:
+            return
+        self._leads = leads
+        logger.info("node %d is %s active controller", self._node_id, "the" if leads else "no longer the")
+        for listener in self._leadership_listeners:
+            listener(leads)
+        self._decide_next()
+
+    # Deciding.
+
+    def decide(self, decision: Callable[[Image], Result[Response]]) -> asyncio.Future[Response]:
+        """Ask the controller: `decision` sees the image, its records are committed, then its response is the result.
+
+        Fails with NOT_CONTROLLER where this node is not the active controller, or ceases to be.
+        """
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        if self._failed is not None:
+            answer.set_exception(self._failed)
+        elif not self._leads or self._stopped:
+            answer.set_exception(self.not_controller())
+        elif len(self._queue) >= PENDING_DECISIONS_MAX:
+            answer.set_exception(ApiError(ErrorCode.REQUEST_TIMED_OUT, "the controller has too much to do; try again"))
+        else:
+            self._queue.append((decision, answer))
+            self._decide_next()
+        return answer
+
+    def not_controller(self) -> ApiError:
+        """Who decides instead."""
+        leader = self.leader_id
+        known = f"node {leader} is" if leader not in (-1, self._node_id) else "nobody is known to be, yet"
+        return ApiError(ErrorCode.NOT_CONTROLLER, f"this node is not the active controller; {known}")
+
+    def committed(self, offset: int) -> asyncio.Future[None]:
+        """A future that is done when everything before `offset` is committed and applied by this leader."""
+        return self._wait(self._commit_waiters, offset)
+
+    def _wait(self, waiters: list[tuple[int, asyncio.Future[None]]], offset: int) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.applied_offset >= offset:
+            future.set_result(None)
+        else:
+            waiters.append((offset, future))
+        return future
+
+    def _decide_next(self) -> None:
+        while self._queue and not self._deciding and self._leads:
+            decision, answer = self._queue.popleft()
+            if answer.done():
+                continue
+            try:
+                records, response = decision(self.image)
+                if records:
+                    self._log.append_records(records, self.quorum.epoch)
+            except (ApiError, AssertionError, ValueError, KeyError) as error:
+                answer.set_exception(error)
+                continue
+            if not records:
+                answer.set_result(response)
+                continue
+            self._deciding = True
+            committed = self.committed(self.log.end_offset)
+            committed.add_done_callback(lambda done, a=answer, r=response: self._decided(done, a, r))  # type: ignore[misc]
+            self._appended()
+
+    def _decided(self, committed: asyncio.Future[None], answer: asyncio.Future[Any], response: Any) -> None:
+        self._deciding = False
+        if not answer.done():
+            error = committed.exception()
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(response)
+        self._decide_next()
+
+    # Applying.
+
+    def _apply(self, *, everything: bool = False) -> None:
+        """Take what is committed into the image, a slice a turn."""
+        if self._applying and not everything:
+            return
+        try:
+            done = self._applied.apply(self._log, self.quorum.high_watermark, everything=everything)
+        finally:
+            # Whatever a listener made of it, the change is committed.
+            self._release(self._commit_waiters)
+            self._release(self._apply_waiters)
+        self._applying = not done
+        if not done:
+            asyncio.get_running_loop().call_soon(self._apply_more)
+        self._note_leadership()
+        if self.quorum.is_leader and not self.quorum.is_voter and self._log.history.offset < self.applied_offset:
+            logger.info("this node's vote is taken away; it leads no longer")
+            self.resign()
+        if self._applied.bytes_since_snapshot >= self._snapshot_bytes:
+            self._applied.bytes_since_snapshot = 0
+            # A snapshot must not outlive entries that it stands for: those here may be on other voters' disks only.
+            self._sync.durable(self.applied_offset).add_done_callback(self._begin_snapshot)
+
+    def _apply_more(self) -> None:
+        self._applying = False
+        if not self._stopped and self._failed is None:
+            self._apply()
+
+    def _release(self, waiters: list[tuple[int, asyncio.Future[None]]]) -> None:
+        applied = self.applied_offset
+        for offset, future in waiters:
+            if offset <= applied and not future.done():
+                future.set_result(None)
+        waiters[:] = [row for row in waiters if not row[1].done()]
+
+    def _begin_snapshot(self, durable: asyncio.Future[None]) -> None:
+        if not durable.cancelled() and durable.exception() is None and not self._stopped:
+            self._snapshots.begin(min(self.applied_offset, self.log.flushed_offset), self._snapshot_failed)
+
+    def _snapshot_failed(self) -> None:
+        """Try again when half as much again has come."""
+        self._applied.bytes_since_snapshot = self._snapshot_bytes // 2
+
+    def take_snapshot(self) -> None:
+        """Write a snapshot of everything applied, before this returns."""
+        self._applied.bytes_since_snapshot = 0
+        self.log.flush()
+        self._snapshots.take(self.applied_offset)
+
+    def _install(self, snapshot: SnapshotId, controls: list[Control], image: Image) -> None:
+        """Begin again from a leader's snapshot."""
+        logger.info("began again from the leader's snapshot %s", snapshot.file_name)
+        self._log.install(snapshot, controls)
+        self._check_voters()
+        self._applied.replace(image, snapshot.end_offset)
+        self._release(self._apply_waiters)
+        self._step(Taken(snapshot.end_offset))
+
+    # Failing.
+
+    def _fail(self, error: StorageError) -> None:
+        if self._failed is not None:
+            return
+        self._failed = error
+        logger.critical("the metadata log failed; this node takes no part in the quorum any more: %s", error)
+        self._fail_waiting(error, self._apply_waiters)
+        self._follower.close()
+        self._transport.close()
+        if self._leads:
+            self._leads = False
+            for listener in self._leadership_listeners:
+                listener(False)
+
+    def _fail_waiting(self, error: ApiError, *others: list[tuple[int, asyncio.Future[None]]]) -> None:
+        for _, answer in self._queue:
+            fail_quietly(answer, error)
+        self._queue.clear()
+        for waiters in (self._commit_waiters, *others):
+            for _, future in waiters:
+                fail_quietly(future, error)
+            waiters.clear()

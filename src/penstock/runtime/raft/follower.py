@@ -1,0 +1,262 @@
+"""Following: fetches what the leader has, one request at a time, and takes it into the log.
+
+A fetch tells the leader how far this log is on disk, so the next one leaves only when the last one's entries are
+synced. An answer counts only if it is the newest fetch's and the log is still what it was then. When the leader's log
+no longer reaches back far enough, its snapshot is fetched piece by piece, checked, and put in the place of the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.core.metadata.image import Image
+from penstock.core.raft.events import Effects, Event, QuorumTimes, Received, Taken, Unanswered
+from penstock.core.raft.messages import FetchRequest, LogEnd, SnapshotRequest, SnapshotResponse
+from penstock.core.raft.quorum import Quorum, Role
+from penstock.runtime.env import Env
+from penstock.runtime.logs.sync import LogSync
+from penstock.runtime.peer import PeerLost
+from penstock.runtime.raft.controls import Control
+from penstock.runtime.raft.image import replay_all
+from penstock.runtime.raft.metadata_files import (
+    PART_SUFFIX,
+    PENDING_SUFFIX,
+    DamagedMetadata,
+    SnapshotId,
+    check_snapshot,
+    decode_batches,
+    put_in_place,
+)
+from penstock.runtime.raft.metadata_log import MetadataLog, UnfitEntries
+from penstock.runtime.raft.transport import Transport
+from penstock.runtime.raft.wire import EPOCH_ERRORS, RefusedByPeer, Reply, Sender, snapshot_request
+from penstock.storage.files import File, StorageError
+from penstock.wire.primitives import MalformedMessage
+from penstock.wire.records import CorruptBatch
+
+RETRY_MS = 50
+# After something that a moment's wait does not mend.
+RETRY_LATER_MS = 1_000
+SNAPSHOT_PIECE_BYTES = 4 * 1024 * 1024
+
+logger = logging.getLogger("penstock.metadata")
+
+Installed = Callable[[SnapshotId, list[Control], Image], None]
+
+
+class Interrupted(Exception):
+    """A snapshot's transfer came to nothing; the next fetch begins it again."""
+
+
+class Follower:
+    """One node's fetching from whoever leads."""
+
+    def __init__(
+        self,
+        env: Env,
+        quorum: Quorum,
+        log: MetadataLog,
+        sync: LogSync,
+        transport: Transport,
+        times: QuorumTimes,
+        sender: Callable[[], Sender],
+        step: Callable[[Event], Effects],
+        entries_taken: Callable[[], None],
+        installed: Installed,
+    ) -> None:
+        self._env = env
+        self._quorum = quorum
+        self._log = log
+        self._sync = sync
+        self._transport = transport
+        self._times = times
+        self._sender = sender
+        self._step = step
+        self._entries_taken = entries_taken
+        self._installed = installed
+        self._in_flight: tuple[int, FetchRequest] | None = None
+        self._number = 0
+        self._retry: asyncio.TimerHandle | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._loading_epoch = -1
+        self._closed = False
+
+    def close(self) -> None:
+        """Fetch nothing more."""
+        self._closed = True
+        self._number += 1
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._loading is not None:
+            self._loading.cancel()
+
+    def fetch(self, peer_id: int, request: FetchRequest) -> None:
+        """Send a fetch; an earlier one no longer counts."""
+        if self._closed or self._in_flight == (peer_id, request):
+            return
+        if self._loading is not None:
+            if request.epoch == self._loading_epoch:
+                return
+            self._loading.cancel()
+            self._loading = None
+        self._number += 1
+        number = self._number
+        self._in_flight = (peer_id, request)
+        answer = self._transport.fetch(peer_id, request, self._quorum.high_watermark)
+        answer.add_done_callback(lambda done: self._answered(number, peer_id, request, done))
+
+    def again(self) -> None:
+        """Fetch what comes next, if there is a leader to fetch from."""
+        self._retry = None
+        for peer_id, request in self._quorum.fetch_again().send:
+            assert isinstance(request, FetchRequest)
+            self.fetch(peer_id, request)
+
+    def _again_after(self, delay_ms: int) -> None:
+        if self._retry is None and not self._closed:
+            self._retry = asyncio.get_running_loop().call_later(delay_ms / 1_000, self.again)
+
+    def _answered(self, number: int, peer_id: int, request: FetchRequest, answer: asyncio.Future[Any]) -> None:
+        if answer.cancelled() or number != self._number:
+            return
+        self._in_flight = None
+        try:
+            reply = self._transport.read_reply(answer, request)
+        except PeerLost as error:
+            logger.debug("the fetch from node %d is lost: %s", peer_id, error)
+            self._step(Unanswered(peer_id, request))
+            self._again_after(RETRY_MS)
+            return
+        except RefusedByPeer as error:
+            logger.warning("node %d does not serve the metadata log: %s", peer_id, error)
+            self._again_after(RETRY_LATER_MS)
+            return
+        if request.log_end != self._log.end():
+            self.again()
+            return
+        effects = self._step(Received(peer_id, reply.message))
+        if effects.fetch_snapshot is not None:
+            self._loading_epoch = self._quorum.epoch
+            self._loading = self._env.spawn(self._load(peer_id, effects.fetch_snapshot), "fetch a metadata snapshot")
+        elif effects.take_entries:
+            self._take(reply)
+        elif effects.truncate_to is not None:
+            self.again()
+        elif self._in_flight is None:
+            self._again_after(RETRY_MS)
+
+    def _take(self, reply: Reply) -> None:
+        if len(reply.records):
+            try:
+                self._log.append_fetched(reply.records, self._quorum.epoch)
+            except (UnfitEntries, CorruptBatch, MalformedMessage) as error:
+                logger.error("node %d sent entries that cannot be taken: %s", self._quorum.leader_id, error)
+                self._again_after(RETRY_LATER_MS)
+                return
+            except StorageError as error:
+                logger.error("the metadata log cannot be written: %s", error)
+                self._again_after(RETRY_LATER_MS)
+                return
+            self._entries_taken()
+        message = reply.message
+        self._step(Taken(getattr(message, "high_watermark", -1)))
+        if not len(reply.records):
+            self.again()
+            return
+        self._sync.durable(self._log.log.end_offset).add_done_callback(self._synced)
+
+    def _synced(self, durable: asyncio.Future[None]) -> None:
+        if not durable.cancelled() and durable.exception() is None and not self._closed:
+            self.again()
+
+    # Snapshots.
+
+    async def _load(self, leader_id: int, snapshot: LogEnd) -> None:
+        epoch = self._loading_epoch
+        name = SnapshotId(snapshot.offset, snapshot.epoch)
+        # One that was given up a moment ago may still be on its way out.
+        part = self._log.directory / f"{name.file_name}.{self._number}{PART_SUFFIX}"
+        delay_ms = RETRY_MS
+        try:
+            file = self._env.filesystem.write_file(part, b"")
+            await self._download(leader_id, epoch, snapshot, file)
+            controls, image = await self._decode(leader_id, epoch, snapshot, file)
+            await self._env.run_blocking(file.sync)
+            self._check_still(leader_id, epoch)
+            put_in_place(self._env.filesystem, file, self._log.directory / (name.file_name + PENDING_SUFFIX))
+            self._installed(name, controls, image)
+            delay_ms = 0
+        except PeerLost as error:
+            logger.info("snapshot %s could not be fetched: %s", name.file_name, error)
+            self._step(Unanswered(leader_id, SnapshotRequest(epoch, self._quorum.node_id)))
+        except (Interrupted, DamagedMetadata, StorageError) as error:
+            logger.warning("snapshot %s could not be fetched: %s", name.file_name, error)
+            delay_ms = RETRY_LATER_MS
+        finally:
+            if self._loading_epoch == epoch:
+                self._loading = None
+            if delay_ms:
+                self._discard(part)
+        self._again_after(delay_ms)
+
+    def _discard(self, part: Path) -> None:
+        try:
+            self._env.filesystem.unlink(part)
+        except StorageError as error:
+            logger.warning("%s is left over: %s", part, error)
+
+    def _check_still(self, leader_id: int, epoch: int) -> None:
+        quorum = self._quorum
+        if quorum.role is not Role.FOLLOWER or quorum.epoch != epoch or quorum.leader_id != leader_id:
+            raise Interrupted("the leader changed meanwhile")
+
+    async def _download(self, leader_id: int, epoch: int, snapshot: LogEnd, file: File) -> None:
+        size = 1
+        while file.size < size:
+            size, data = await self._piece(leader_id, epoch, snapshot, file.size, SNAPSHOT_PIECE_BYTES)
+            if not len(data):
+                raise Interrupted(f"it ends at byte {file.size} of {size}")
+            await self._env.run_blocking(lambda data=data: file.append(data))  # type: ignore[misc]
+
+    async def _piece(
+        self, leader_id: int, epoch: int, snapshot: LogEnd, position: int, size_max: int
+    ) -> tuple[int, Any]:
+        request = snapshot_request(self._sender(), epoch, snapshot, position, size_max)
+        response = await self._transport.ask(leader_id, request)
+        try:
+            row = response.topics[0].partitions[0]
+        except IndexError:
+            raise Interrupted(f"it answered with error {response.error_code}") from None
+        leader = row.current_leader
+        refused = row.error_code != 0
+        if row.error_code in EPOCH_ERRORS:
+            self._step(Received(leader_id, SnapshotResponse(leader.leader_epoch, leader.leader_id, refused)))
+        if refused:
+            raise Interrupted(f"it answered with error {row.error_code}")
+        self._check_still(leader_id, epoch)
+        if row.position != position or (row.snapshot_id.end_offset, row.snapshot_id.epoch) != (
+            snapshot.offset,
+            snapshot.epoch,
+        ):
+            raise Interrupted("it answered with another piece than was asked for")
+        return row.size, row.unaligned_records if row.unaligned_records is not None else b""
+
+    async def _decode(self, leader_id: int, epoch: int, snapshot: LogEnd, file: File) -> tuple[list[Control], Image]:
+        """Check and replay the snapshot off the loop; meanwhile leader and follower go on hearing of each other."""
+        filesystem = self._env.filesystem
+
+        def work() -> tuple[list[Control], Image]:
+            image = Image()
+            controls = replay_all(image, decode_batches(check_snapshot(filesystem, file.path), file.path))
+            return controls, image
+
+        done = self._env.run_blocking(work)
+        while True:
+            await asyncio.wait([done], timeout=self._times.fetch_ms / 4_000)
+            if done.done():
+                return done.result()
+            await self._piece(leader_id, epoch, snapshot, 0, 1)

@@ -1,0 +1,98 @@
+"""The image of the metadata log's committed part, and whoever wants to hear of its changes.
+
+Entries are replayed a slice at a time, so that a node that has much to catch up with still answers its peers. A batch
+is never split: whoever looks at the image sees all of a batch or nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from penstock.core.metadata.image import Image
+from penstock.runtime.raft.controls import Control
+from penstock.runtime.raft.metadata_files import Batch
+from penstock.runtime.raft.metadata_log import MetadataLog
+from penstock.wire.messages.metadata_records import ConfigRecord, RemoveTopicRecord, UnregisterBrokerRecord
+
+# Replaying so many records takes a few milliseconds; then others get their turn.
+RECORDS_PER_TURN = 2_000
+
+Listener = Callable[[Sequence[Any]], None]
+
+
+class AppliedImage:
+    """One image for the life of the process, changed in place."""
+
+    def __init__(self) -> None:
+        self.image = Image()
+        self.applied_offset = 0
+        self.bytes_since_snapshot = 0
+        self._listeners: list[Listener] = []
+
+    def on_commit(self, listener: Listener) -> None:
+        """Have `listener` called with every batch of records once it is in the image."""
+        self._listeners.append(listener)
+
+    def load(self, batches: Iterable[Batch], offset: int) -> list[Control]:
+        """Begin with a snapshot that reaches up to `offset`; nobody is told. Returns its control records."""
+        controls = replay_all(self.image, batches)
+        self.applied_offset = offset
+        return controls
+
+    def apply(self, log: MetadataLog, committed: int, *, everything: bool = False) -> bool:
+        """Replay committed entries, a slice of them or everything; False when some are left."""
+        count = 0
+        while self.applied_offset < committed:
+            for batch in log.batches(self.applied_offset, committed):
+                self._apply(batch)
+                count += len(batch.records)
+                if count >= RECORDS_PER_TURN and not everything:
+                    return self.applied_offset >= committed
+        return True
+
+    def _apply(self, batch: Batch) -> None:
+        for record in batch.records:
+            self.image.replay(record)
+        self.applied_offset = batch.next_offset
+        self.bytes_since_snapshot += batch.size_bytes
+        if batch.records:
+            self._tell(batch.records)
+
+    def replace(self, fresh: Image, offset: int) -> None:
+        """Become another image, a leader's snapshot; listeners hear what is gone and then everything there is."""
+        image = self.image
+        gone = differences(image, fresh)
+        vars(image).clear()
+        vars(image).update(vars(fresh))
+        self.applied_offset = offset
+        self.bytes_since_snapshot = 0
+        self._tell([*gone, *image.snapshot()])
+
+    def _tell(self, records: Sequence[Any]) -> None:
+        for listener in self._listeners:
+            listener(records)
+
+
+def replay_all(image: Image, batches: Iterable[Batch]) -> list[Control]:
+    """Take the records of batches into an image; returns their control records."""
+    controls: list[Control] = []
+    for batch in batches:
+        controls += batch.controls
+        for record in batch.records:
+            image.replay(record)
+    return controls
+
+
+def differences(old: Image, new: Image) -> list[Any]:
+    """The records that say what the new image no longer has."""
+    gone: list[Any] = [RemoveTopicRecord(topic_id=topic) for topic in old.topics_by_id if topic not in new.topics_by_id]
+    gone += [
+        UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.registration.broker_epoch)
+        for broker in old.brokers.values()
+        if broker.broker_id not in new.brokers
+    ]
+    for (kind, name), settings in old.configs.items():
+        kept = new.configs.get((kind, name), {})
+        gone += [ConfigRecord(kind, name, key, None) for key in settings if key not in kept]
+    return gone

@@ -1,0 +1,259 @@
+"""The metadata log on disk as the quorum needs it: entries, snapshots, and the voters that both name.
+
+Files are looked at before anything is changed; what cannot all be whole is refused with DamagedMetadata. A log starts
+at zero or where one of its snapshots ends, so whoever is behind its start can begin with a snapshot.
+
+A snapshot that came from the leader replaces the whole log. It is put aside whole and synced under the name of a
+pending one first, then the log is emptied, then it gets its own name: a crash in between is finished at the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from penstock.core.lifecycle.retention import RetentionSettings, plan_retention
+from penstock.core.raft.events import Election
+from penstock.core.raft.messages import LogEnd
+from penstock.core.raft.voters import VoterHistory, VoterSet
+from penstock.runtime.env import Env
+from penstock.runtime.raft.controls import Control, ControlMessage, control_batch, read_controls, read_voters
+from penstock.runtime.raft.metadata_files import (
+    PART_SUFFIX,
+    PENDING_SUFFIX,
+    Batch,
+    SnapshotId,
+    check_agreement,
+    check_snapshot,
+    decode_batches,
+    encode_records,
+    inspect_log,
+    list_pending,
+    list_snapshots,
+    read_election,
+    read_snapshot,
+)
+from penstock.storage.log import Log, LogSettings
+from penstock.storage.names import LEADER_EPOCH_CHECKPOINT, SEGMENT_SUFFIXES
+from penstock.wire.record_types import Buffer
+from penstock.wire.records import ControlType, check_crc, split_batches
+
+READ_BYTES = 8 * 1024 * 1024
+BATCH_BYTES_MAX = 256 * 1024 * 1024
+# The one before the newest stays, with the log from there on, in case the newest is damaged.
+SNAPSHOTS_KEPT = 2
+
+
+class UnfitEntries(Exception):
+    """Entries that a leader sent do not continue this log."""
+
+
+class MetadataLog:
+    """Entries and snapshots in one directory; `LogView` of the quorum's core."""
+
+    def __init__(self, env: Env, directory: Path, settings: LogSettings, fixed_voters: VoterSet) -> None:
+        self._env = env
+        self.directory = directory
+        self._settings = replace(settings, file_delete_delay_ms=0)
+        self.history = VoterHistory(fixed_voters)
+        self.snapshots: list[SnapshotId] = []
+        self.log: Log
+
+    def open(self) -> Election:
+        """Check and open everything; returns what quorum-state remembers."""
+        filesystem, directory = self._env.filesystem, self.directory
+        filesystem.make_directory(directory)
+        filesystem.sync_directory(directory.parent)
+        election = read_election(filesystem, directory)
+        for name in filesystem.list_directory(directory):
+            if name.endswith(PART_SUFFIX):
+                filesystem.unlink(directory / name)
+        self._finish_pending()
+        extent = inspect_log(filesystem, directory)
+        self.snapshots = list_snapshots(filesystem, directory)
+        newest = self.snapshots[-1] if self.snapshots else None
+        check_agreement(directory, extent, newest, election)
+        if newest is not None:
+            # Before anything is changed: opening the log tidies up.
+            check_snapshot(filesystem, directory / newest.file_name)
+        first = extent.start_offset if extent is not None else 0
+        start = next((one.end_offset for one in self.snapshots if one.end_offset >= first), 0)
+        self.log = Log.open(
+            filesystem,
+            directory,
+            self._settings,
+            recovery_point=0,
+            clean=False,
+            now_ms=self._env.now_ms(),
+            start_offset=start,
+        )
+        return election or Election()
+
+    def _finish_pending(self) -> None:
+        """A crash came between a leader's snapshot and the emptying of the log: only the snapshot counts."""
+        filesystem, directory = self._env.filesystem, self.directory
+        pending = list_pending(filesystem, directory)
+        if not pending:
+            return
+        snapshot = pending[-1]
+        for name in filesystem.list_directory(directory):
+            if name.endswith((*SEGMENT_SUFFIXES, ".snapshot")) or name == LEADER_EPOCH_CHECKPOINT:
+                filesystem.unlink(directory / name)
+        now_ms = self._env.now_ms()
+        Log.open(
+            filesystem,
+            directory,
+            self._settings,
+            recovery_point=0,
+            clean=False,
+            now_ms=now_ms,
+            start_offset=snapshot.end_offset,
+        ).close(clean=True)
+        self._name_pending(snapshot)
+
+    def _name_pending(self, snapshot: SnapshotId) -> None:
+        path = self.directory / snapshot.file_name
+        self._env.filesystem.rename(path.with_name(path.name + PENDING_SUFFIX), path)
+        self._env.filesystem.sync_directory(self.directory)
+
+    # What the quorum's core asks.
+
+    def end(self) -> LogEnd:
+        """Where the log ends."""
+        return LogEnd(self.log.end_offset, max(self.start().epoch, self.log.epochs.latest))
+
+    def start(self) -> LogEnd:
+        """Where the log starts."""
+        offset = self.log.start_offset
+        found = next((one for one in self.snapshots if one.end_offset == offset), None)
+        return LogEnd(offset, found.epoch if found is not None else 0)
+
+    def snapshot(self) -> LogEnd:
+        """Where the newest snapshot ends."""
+        newest = self.snapshots[-1] if self.snapshots else SnapshotId(0, 0)
+        return LogEnd(newest.end_offset, newest.epoch)
+
+    def end_of_epoch(self, epoch: int) -> LogEnd:
+        """Where the largest epoch at or below this one ended; `start` when the log has none."""
+        start = self.start()
+        entries = [entry for entry in self.log.epochs.entries if entry.epoch > start.epoch]
+        if epoch < start.epoch:
+            return start
+        known = start.epoch
+        for entry in entries:
+            if entry.epoch > epoch:
+                return LogEnd(max(start.offset, entry.start_offset), known)
+            known = entry.epoch
+        return LogEnd(self.log.end_offset, known)
+
+    # Entries.
+
+    def append_records(self, records: Sequence[Any], epoch: int) -> None:
+        """Append one batch of metadata records."""
+        self._append(encode_records(records, self.log.end_offset, epoch, self._env.now_ms()))
+
+    def append_controls(self, messages: Iterable[ControlMessage], epoch: int) -> None:
+        """Append one batch of control records; voters among them are in force at once."""
+        self._append(control_batch(messages, self.log.end_offset, epoch, self._env.now_ms()))
+
+    def append_fetched(self, data: Buffer, epoch: int) -> None:
+        """Append a leader's batches as they are. Raises UnfitEntries, and then nothing was appended."""
+        next_offset, last_epoch = self.log.end_offset, self.end().epoch
+        for position, header in split_batches(data, BATCH_BYTES_MAX):
+            check_crc(data, position, header)
+            if header.base_offset != next_offset or not last_epoch <= header.partition_leader_epoch <= epoch:
+                raise UnfitEntries(
+                    f"a batch at offset {header.base_offset} of epoch {header.partition_leader_epoch} came where one "
+                    f"at {next_offset} of epochs {last_epoch} to {epoch} was expected"
+                )
+            next_offset, last_epoch = header.next_offset, header.partition_leader_epoch
+        self._append(data)
+
+    def _append(self, data: Buffer) -> None:
+        batches = split_batches(data, BATCH_BYTES_MAX)
+        self.log.append([header for _, header in batches], data, self._env.now_ms())
+        for position, header in batches:
+            if header.is_control:
+                self._note(read_controls(memoryview(data)[position : position + header.size_bytes]))
+
+    def _note(self, controls: Iterable[Control], offset: int | None = None) -> None:
+        """Take voters into the history, at their own offsets or at the snapshot's that they stand in."""
+        for control in controls:
+            at = control.offset if offset is None else offset
+            if control.kind is ControlType.KRAFT_VERSION:
+                self.history.add_version(at, control.message.kraft_version)
+            elif control.kind is ControlType.KRAFT_VOTERS:
+                self.history.add_voters(at, read_voters(control.message))
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut off everything from `offset` on, durably."""
+        self.log.truncate_to(offset, self._env.now_ms())
+        self.history.truncate_to(self.log.end_offset)
+
+    def read(self, offset: int, size_max: int, *, offset_max: int | None = None) -> bytes:
+        """Whole batches from `offset` on, at least one where there is one."""
+        return self.log.read(offset, size_max, offset_max=offset_max, minimum_one_batch=True).read()
+
+    def batches(self, offset: int, offset_max: int) -> Iterator[Batch]:
+        """The decoded batches of one read between two offsets; more may follow."""
+        for batch in decode_batches(self.read(offset, READ_BYTES, offset_max=offset_max), self.directory):
+            if batch.next_offset > offset:
+                yield batch
+
+    def find_voters(self, controls: Iterable[Control]) -> None:
+        """Learn the voters that the newest snapshot and the log after it name."""
+        snapshot = self.snapshot()
+        self.history.clear()
+        self._note(controls, snapshot.offset - 1)
+        offset = snapshot.offset
+        while offset < self.log.end_offset:
+            data = self.read(offset, READ_BYTES)
+            for position, header in split_batches(data, BATCH_BYTES_MAX):
+                if header.is_control and header.next_offset > snapshot.offset:
+                    self._note(read_controls(memoryview(data)[position : position + header.size_bytes]))
+                offset = max(offset, header.next_offset)
+
+    # Snapshots.
+
+    def newest_snapshot(self) -> Iterator[Batch]:
+        """The batches of the newest snapshot, checked; none when there is none. Raises DamagedMetadata."""
+        if self.snapshots:
+            yield from read_snapshot(self._env.filesystem, self.directory, self.snapshots[-1])
+
+    def snapshot_taken(self, snapshot: SnapshotId) -> None:
+        """A snapshot of this log exists; let go of everything before the oldest one that is kept.
+
+        A crash between any two of the steps leaves more than is needed, never less.
+        """
+        filesystem = self._env.filesystem
+        self.snapshots = sorted({*self.snapshots, snapshot})
+        self.log.roll(self._env.now_ms())
+        while len(self.snapshots) > SNAPSHOTS_KEPT:
+            filesystem.unlink(self.directory / self.snapshots.pop(0).file_name)
+        if len(self.snapshots) == SNAPSHOTS_KEPT:
+            self._let_go_before(self.snapshots[0].end_offset)
+
+    def _let_go_before(self, offset: int) -> None:
+        now_ms = self._env.now_ms()
+        self.log.advance_start_offset(offset)
+        plan = plan_retention(
+            self.log.segment_facts(),
+            RetentionSettings(delete=False),
+            now_ms,
+            high_watermark=self.log.end_offset,
+            log_start_offset=offset,
+        )
+        self.log.delete_segments(plan, now_ms)
+        self.log.reap(now_ms)
+
+    def install(self, snapshot: SnapshotId, controls: Iterable[Control]) -> None:
+        """Begin again from a pending snapshot, which is whole and on disk."""
+        self.log.truncate_fully_and_start_at(snapshot.end_offset, self._env.now_ms())
+        self._name_pending(snapshot)
+        for old in self.snapshots:
+            if old != snapshot:
+                self._env.filesystem.unlink(self.directory / old.file_name)
+        self.snapshots = [snapshot]
+        self.find_voters(controls)

@@ -1,0 +1,125 @@
+"""Taking snapshots of the metadata log.
+
+A snapshot is not made from the image that everybody reads, which would have to stand still meanwhile, but from the last
+snapshot and the log since: a worker replays both into an image of its own and writes that. The loop only reads the
+log's bytes for it; what it costs beside time is the memory of a second image until it is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.core.metadata.image import Image
+from penstock.core.raft.voters import VoterSet
+from penstock.runtime.env import Env
+from penstock.runtime.raft.image import replay_all
+from penstock.runtime.raft.metadata_files import (
+    DamagedMetadata,
+    SnapshotId,
+    decode_batches,
+    read_snapshot,
+    write_snapshot,
+)
+from penstock.runtime.raft.metadata_log import BATCH_BYTES_MAX, READ_BYTES, MetadataLog
+from penstock.storage.files import Filesystem, StorageError
+from penstock.wire.records import split_batches
+
+logger = logging.getLogger("penstock.metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPlan:
+    """Everything that a snapshot is made from."""
+
+    directory: Path
+    base: SnapshotId | None
+    entries: tuple[bytes, ...]
+    snapshot: SnapshotId
+    kraft_version: int
+    voters: VoterSet | None
+    now_ms: int
+
+    def write(self, filesystem: Filesystem) -> None:
+        """Make the snapshot; blocking."""
+        image = Image()
+        if self.base is not None:
+            replay_all(image, read_snapshot(filesystem, self.directory, self.base))
+        base_offset = self.base.end_offset if self.base is not None else 0
+        for data in self.entries:
+            batches = decode_batches(data, self.directory)
+            replay_all(image, (batch for batch in batches if batch.next_offset > base_offset))
+        write_snapshot(
+            filesystem,
+            self.directory,
+            self.snapshot,
+            image.snapshot(),
+            self.now_ms,
+            kraft_version=self.kraft_version,
+            voters=self.voters,
+        )
+
+
+class SnapshotTaker:
+    """Takes one snapshot at a time."""
+
+    def __init__(self, env: Env, log: MetadataLog) -> None:
+        self._env = env
+        self._log = log
+        self._work: asyncio.Future[None] | None = None
+
+    def take(self, applied_offset: int) -> None:
+        """Write a snapshot of everything before `applied_offset` now, and let go of what it makes superfluous."""
+        plan = self._plan(applied_offset)
+        if plan is not None:
+            plan.write(self._env.filesystem)
+            self._finish(plan)
+
+    def begin(self, applied_offset: int, failed: Callable[[], None]) -> None:
+        """Have a worker write it; nothing happens while one is being written."""
+        plan = self._plan(applied_offset) if self._work is None else None
+        if plan is not None:
+            self._work = self._env.run_blocking(lambda: plan.write(self._env.filesystem))
+            self._work.add_done_callback(lambda done: self._written(plan, done, failed))
+
+    async def stop(self) -> None:
+        """Wait for the one that is being written."""
+        if self._work is not None:
+            await asyncio.wait([self._work])
+
+    def _plan(self, applied_offset: int) -> SnapshotPlan | None:
+        log = self._log
+        base = log.snapshots[-1] if log.snapshots else None
+        offset = base.end_offset if base is not None else 0
+        if applied_offset <= offset:
+            return None
+        epoch = max(0, log.start().epoch, log.log.epochs.epoch_for_offset(applied_offset - 1))
+        version, voters = log.history.at(applied_offset)
+        entries = []
+        while offset < applied_offset:
+            entries.append(log.read(offset, READ_BYTES, offset_max=applied_offset))
+            offset = max(offset, split_batches(entries[-1], BATCH_BYTES_MAX)[-1][1].next_offset)
+        snapshot = SnapshotId(applied_offset, epoch)
+        now_ms = self._env.now_ms()
+        return SnapshotPlan(log.directory, base, tuple(entries), snapshot, version, voters, now_ms)
+
+    def _written(self, plan: SnapshotPlan, done: asyncio.Future[None], failed: Callable[[], None]) -> None:
+        self._work = None
+        if done.cancelled():
+            return
+        error = done.exception()
+        try:
+            if error is not None:
+                raise error
+            if plan.snapshot.end_offset > self._log.snapshot().offset:
+                self._finish(plan)
+        except (StorageError, DamagedMetadata) as problem:
+            logger.error("cannot write a metadata snapshot, the log is kept longer instead: %s", problem)
+            failed()
+
+    def _finish(self, plan: SnapshotPlan) -> None:
+        logger.info("wrote metadata snapshot %s", plan.snapshot.file_name)
+        self._log.snapshot_taken(plan.snapshot)

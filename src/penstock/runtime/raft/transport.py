@@ -1,0 +1,156 @@
+"""The ways from this node to the others of the quorum.
+
+Each voter is spoken to over one connection; fetches have one of their own, because a fetch that the leader parks would
+hold up whatever is asked behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.core.raft.events import QuorumTimes
+from penstock.core.raft.messages import BeginEpochRequest, FetchRequest, Message
+from penstock.core.raft.voters import VoterEndpoint, VoterSet
+from penstock.runtime.env import Env
+from penstock.runtime.peer import Peer, PeerLost
+from penstock.runtime.raft.wire import RefusedByPeer, Reply, Sender, from_wire, to_wire
+
+FETCH_WAIT_MS_MAX = 500
+
+logger = logging.getLogger("penstock.metadata")
+
+
+class AddressBook:
+    """Where the nodes of the quorum are reached.
+
+    Endpoints in the set of voters come first, then what peers told of themselves, then the configured addresses.
+    Negative ids stand for bootstrap servers, whose node ids nobody knows yet.
+    """
+
+    def __init__(self, fixed: Mapping[int, tuple[str, int]], listener_name: str) -> None:
+        self._fixed = dict(fixed)
+        self._learned: dict[int, tuple[str, int]] = {}
+        self.listener_name = listener_name
+        self.voters = VoterSet(())
+
+    def learn(self, node_id: int, address: tuple[str, int] | None) -> None:
+        """A leader told where it is."""
+        if address is not None and node_id >= 0:
+            self._learned[node_id] = address
+
+    def announced_by(self, node_id: int) -> tuple[VoterEndpoint, ...]:
+        """Where a node itself says that it is, whatever the set of voters has."""
+        address = self._learned.get(node_id)
+        return (VoterEndpoint(self.listener_name, *address),) if address is not None else ()
+
+    def of(self, node_id: int) -> tuple[str, int] | None:
+        """Host and port of a node's controller listener, if known."""
+        voter = self.voters.get(node_id)
+        if voter is not None and voter.endpoints:
+            named = [one for one in voter.endpoints if one.name == self.listener_name]
+            endpoint = (named or list(voter.endpoints))[0]
+            return endpoint.host, endpoint.port
+        return self._learned.get(node_id) or self._fixed.get(node_id)
+
+    def endpoints_of(self, node_id: int) -> tuple[VoterEndpoint, ...]:
+        """A node's listeners, as far as they are known."""
+        voter = self.voters.get(node_id)
+        if voter is not None and voter.endpoints:
+            return voter.endpoints
+        address = self.of(node_id)
+        return (VoterEndpoint(self.listener_name, *address),) if address is not None else ()
+
+
+class Transport:
+    """Sends the core's messages, and brings back what becomes of them."""
+
+    def __init__(
+        self,
+        env: Env,
+        addresses: AddressBook,
+        sender: Callable[[], Sender],
+        times: QuorumTimes,
+        answered: Callable[[int, Reply], None],
+        unanswered: Callable[[int, Message], None],
+    ) -> None:
+        self._env = env
+        self._addresses = addresses
+        self._sender = sender
+        self._times = times
+        self._answered = answered
+        self._unanswered = unanswered
+        self._voices: dict[int, Peer] = {}
+        self._fetcher: tuple[int, Peer] | None = None
+        self._greeted: dict[int, asyncio.Future[Any]] = {}
+        self._under_way: dict[asyncio.Future[Any], None] = {}
+
+    @property
+    def _client_id(self) -> str:
+        return f"raft-client-{self._sender().node_id}"
+
+    def say(self, peer_id: int, message: Message) -> None:
+        """Send anything but a fetch; the answer, or that there is none, is reported."""
+        greeting = self._greeted.get(peer_id)
+        if isinstance(message, BeginEpochRequest) and greeting is not None and not greeting.done():
+            return
+        request = to_wire(message, self._sender(), self._addresses.voters, peer_id)
+        answer = self._voice(peer_id).send(request, timeout_ms=self._times.election_ms)
+        if isinstance(message, BeginEpochRequest):
+            self._greeted[peer_id] = answer
+        self._under_way[answer] = None
+        answer.add_done_callback(lambda done: self._heard(peer_id, message, done))
+
+    def _heard(self, peer_id: int, message: Message, answer: asyncio.Future[Any]) -> None:
+        self._under_way.pop(answer, None)
+        try:
+            reply = self.read_reply(answer, message)
+        except (PeerLost, RefusedByPeer, ValueError) as error:
+            logger.debug("no answer of node %d to %s: %s", peer_id, type(message).__name__, error)
+            self._unanswered(peer_id, message)
+            return
+        except asyncio.CancelledError:
+            return
+        self._answered(peer_id, reply)
+
+    def fetch(self, peer_id: int, message: FetchRequest, high_watermark: int) -> asyncio.Future[Any]:
+        """Ask for entries; read the answer with `read_reply`."""
+        wait_ms = min(FETCH_WAIT_MS_MAX, self._times.fetch_ms // 4)
+        request = to_wire(message, self._sender(), self._addresses.voters, peer_id, high_watermark, wait_ms)
+        return self.ask(peer_id, request)
+
+    def ask(self, peer_id: int, request: Any) -> asyncio.Future[Any]:
+        """Send a request over the connection for fetches, which goes to one node at a time."""
+        if self._fetcher is None or self._fetcher[0] != peer_id:
+            if self._fetcher is not None:
+                self._fetcher[1].close()
+            self._fetcher = (peer_id, self._new_peer(peer_id))
+        return self._fetcher[1].send(request, timeout_ms=self._times.fetch_ms)
+
+    def read_reply(self, answer: asyncio.Future[Any], message: Message) -> Reply:
+        """The reply in a finished answer; raises what it failed with."""
+        reply = from_wire(answer.result(), message)
+        self._addresses.learn(getattr(reply.message, "leader_id", -1), reply.leader_address)
+        return reply
+
+    async def settle(self, timeout_s: float) -> None:
+        """Give what was said a moment to be answered."""
+        if self._under_way:
+            await asyncio.wait(list(self._under_way), timeout=timeout_s)
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        for peer in self._voices.values():
+            peer.close()
+        if self._fetcher is not None:
+            self._fetcher[1].close()
+
+    def _voice(self, peer_id: int) -> Peer:
+        if peer_id not in self._voices:
+            self._voices[peer_id] = self._new_peer(peer_id)
+        return self._voices[peer_id]
+
+    def _new_peer(self, peer_id: int) -> Peer:
+        return Peer(self._env, lambda: self._addresses.of(peer_id), self._client_id, self._times.fetch_ms)

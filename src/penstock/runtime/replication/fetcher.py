@@ -1,0 +1,401 @@
+"""Follows one leader over one connection: fetches what its partitions lack, appends it, cuts what the leader lacks.
+
+One request is under way at a time. In a fetch session (KIP-227) it names only partitions whose offset changed since
+the last one. Every request carries the epoch of the last batch that the follower has; where that is not the leader's
+history, the answer says where to cut (KIP-595), and the next request goes on from there. A partition with an error is
+left out of the session for a while that doubles with every failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from penstock.core.replica.throttle import Throttle, is_throttled
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import Uuid
+from penstock.runtime.env import Env
+from penstock.runtime.peer import Peer, PeerLost
+from penstock.runtime.replication.following import cut, replicate, start_again_at, take_watermarks, truncate_to
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
+from penstock.storage.leader_epochs import EndOffset
+from penstock.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+BACKOFF_FIRST_MS = 50
+THROTTLED_MS = 100
+# After an answer that came early and empty: the leader has something for us that we have not heard of yet.
+EXPECTANT_WAIT_MS = 25
+SESSION_EPOCH_MAX = 2**31 - 1
+LATEST, EARLIEST = -1, -2
+
+logger = logging.getLogger("penstock.replication")
+
+Key = tuple[Uuid, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherSettings:
+    """How a follower fetches; the names are those of the `replica.fetch.*` properties."""
+
+    fetchers: int = 1
+    max_bytes: int = 1024 * 1024
+    response_max_bytes: int = 10 * 1024 * 1024
+    min_bytes: int = 1
+    wait_max_ms: int = 500
+    backoff_ms: int = 1_000
+    timeout_ms: int = 30_000
+
+
+class Followed:
+    """One partition in one leader epoch."""
+
+    __slots__ = ("asked_offset", "failures", "lag", "partition", "resume_ms")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        # What the request under way asks for; -1 when it does not name the partition.
+        self.asked_offset = -1
+        self.failures = 0
+        # Committed records that were missing here when the leader last answered.
+        self.lag = 0
+        # Left out until then; 0 while it takes part.
+        self.resume_ms = 0
+
+    @property
+    def key(self) -> Key:
+        """The partition's topic id and number."""
+        return self.partition.topic_id, self.partition.name.partition
+
+
+class ReplicaFetcher:
+    """Follows `leader_id` for the partitions that were added."""
+
+    def __init__(
+        self,
+        env: Env,
+        partitions: Partitions,
+        leader_id: int,
+        peer: Peer,
+        settings: FetcherSettings,
+        broker_epoch: Callable[[], int],
+        throttle: Throttle | None = None,
+    ) -> None:
+        self._env = env
+        self._partitions = partitions
+        self._leader_id = leader_id
+        self._peer = peer
+        self._settings = settings
+        self._broker_epoch = broker_epoch
+        self._throttle = throttle
+        self._following: dict[Key, Followed] = {}
+        # What the next request has to say of the session's partitions.
+        self._changed: dict[Key, None] = {}
+        self._forgotten: dict[Key, None] = {}
+        self._resting: dict[Key, None] = {}
+        # Cut since their checkpoints were lowered.
+        self._cut: dict[Partition, None] = {}
+        self._session_id = 0
+        self._session_epoch = 0
+        self._failures = 0
+        # When the leader last answered, on the clock that never jumps.
+        self.answered_ms = env.monotonic_ms()
+        self._wait_ms = settings.wait_max_ms
+        self._wake = asyncio.Event()
+        self._task = env.spawn(self._run(), f"follow broker {leader_id}")
+
+    def add(self, partition: Partition) -> None:
+        """Follow a partition from now on, from where its log ends."""
+        followed = Followed(partition)
+        self._following[followed.key] = followed
+        self._changed[followed.key] = None
+        self._forgotten.pop(followed.key, None)
+        self._resting.pop(followed.key, None)
+        self._wake.set()
+
+    def remove(self, key: Key) -> None:
+        """Follow a partition no longer; what is under way for it is not appended."""
+        if self._following.pop(key, None) is not None:
+            self._leave_out(key)
+            self._resting.pop(key, None)
+
+    @property
+    def keys(self) -> list[Key]:
+        """The partitions followed."""
+        return list(self._following)
+
+    @property
+    def lag_max(self) -> int:
+        """Committed records that the partition furthest behind lacks, as far as the leader told."""
+        return max((followed.lag for followed in self._following.values()), default=0)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to follow."""
+        return not self._following
+
+    def close(self) -> None:
+        """Stop, and let go of the connection."""
+        self._task.cancel()
+        self._peer.close()
+
+    # The loop.
+
+    async def _run(self) -> None:
+        while True:
+            self._resume()
+            if len(self._following) == len(self._resting):
+                await self._rest()
+                continue
+            request = self._request()
+            started_ms = self._env.monotonic_ms()
+            try:
+                response: FetchResponse = await self._peer.send(request, timeout_ms=self._settings.timeout_ms)
+            except PeerLost as error:
+                await self._lost(error)
+                continue
+            self._failures = 0
+            if not self._continue_session(response):
+                continue
+            self.answered_ms = self._env.monotonic_ms()
+            elapsed_ms = self.answered_ms - started_ms
+            expectant = not response.responses and elapsed_ms < request.max_wait_ms * 3 // 4
+            self._wait_ms = EXPECTANT_WAIT_MS if expectant else self._settings.wait_max_ms
+            out_of_range = self._take_all(response)
+            self._note_cuts()
+            try:
+                for followed in out_of_range:
+                    await self._reset(followed)
+            except PeerLost as error:
+                await self._lost(error)
+
+    def _note_cuts(self) -> None:
+        """Lower the checkpoints of what was just cut.
+
+        Nothing may be awaited in between: somebody could append where something else was durable, if only because
+        this broker leads the partition by then.
+        """
+        if self._cut:
+            self._partitions.note_cut(self._cut)
+            self._cut = {}
+
+    async def _rest(self) -> None:
+        """Nothing can be fetched now: wait for a partition, or for one that rests."""
+        self._wake.clear()
+        times = [self._following[key].resume_ms for key in self._resting if key in self._following]
+        timeout_s = max(1, min(times) - self._env.monotonic_ms()) / 1000 if times else None
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), timeout_s)
+
+    async def _lost(self, error: PeerLost) -> None:
+        self._begin_session()
+        self._failures += 1
+        if self._failures == 1:
+            logger.info("following broker %d stops for now: %s", self._leader_id, error)
+        await asyncio.sleep(self._backoff_ms(self._failures) / 1000)
+
+    def _backoff_ms(self, failures: int) -> int:
+        return int(min(self._settings.backoff_ms, BACKOFF_FIRST_MS << min(failures - 1, 10)))
+
+    # Asking.
+
+    def _begin_session(self) -> None:
+        self._session_id = self._session_epoch = 0
+        self._changed = {key: None for key in self._following if key not in self._resting}
+        self._forgotten.clear()
+
+    def _continue_session(self, response: FetchResponse) -> bool:
+        if response.error_code:
+            logger.debug("broker %d wants a new fetch session: error %d", self._leader_id, response.error_code)
+            self._begin_session()
+            return False
+        if response.session_id:
+            self._session_id = response.session_id
+            self._session_epoch = 1 if self._session_epoch == SESSION_EPOCH_MAX else self._session_epoch + 1
+        else:
+            self._begin_session()
+        return True
+
+    def _resume(self) -> None:
+        """Take partitions back whose rest is over, and leave out those that are throttled."""
+        now_ms = self._env.monotonic_ms()
+        for key in [key for key in self._resting if self._following[key].resume_ms <= now_ms]:
+            del self._resting[key]
+            self._following[key].resume_ms = 0
+            self._changed[key] = None
+            self._forgotten.pop(key, None)
+        if self._throttle is not None and self._throttle.is_exceeded(now_ms):
+            for followed in self._following.values():
+                if followed.key not in self._resting and self._is_throttled(followed.partition):
+                    self._let_rest(followed, THROTTLED_MS)
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        listed = partition.settings.follower_replication_throttled_replicas
+        if not is_throttled(listed, partition.name.partition, self._partitions.node_id):
+            return False
+        known = self._partitions.state_of("", partition.topic_id, partition.name.partition, by_id=True)
+        return known is not None and self._partitions.node_id not in known.in_sync_replicas
+
+    def _let_rest(self, followed: Followed, rest_ms: int) -> None:
+        followed.resume_ms = self._env.monotonic_ms() + rest_ms
+        self._resting[followed.key] = None
+        self._leave_out(followed.key)
+
+    def _leave_out(self, key: Key) -> None:
+        self._changed.pop(key, None)
+        if self._session_id:
+            self._forgotten[key] = None
+
+    def _request(self) -> FetchRequest:
+        settings = self._settings
+        wanted: dict[tuple[str, Uuid], list[FetchPartition]] = {}
+        for key in self._changed:
+            followed = self._following[key]
+            partition = followed.partition
+            followed.asked_offset = partition.log.end_offset
+            row = FetchPartition(
+                partition.name.partition,
+                partition.leader_epoch,
+                partition.log.end_offset,
+                partition.log.epochs.latest,
+                partition.log.start_offset,
+                settings.max_bytes,
+                self._partitions.home(partition).directory_id,
+            )
+            wanted.setdefault((partition.name.topic, partition.topic_id), []).append(row)
+        forgotten: dict[Uuid, list[int]] = {}
+        for topic_id, index in self._forgotten:
+            forgotten.setdefault(topic_id, []).append(index)
+        self._changed = {}
+        self._forgotten = {}
+        return FetchRequest(
+            replica_state=ReplicaState(self._partitions.node_id, self._broker_epoch()),
+            max_wait_ms=self._patience_ms(),
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.response_max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=[FetchTopic(topic, topic_id, rows) for (topic, topic_id), rows in wanted.items()],
+            forgotten_topics_data=[ForgottenTopic("", topic_id, rows) for topic_id, rows in forgotten.items()],
+        )
+
+    def _patience_ms(self) -> int:
+        """How long the leader may wait: not past the end of a partition's rest."""
+        now_ms = self._env.monotonic_ms()
+        return min([self._wait_ms, *(max(1, self._following[key].resume_ms - now_ms) for key in self._resting)])
+
+    # Taking answers.
+
+    def _take_all(self, response: FetchResponse) -> list[Followed]:
+        """Act on every partition's answer; returns those whose offset the leader does not have."""
+        now_ms = self._env.now_ms()
+        out_of_range = []
+        for topic in response.responses:
+            for row in topic.partitions:
+                followed = self._following.get((topic.topic_id, row.partition_index))
+                if followed is None or not self._is_current(followed):
+                    continue
+                if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    out_of_range.append(followed)
+                elif row.error_code:
+                    self._fail(followed, f"error {_name(row.error_code)}")
+                else:
+                    self._take(followed, row, now_ms)
+        return out_of_range
+
+    def _is_current(self, followed: Followed) -> bool:
+        """Whether an answer still fits: nothing was appended, cut or decided since it was asked for."""
+        partition = followed.partition
+        return (
+            followed.key not in self._resting
+            and not partition.is_leader
+            and partition.leader_id == self._leader_id
+            and followed.asked_offset == partition.log.end_offset
+        )
+
+    def _take(self, followed: Followed, row: PartitionData, now_ms: int) -> None:
+        partition = followed.partition
+        try:
+            if row.diverging_epoch.epoch >= 0 or row.diverging_epoch.end_offset >= 0:
+                cut(partition, EndOffset(*row.diverging_epoch), now_ms)
+                self._cut[partition] = None
+                # Even where no record was cut off, the last epoch is another one, and the leader must hear of it.
+                self._changed[followed.key] = None
+            elif row.records:
+                assert isinstance(row.records, bytes | bytearray | memoryview)
+                replicate(partition, memoryview(row.records), now_ms)
+                if self._throttle is not None and self._is_throttled(partition):
+                    self._throttle.spent(len(row.records))
+            start_offset = partition.log.start_offset
+            take_watermarks(partition, row.high_watermark, row.log_start_offset)
+            followed.lag = max(0, row.high_watermark - partition.log.end_offset)
+        except ApiError as error:
+            self._fail(followed, error.message)
+            return
+        followed.failures = 0
+        if partition.log.end_offset != followed.asked_offset or partition.log.start_offset != start_offset:
+            self._changed[followed.key] = None
+
+    def _fail(self, followed: Followed, reason: str) -> None:
+        followed.failures += 1
+        name = followed.partition.name
+        level = logging.INFO if followed.failures < 5 else logging.WARNING
+        logger.log(level, "%s: cannot follow broker %d for now: %s", name, self._leader_id, reason)
+        self._let_rest(followed, self._backoff_ms(followed.failures))
+
+    async def _reset(self, followed: Followed) -> None:
+        """Find out what the leader has, and go on where that is possible."""
+        partition = followed.partition
+        now_ms = self._env.now_ms()
+        latest = await self._list_offset(followed, LATEST)
+        earliest = await self._list_offset(followed, EARLIEST)
+        if self._following.get(followed.key) is not followed or not self._is_current(followed):
+            return
+        if latest is None or earliest is None:
+            self._fail(followed, "the leader does not tell its offsets")
+            return
+        end = partition.log.end_offset
+        try:
+            if latest < end:
+                truncate_to(partition, latest, now_ms)
+            elif earliest > end:
+                logger.warning("%s: starting again at %d, where the leader's log begins", partition.name, earliest)
+                start_again_at(partition, earliest, now_ms)
+        except ApiError as error:
+            self._fail(followed, error.message)
+            return
+        if partition.log.end_offset == end:
+            self._fail(followed, f"the leader has {earliest} to {latest}, and refused {end}")
+        else:
+            self._cut[partition] = None
+            self._note_cuts()
+            self._changed[followed.key] = None
+
+    async def _list_offset(self, followed: Followed, timestamp: int) -> int | None:
+        name = followed.partition.name
+        wanted = ListOffsetsPartition(name.partition, followed.partition.leader_epoch, timestamp)
+        request = ListOffsetsRequest(self._partitions.node_id, topics=[ListOffsetsTopic(name.topic, [wanted])])
+        response = await self._peer.send(request, timeout_ms=self._settings.timeout_ms)
+        rows: Iterable[int] = (
+            row.offset
+            for topic in response.topics
+            for row in topic.partitions
+            if not row.error_code and row.offset >= 0
+        )
+        return next(iter(rows), None)
+
+
+def _name(code: int) -> str:
+    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)

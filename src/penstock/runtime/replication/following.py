@@ -1,0 +1,86 @@
+"""What a replica does while it follows: append what the leader sent as it is, and cut off what the leader lacks."""
+
+from __future__ import annotations
+
+import logging
+
+from penstock.core.replica.follower import FollowerState, truncation_offset, whole_batches
+from penstock.runtime.replication.partition import Partition
+from penstock.storage.files import StorageError
+from penstock.storage.leader_epochs import EndOffset
+
+logger = logging.getLogger("penstock.replication")
+
+
+def replicate(partition: Partition, data: memoryview, now_ms: int) -> None:
+    """Append the leader's batches; one that is cut short at the end is left for the next time.
+
+    Raises CorruptBatch, and appends nothing, when a batch is damaged or does not go on where the log ends.
+    """
+    assert not partition.is_leader
+    log = partition.log
+    headers, first, end = whole_batches(data, log.end_offset)
+    if not headers:
+        return
+    try:
+        log.append(headers, data[first:end], now_ms)
+    except StorageError as error:
+        if not error.is_disk_full:
+            partition.on_failure(error)
+        raise
+    partition.appended_bytes += end - first
+    if log.has_unsynced_segment:
+        partition.sync.request()
+    partition.counters.followed(end - first)
+
+
+def take_watermarks(partition: Partition, high_watermark: int, log_start_offset: int) -> None:
+    """What the leader's answer says of committed and of deleted records."""
+    state = _state(partition)
+    log = partition.log
+    if state.told(high_watermark, log.end_offset):
+        partition.committed_more()
+    if log_start_offset > log.start_offset:
+        log.advance_start_offset(min(log_start_offset, state.high_watermark))
+
+
+def cut(partition: Partition, leader_end: EndOffset, now_ms: int) -> None:
+    """Cut off what the leader does not have; it said where its history parts from ours."""
+    log = partition.log
+    local = log.epochs.end_offset_for(leader_end.epoch, log.end_offset)
+    truncate_to(partition, truncation_offset(*leader_end, *local, log.end_offset), now_ms)
+
+
+def truncate_to(partition: Partition, offset: int, now_ms: int) -> None:
+    """Cut the log here, following a leader that has less."""
+    state, log = _state(partition), partition.log
+    level = logging.INFO
+    if offset < state.high_watermark:
+        level = logging.ERROR
+        logger.error("%s: the leader lacks committed records; it was elected uncleanly", partition.name)
+    logger.log(
+        level,
+        "%s: cutting from %d back to %d, following broker %d in epoch %d",
+        partition.name,
+        log.end_offset,
+        offset,
+        state.leader_id,
+        state.leader_epoch,
+    )
+    log.truncate_to(offset, now_ms)
+    state.high_watermark = min(state.high_watermark, log.end_offset)
+    partition.forget_recalled()
+
+
+def start_again_at(partition: Partition, offset: int, now_ms: int) -> None:
+    """Drop everything: the leader's log begins after our end."""
+    state = _state(partition)
+    partition.log.truncate_fully_and_start_at(offset, now_ms)
+    state.high_watermark = offset
+    partition.forget_recalled()
+
+
+def _state(partition: Partition) -> FollowerState:
+    state = partition.state
+    assert isinstance(state, FollowerState)
+    return state

@@ -1,0 +1,243 @@
+"""Proposes to the controller who is in sync, for the partitions that this broker leads.
+
+A follower that caught up is proposed at once, one that lags at the next look around. One request is under way at a time
+and holds all that has come up. Until the controller's word is there, by answer or by the metadata log, whichever comes
+first, the leader counts everybody whom that word could name. So a proposal whose fate is unknown is sent again as it
+was: if it had been taken, its partition epoch is over and the metadata log tells the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple
+
+from penstock.core.metadata.image import PartitionState
+from penstock.core.replica.leader import LAG_MS_MAX, LeaderState
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import Uuid
+from penstock.runtime.env import Env
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
+from penstock.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    BrokerState,
+)
+
+LOOK_MS_MAX = 2_500
+BACKOFF_FIRST_MS = 50
+BACKOFF_MAX_MS = 1_000
+PARTITIONS_PER_TURN = 512
+PARTITIONS_PER_REQUEST_MAX = 10_000
+RECOVERED, RECOVERING = 0, 1
+
+# The partition is no longer what the proposal was made for; the metadata log says what it is.
+OVERTAKEN = frozenset(
+    (
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+)
+# The controller has not taken the proposal, and will not.
+REFUSED = frozenset((ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INVALID_REQUEST))
+
+logger = logging.getLogger("penstock.replication")
+
+Key = tuple[Uuid, int]
+
+
+class Proposal(NamedTuple):
+    """Who should be in sync, and for which state of the partition that was found."""
+
+    partition: Partition
+    leading: LeaderState
+    partition_epoch: int
+    in_sync_replicas: frozenset[int]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing was decided about the partition since."""
+        return self.partition.leading is self.leading and self.partition.partition_epoch == self.partition_epoch
+
+
+class InSyncKeeper:
+    """Keeps the in-sync replicas of this broker's partitions what they should be."""
+
+    def __init__(
+        self,
+        env: Env,
+        partitions: Partitions,
+        ask_controller: Callable[[Any], Awaitable[Any]],
+        broker_epoch: Callable[[], int],
+        lag_ms_max: int = LAG_MS_MAX,
+    ) -> None:
+        self._env = env
+        self._partitions = partitions
+        self._ask = ask_controller
+        self._broker_epoch = broker_epoch
+        self._look_ms = max(1, min(lag_ms_max // 2, LOOK_MS_MAX))
+        self._due: dict[Partition, None] = {}
+        self._asked: dict[Key, Proposal] = {}
+        self._wake = asyncio.Event()
+        self._failures = 0
+
+    def start(self) -> None:
+        """Begin to look around and to propose."""
+        self._partitions.on_leader(self._led)
+        self._partitions.on_joinable(self.propose)
+        for partition in self._partitions:
+            if partition.is_leader:
+                self._led(partition)
+        self._env.spawn(self._look_around(), "in-sync replicas")
+        self._env.spawn(self._run(), "propose in-sync replicas")
+
+    def propose(self, partition: Partition) -> None:
+        """A partition's in-sync replicas may not be what they should be."""
+        self._due[partition] = None
+        self._wake.set()
+
+    def _led(self, partition: Partition) -> None:
+        if self._is_recovering(partition) or partition.must_confirm:
+            self.propose(partition)
+
+    async def _look_around(self) -> None:
+        while True:
+            await asyncio.sleep(self._look_ms / 1000)
+            now_ms = self._env.monotonic_ms()
+            for number, partition in enumerate(list(self._partitions)):
+                if partition.keep_pace(now_ms) is not None:
+                    self.propose(partition)
+                if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+                    await asyncio.sleep(0)
+
+    async def _run(self) -> None:
+        while True:
+            self._gather()
+            if not self._asked:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            try:
+                response: AlterPartitionResponse = await self._ask(self._request())
+                if response.error_code:
+                    raise ApiError(ErrorCode(response.error_code))
+            except (ApiError, OSError) as error:
+                await self._back_off(error)
+                continue
+            if not self._take_all(response):
+                await self._back_off(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "some partitions are to be asked again"))
+                continue
+            self._failures = 0
+
+    async def _back_off(self, error: Exception) -> None:
+        self._failures += 1
+        if self._failures in (1, 10):
+            logger.info("in-sync replicas cannot be changed for now: %s", error)
+        await asyncio.sleep(min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS << min(self._failures - 1, 10)) / 1000)
+
+    # Asking.
+
+    def _gather(self) -> None:
+        """Drop proposals that were overtaken, and make those that are due."""
+        self._asked = {key: proposal for key, proposal in self._asked.items() if proposal.is_current}
+        now_ms = self._env.monotonic_ms()
+        while self._due and len(self._asked) < PARTITIONS_PER_REQUEST_MAX:
+            partition = next(iter(self._due))
+            del self._due[partition]
+            leading = partition.leading
+            if leading is None:
+                continue
+            wanted = partition.keep_pace(now_ms)
+            if wanted is None and self._is_recovering(partition):
+                wanted = leading.in_sync_replicas
+            if wanted is None:
+                continue
+            if wanted != leading.in_sync_replicas:
+                leading.propose(wanted)
+            key = partition.topic_id, partition.name.partition
+            self._asked[key] = Proposal(partition, leading, partition.partition_epoch, wanted)
+
+    def _is_recovering(self, partition: Partition) -> bool:
+        known = self._partitions.state_of("", partition.topic_id, partition.name.partition, by_id=True)
+        return known is not None and known.leader_recovery_state == RECOVERING
+
+    def _request(self) -> AlterPartitionRequest:
+        topics: dict[Uuid, list[AlterPartitionRequestPartitionData]] = {}
+        for (topic_id, index), proposal in self._asked.items():
+            row = AlterPartitionRequestPartitionData(
+                index,
+                proposal.leading.leader_epoch,
+                new_isr_with_epochs=[
+                    BrokerState(replica, self._epoch_of(proposal.leading, replica))
+                    for replica in sorted(proposal.in_sync_replicas)
+                ],
+                leader_recovery_state=RECOVERED,
+                partition_epoch=proposal.partition_epoch,
+            )
+            topics.setdefault(topic_id, []).append(row)
+        rows = [AlterPartitionRequestTopicData(topic_id, found) for topic_id, found in topics.items()]
+        return AlterPartitionRequest(self._partitions.node_id, self._broker_epoch(), rows)
+
+    def _epoch_of(self, leading: LeaderState, replica: int) -> int:
+        follower = leading.follower(replica)
+        return follower.broker_epoch if follower is not None else self._broker_epoch()
+
+    # Taking answers.
+
+    def _take_all(self, response: AlterPartitionResponse) -> bool:
+        """Act on the controller's answers; returns whether all proposals were answered for good."""
+        for topic in response.topics:
+            for row in topic.partitions:
+                proposal = self._asked.get((topic.topic_id, row.partition_index))
+                if proposal is not None and self._take(proposal, row):
+                    del self._asked[topic.topic_id, row.partition_index]
+        return not self._asked
+
+    def _take(self, proposal: Proposal, row: AlterPartitionResponsePartitionData) -> bool:
+        partition = proposal.partition
+        if row.error_code == ErrorCode.NONE:
+            self._settle(partition, row)
+            return True
+        logger.info(
+            "%s: in-sync replicas %s were not taken: error %d",
+            partition.name,
+            sorted(proposal.in_sync_replicas),
+            row.error_code,
+        )
+        if row.error_code in OVERTAKEN:
+            return True
+        if row.error_code in REFUSED:
+            if proposal.is_current:
+                proposal.leading.refused()
+                self._exclude(partition, proposal.in_sync_replicas - proposal.leading.in_sync_replicas)
+            return True
+        return False
+
+    def _exclude(self, partition: Partition, replicas: Iterable[int]) -> None:
+        for replica in replicas:
+            partition.exclude(replica)
+
+    def _settle(self, partition: Partition, row: AlterPartitionResponsePartitionData) -> None:
+        leading = partition.leading
+        if leading is None:
+            return
+        known = PartitionState(
+            replicas=partition.replicas,
+            in_sync_replicas=tuple(row.isr),
+            leader=row.leader_id,
+            leader_epoch=row.leader_epoch,
+            partition_epoch=row.partition_epoch,
+            # The answer does not name them; with enough replicas in sync the controller keeps none.
+            eligible_leader_replicas=() if len(row.isr) >= leading.min_in_sync else tuple(leading.eligible_replicas),
+        )
+        if row.leader_id == self._partitions.node_id and row.partition_epoch > partition.partition_epoch:
+            logger.info("%s: in-sync replicas are %s", partition.name, list(row.isr))
+            partition.settle(known, self._env.monotonic_ms())

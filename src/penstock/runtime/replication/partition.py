@@ -1,0 +1,592 @@
+"""One partition of which this broker holds a replica: it leads it, or follows its leader.
+
+As leader it checks what producers send, appends it, and serves what consumers and followers may see. `append` either
+takes the whole batch or raises `ApiError` and changes nothing. Every check on a batch's content is made before an
+offset is given out. Readers see what is below the high watermark, or below the first undecided transaction when they
+read committed records only; followers see all.
+
+What it does as follower is in `following`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from penstock.config.topic import TopicSettings
+from penstock.core.metadata.image import PartitionState
+from penstock.core.metrics.counters import TopicCounters
+from penstock.core.replica.follower import FollowerState
+from penstock.core.replica.leader import LAG_MS_MAX, LeaderState
+from penstock.core.replica.producer_state import NOT_REQUIRED, AppendOrigin, Duplicate, EndMarker, Refused, Verification
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import NO_LEADER, TopicPartition, Uuid
+from penstock.runtime.env import Env
+from penstock.runtime.logs.settings import log_settings
+from penstock.runtime.logs.sync import LogSync
+from penstock.runtime.replication.commit_waiters import CommitWaiters, follow
+from penstock.runtime.replication.topic_rules import CODECS, check_records, check_times, compression_level
+from penstock.storage.files import StorageError
+from penstock.storage.leader_epochs import UNDEFINED_EPOCH, EndOffset
+from penstock.storage.log import Log, LogSlice
+from penstock.storage.producers.replay import build_end_marker
+from penstock.wire.record_types import BatchTooLarge, InvalidRecords
+from penstock.wire.records import (
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    BatchHeader,
+    check_crc,
+    check_produced,
+    patch,
+    read_body,
+    read_header,
+    recompress,
+    split_batches,
+)
+
+NO_TIMESTAMP = -1
+CODEC_MASK = 0x07
+# More bytes than anybody waits for: whoever does is to look again.
+EVERYTHING = 2**62
+# How far back a producer that repeats itself after our restart is looked for.
+RECALLED_OFFSETS_MAX = 20_000
+RECALLED_BYTES = 1024 * 1024
+
+
+class Appended(NamedTuple):
+    """Where a produced batch went. `next_offset` is what must be durable or replicated before it is acknowledged."""
+
+    base_offset: int
+    next_offset: int
+    log_append_time_ms: int = NO_TIMESTAMP
+
+
+class Watcher(Protocol):
+    """Whoever keeps in step with a partition for a follower."""
+
+    def grown(self, size_bytes: int) -> None:
+        """So many bytes were appended."""
+
+    def moved(self) -> None:
+        """The high watermark moved, or others are in sync."""
+
+    def changed(self) -> None:
+        """The log's start moved, or this broker leads no longer: whoever waits is to look again."""
+
+
+class Partition:
+    """One replica. `leading` is its progress as leader, None while another broker leads; `state` is either role's."""
+
+    __slots__ = (
+        "_announced_bytes",
+        "_append_listeners",
+        "_codec",
+        "_env",
+        "_lag_ms_max",
+        "_recalled",
+        "_start_waiters",
+        "_waiters",
+        "_watchers",
+        "appended_bytes",
+        "counters",
+        "decompressed_bytes_max",
+        "leading",
+        "log",
+        "name",
+        "on_failure",
+        "partition_epoch",
+        "replicas",
+        "settings",
+        "state",
+        "sync",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        env: Env,
+        name: TopicPartition,
+        topic_id: Uuid,
+        log: Log,
+        state: LeaderState | FollowerState,
+        replication_factor: int,
+        settings: TopicSettings,
+        decompressed_bytes_max: int,
+        on_failure: Callable[[StorageError], None],
+        *,
+        lag_ms_max: int = LAG_MS_MAX,
+        counters: TopicCounters | None = None,
+    ) -> None:
+        self._env = env
+        self.name = name
+        self.counters = counters or TopicCounters()
+        self.topic_id = topic_id
+        self.log = log
+        self.state = state
+        self.leading = state if isinstance(state, LeaderState) else None
+        self.partition_epoch = -1
+        self.replicas: tuple[int, ...] = tuple(range(replication_factor))
+        self.decompressed_bytes_max = decompressed_bytes_max
+        self._lag_ms_max = lag_ms_max
+        self.on_failure = on_failure
+        self.sync = LogSync(env, log, on_failure, self.counters.flushes)
+        # All bytes ever appended since this broker opened the partition, and how many of them readers were told of.
+        self.appended_bytes = 0
+        self._announced_bytes = 0
+        self._recalled: set[int] = set()
+        self._waiters = CommitWaiters()
+        # Those who wait until deleted records are gone from every in-sync replica.
+        self._start_waiters = CommitWaiters()
+        # Parked fetches that want to hear of new records; called with the bytes that became visible.
+        self._append_listeners: dict[Callable[[int], None], None] = {}
+        self._watchers: dict[Watcher, None] = {}
+        self.configure(settings)
+
+    def configure(self, settings: TopicSettings) -> None:
+        """Take new topic settings; they hold from the next batch on."""
+        self.settings = settings
+        self._codec = CODECS.get(settings.compression_type)
+        self.log.settings = log_settings(settings)
+        if self.leading is not None and self.leading.require(settings.min_insync_replicas):
+            self.committed_more()
+
+    # Roles.
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads the partition."""
+        return self.leading is not None
+
+    @property
+    def must_confirm(self) -> bool:
+        """Whether this broker leads, and the controller is to hear that it goes on without replicas still eligible."""
+        return self.leading is not None and self.leading.must_confirm
+
+    @property
+    def leader_id(self) -> int:
+        """The broker that leads the partition, or -1."""
+        return self.state.leader_id
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader's term."""
+        return self.state.leader_epoch
+
+    def make_leader(self, node_id: int, known: PartitionState, now_ms: int) -> bool:
+        """Lead as the metadata says; returns whether that began a leader epoch.
+
+        Within an epoch only the replicas and who of them is in sync change. Old news is passed over.
+        """
+        leading = self.leading
+        if leading is not None and leading.leader_epoch >= known.leader_epoch:
+            self.settle(known, now_ms)
+            return False
+        if leading is not None:
+            self.counters.in_sync_changed(len(leading.in_sync_replicas), len(known.in_sync_replicas))
+        self.replicas = known.replicas
+        self.partition_epoch = known.partition_epoch
+        log = self.log
+        self.state = self.leading = LeaderState(
+            node_id,
+            known.leader_epoch,
+            known.replicas,
+            known.in_sync_replicas,
+            log.end_offset,
+            min(self.state.high_watermark, log.end_offset),
+            now_ms,
+            lag_ms_max=self._lag_ms_max,
+            min_in_sync=self.settings.min_insync_replicas,
+            eligible_replicas=known.eligible_leader_replicas,
+        )
+        # Followers that ask where an older epoch ends are told of this one's start, before it has a batch.
+        log.assign_epoch(known.leader_epoch, log.end_offset)
+        # Batches of this producer may have come by replication since.
+        self._recalled.clear()
+        self.announce(EVERYTHING)
+        if self.leading.is_sole_replica and self.leading.has_followers:
+            self.sync.request()
+        return True
+
+    def make_follower(self, known: PartitionState) -> bool:
+        """Follow the leader that the metadata names, or nobody for now; returns whether that began a leader epoch."""
+        if known.leader_epoch < self.state.leader_epoch:
+            return False
+        self.replicas = known.replicas
+        self.partition_epoch = known.partition_epoch
+        if known.leader_epoch == self.state.leader_epoch:
+            assert self.leading is None, "an epoch has one leader"
+            return False
+        high_watermark = min(self.state.high_watermark, self.log.end_offset)
+        self.state = FollowerState(known.leader, known.leader_epoch, high_watermark)
+        self.leading = None
+        gone = self._not_leader()
+        self._waiters.fail(gone)
+        self._start_waiters.fail(gone)
+        self.sync.refuse(gone)
+        self.announce(EVERYTHING)
+        return True
+
+    def settle(self, known: PartitionState, now_ms: int) -> None:
+        """Take the controller's word on replicas and in-sync replicas in this leader epoch, unless it is old news."""
+        leading = self.leading
+        if leading is None or known.leader_epoch != leading.leader_epoch:
+            return
+        if known.partition_epoch < self.partition_epoch:
+            return
+        self.replicas = known.replicas
+        if known.partition_epoch == self.partition_epoch:
+            # The answer to a proposal told of this change before, except for replicas; another may be under way.
+            leading.eligible_replicas = frozenset(known.eligible_leader_replicas)
+            if leading.assigned(known.replicas, now_ms):
+                self.committed_more()
+            return
+        self.partition_epoch = known.partition_epoch
+        was_sole = leading.is_sole_replica
+        self.counters.in_sync_changed(len(leading.in_sync_replicas), len(known.in_sync_replicas))
+        if leading.settled(known.in_sync_replicas, known.replicas, now_ms, known.eligible_leader_replicas):
+            self.committed_more()
+        for watcher in self._watchers:
+            watcher.moved()
+        self._check_deleted()
+        if leading.is_sole_replica and not was_sole:
+            # Nobody else holds what was acknowledged from here on.
+            self.sync.request()
+        if self._waiters.waiting and not leading.has_enough_in_sync:
+            self._waiters.fail(
+                ApiError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                    f"{self.name}: the records are in the log, but only {len(leading.in_sync_replicas)} replicas are "
+                    f"still in sync, and min.insync.replicas asks for {leading.min_in_sync}",
+                )
+            )
+
+    def _not_leader(self) -> ApiError:
+        leader = "no broker" if self.leader_id == NO_LEADER else f"broker {self.leader_id}"
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{leader} leads {self.name} in epoch {self.leader_epoch}")
+
+    def fence(self) -> None:
+        """Nothing here is served any more: whoever waits is told, and looks again."""
+        self._waiters.fail(self._not_leader())
+        self._start_waiters.fail(self._not_leader())
+        self.announce(EVERYTHING)
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset before which every in-sync replica has everything."""
+        return self.state.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset before which every transaction is decided, for good."""
+        high_watermark = self.state.high_watermark
+        unstable = self.log.producers.first_unstable_offset(high_watermark)
+        if unstable is None or unstable > high_watermark:
+            return high_watermark
+        # Its first records may have been deleted.
+        return max(unstable, self.log.start_offset)
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Refuse a client whose idea of the leader is older or newer than ours; -1 means that it has none."""
+        epoch = self.state.leader_epoch
+        if current_leader_epoch in (-1, epoch):
+            return
+        if current_leader_epoch < epoch:
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {current_leader_epoch} is over, it is {epoch}")
+        raise ApiError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {current_leader_epoch} has not reached this broker"
+        )
+
+    def check_enough_replicas(self) -> None:
+        """Refuse an acks=all produce that too few replicas would hold."""
+        leading = self.leading
+        if leading is not None and not leading.has_enough_in_sync:
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(leading.in_sync_replicas)} replicas are in sync, and min.insync.replicas asks for "
+                f"{leading.min_in_sync}",
+            )
+
+    # Writing.
+
+    def append(
+        self,
+        data: memoryview | bytearray,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        verification: Verification | None = NOT_REQUIRED,
+    ) -> Appended:
+        """Append the one batch that `data` holds. `data` is patched in place and not kept.
+
+        A batch that begins a transaction here needs the token of `begin_verification`.
+        """
+        header = read_header(data)
+        self._check_size(header, len(data))
+        check_crc(data, 0, header)
+        if origin is AppendOrigin.CLIENT:
+            check_produced(header)
+        body = read_body(data, 0, header, self.decompressed_bytes_max)
+        facts = check_records(self.settings, header, body, now_ms)
+        if header.producer_id >= 0:
+            verdict = self.log.producers.check(header, origin, verification)
+            if isinstance(verdict, Refused) and self._recall(header.producer_id):
+                verdict = self.log.producers.check(header, origin, verification)
+            if isinstance(verdict, Duplicate):
+                append_time = verdict.timestamp if self.settings.log_append_time else NO_TIMESTAMP
+                return Appended(verdict.base_offset, verdict.last_offset + 1, append_time)
+            if isinstance(verdict, Refused):
+                raise ApiError(verdict.code, verdict.message)
+        if self._codec is not None and self._codec != header.compression:
+            level = compression_level(self.settings)
+            data = bytearray(recompress(data, header, self._codec, level, self.decompressed_bytes_max))
+            header = read_header(data)
+            self._check_size(header, len(data))
+        header = check_times(self.settings, data, header, body, facts, now_ms)
+        append_time = now_ms if self.settings.log_append_time else NO_TIMESTAMP
+        appended = self._write(data, header, append_time, now_ms)
+        self.counters.appended(header.records_count, len(data))
+        if header.attributes & CODEC_MASK:
+            self.counters.saved_bytes_in += HEADER_SIZE + len(body) - len(data)
+        return appended
+
+    def append_marker(self, producer_id: int, producer_epoch: int, marker: EndMarker, now_ms: int) -> Appended:
+        """Append the end of a producer's transaction, unless it is not for this coordinator to end."""
+        batch = bytearray(build_end_marker(producer_id, producer_epoch, marker, now_ms))
+        header = read_header(batch)
+        refused = self.log.producers.check_marker(header, marker)
+        if refused is not None:
+            raise ApiError(refused.code, refused.message)
+        self.check_enough_replicas()
+        appended = self._write(batch, header, NO_TIMESTAMP, now_ms)
+        self.log.producers.first_unstable_offset(self.state.high_watermark)
+        return appended
+
+    def begin_verification(self, header: BatchHeader, now_ms: int, *, bumps_epoch: bool) -> Verification | None:
+        """Ask for this before a transaction's coordinator; None when the transaction is open here already."""
+        return self.log.producers.begin_verification(
+            header.producer_id, header.producer_epoch, header.base_sequence, now_ms, bumps_epoch=bumps_epoch
+        )
+
+    def _recall(self, producer_id: int) -> bool:
+        """Look in the log, once, for batches of a producer that its snapshot did not keep."""
+        log = self.log
+        if producer_id in self._recalled:
+            return False
+        self._recalled.add(producer_id)
+        headers = []
+        offset = max(log.start_offset, log.end_offset - RECALLED_OFFSETS_MAX)
+        while offset < log.end_offset:
+            data = log.read(offset, RECALLED_BYTES, minimum_one_batch=True).read()
+            if not data:
+                break
+            batches = split_batches(data, len(data))
+            headers += [header for _, header in batches if header.producer_id == producer_id]
+            offset = batches[-1][1].next_offset
+        log.producers.recall(producer_id, headers)
+        return True
+
+    def _write(self, data: memoryview | bytearray, header: BatchHeader, append_time: int, now_ms: int) -> Appended:
+        leading = self.leading
+        if leading is None:
+            raise self._not_leader()
+        log = self.log
+        base_offset = log.end_offset
+        leader_epoch = leading.leader_epoch
+        patch(data, 0, base_offset, leader_epoch)
+        header = tuple.__new__(BatchHeader, (base_offset, header[1], leader_epoch, *header[3:]))
+        try:
+            log.append((header,), data, now_ms)
+        except StorageError as error:
+            if not error.is_disk_full:
+                self.on_failure(error)
+            raise
+        self.appended_bytes += len(data)
+        if log.has_unsynced_segment:
+            self.sync.request()
+        next_offset = log.end_offset
+        if leading.appended(next_offset) and (self._append_listeners or self._waiters.waiting):
+            self.committed_more()
+        if self._watchers:
+            for watcher in self._watchers:
+                watcher.grown(len(data))
+        return Appended(base_offset, next_offset, append_time)
+
+    def _check_size(self, header: BatchHeader, size: int) -> None:
+        batch_size = header.batch_length + LENGTH_OVERHEAD
+        if batch_size > self.settings.max_message_bytes:
+            raise BatchTooLarge(batch_size, self.settings.max_message_bytes)
+        if batch_size < size:
+            raise InvalidRecords("a produce request must hold exactly one batch for each partition")
+        if header.base_offset:
+            raise InvalidRecords(f"a produced batch's base offset must be 0, not {header.base_offset}")
+
+    # Committing.
+
+    def durable(self, next_offset: int) -> asyncio.Future[None]:
+        """Done when everything before `next_offset` is on this broker's disk."""
+        return self.sync.durable(next_offset)
+
+    def committed(self, next_offset: int, *, sync: bool = True) -> asyncio.Future[None]:
+        """Done when every in-sync replica has everything before `next_offset`.
+
+        Where this broker is the only one of them, and with `sync`, when it is on disk as well. Fails when leadership
+        or too many replicas are lost before; the records may then be committed or not.
+        """
+        leading = self.leading
+        if leading is not None and leading.high_watermark < next_offset:
+            return self._waiters.wait(next_offset, sync)
+        if leading is not None and sync and leading.is_sole_replica:
+            return self.sync.durable(next_offset)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if leading is None:
+            future.set_exception(self._not_leader())
+            future.exception()
+        else:
+            future.set_result(None)
+        return future
+
+    def committed_more(self) -> None:
+        """The high watermark moved: wake those whom it passed, and readers."""
+        state = self.state
+        self.log.producers.first_unstable_offset(state.high_watermark)
+        if self._waiters.waiting:
+            for offset, sync, future in self._waiters.take(state.high_watermark):
+                if sync and state.is_sole_replica:
+                    follow(self.sync.durable(offset), future)
+                elif not future.done():
+                    future.set_result(None)
+        if self._append_listeners:
+            # Only at the log's end is it known how many bytes were committed.
+            size = 1
+            if state.high_watermark == self.log.end_offset:
+                size = self.appended_bytes - self._announced_bytes
+                self._announced_bytes = self.appended_bytes
+            self.announce(size)
+        for watcher in self._watchers:
+            watcher.moved()
+
+    # Reading.
+
+    def read(self, offset: int, size_max: int, *, committed_only: bool, minimum_one_batch: bool) -> LogSlice:
+        """What a consumer may see from `offset` on; raises OFFSET_OUT_OF_RANGE outside of the log."""
+        limit = self.last_stable_offset if committed_only else self.state.high_watermark
+        if offset > limit:
+            if offset > self.log.end_offset:
+                raise ApiError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is past the end of the log, {self.log.end_offset}"
+                )
+            offset = min(offset, limit)
+        return self.log.read(offset, size_max, offset_max=limit, minimum_one_batch=minimum_one_batch)
+
+    def listen(self, listener: Callable[[int], None]) -> None:
+        """Have `listener` called with the number of bytes whenever more can be read."""
+        if not self._append_listeners:
+            self._announced_bytes = self.appended_bytes
+        self._append_listeners[listener] = None
+
+    def unlisten(self, listener: Callable[[int], None]) -> None:
+        """Stop calling `listener`."""
+        self._append_listeners.pop(listener, None)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Have `watcher` told of every change."""
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Tell `watcher` nothing any more."""
+        self._watchers.pop(watcher, None)
+
+    def announce(self, size_bytes: int) -> None:
+        """Tell those who wait for records that so many more bytes can be read."""
+        for listener in tuple(self._append_listeners):
+            listener(size_bytes)
+        if size_bytes == EVERYTHING:
+            for watcher in self._watchers:
+                watcher.changed()
+
+    def delete_records(self, offset: int) -> int:
+        """Move the log's start up to `offset` (-1: the high watermark); returns the start."""
+        wanted = self.state.high_watermark if offset == -1 else offset
+        if wanted < 0 or wanted > self.state.high_watermark:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"records can be deleted up to the high watermark {self.state.high_watermark}, not up to {offset}",
+            )
+        self.log.advance_start_offset(wanted)
+        # Followers hear of it with their next answer.
+        for watcher in self._watchers:
+            watcher.changed()
+        return self.log.start_offset
+
+    def deleted(self, offset: int) -> asyncio.Future[None]:
+        """Done when every in-sync replica has dropped what lies before `offset`."""
+        waiting = self._start_waiters.wait(offset, sync=False)
+        self._check_deleted()
+        return waiting
+
+    def _check_deleted(self) -> None:
+        leading = self.leading
+        if self._start_waiters.waiting and leading is not None:
+            lowest = leading.low_watermark
+            for _, _, future in self._start_waiters.take(EVERYTHING if lowest is None else lowest):
+                if not future.done():
+                    future.set_result(None)
+
+    def forget_recalled(self) -> None:
+        """The log was cut: what was looked up in it may not be there any more."""
+        self._recalled.clear()
+
+    # Followers' fetches, as leader.
+
+    def end_of_epoch(self, epoch: int) -> EndOffset:
+        """Where a leader epoch ends in this log: the largest known one up to it, and its end. Both -1 if unknown."""
+        return self.log.epochs.end_offset_for(epoch, self.log.end_offset)
+
+    def divergence(self, offset: int, last_epoch: int) -> EndOffset | None:
+        """Where a reader that has everything before `offset`, the last of it from `last_epoch`, must cut its log.
+
+        None when its history is ours. Raises OFFSET_OUT_OF_RANGE when nothing is known of such a history.
+        """
+        if last_epoch < 0:
+            return None
+        end = self.end_of_epoch(last_epoch)
+        if end.epoch == UNDEFINED_EPOCH:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} knows nothing of epoch {last_epoch}")
+        return end if end.epoch < last_epoch or end.end_offset < offset else None
+
+    def read_to_end(self, offset: int, size_max: int, *, minimum_one_batch: bool) -> LogSlice:
+        """What a follower may see from `offset` on: all there is."""
+        return self.log.read(offset, size_max, minimum_one_batch=minimum_one_batch)
+
+    def fetched_by(
+        self, replica: int, offset: int, start_offset: int, broker_epoch: int, *, is_eligible: bool, now_ms: int
+    ) -> bool:
+        """A follower has everything before `offset`; returns whether it is worth proposing as in sync."""
+        leading = self.leading
+        assert leading is not None
+        if leading.fetched(
+            replica,
+            offset,
+            now_ms,
+            broker_epoch=broker_epoch,
+            start_offset=start_offset,
+            is_eligible=is_eligible,
+        ):
+            self.committed_more()
+        if self._start_waiters.waiting:
+            self._check_deleted()
+        return leading.may_join(replica)
+
+    def exclude(self, replica: int) -> None:
+        """The controller would not let this follower join now."""
+        if self.leading is not None and self.leading.excluded(replica):
+            self.committed_more()
+
+    def keep_pace(self, now_ms: int) -> frozenset[int] | None:
+        """Who should be in sync instead of those who are; None when that is right."""
+        leading = self.leading
+        if leading is None or not leading.has_followers:
+            return None
+        if leading.expire_joining(now_ms):
+            self.committed_more()
+        return leading.proposal(now_ms)

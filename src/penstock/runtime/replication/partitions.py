@@ -1,0 +1,503 @@
+"""The replicas on this broker, kept in step with the committed metadata.
+
+`follow` is called with every committed batch of metadata records and opens, reconfigures, promotes, demotes or removes
+replicas. What changes little it does at once; many replicas it opens off the loop, a few at a time. What it does
+follows from the image alone, so a record may come twice. A replica that goes away has its directory renamed at once
+and deleted later, so that a crash in between leaves no half of it. A directory that the metadata does not know is set
+aside under another name, never deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.config.topic import BrokerDefaults, TopicSettings, topic_settings
+from penstock.core.metadata.image import Image, PartitionState, ResourceType, Topic
+from penstock.core.metrics.counters import ReplicaCounters
+from penstock.core.replica.follower import FollowerState
+from penstock.core.replica.leader import LAG_MS_MAX
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import NO_LEADER, TopicPartition, Uuid, format_uuid
+from penstock.runtime.env import Env
+from penstock.runtime.logs.directories import LogDirectory, lower_checkpoints
+from penstock.runtime.logs.open_logs import OpenLogs
+from penstock.runtime.logs.settings import log_settings
+from penstock.runtime.replication.partition import EVERYTHING, Partition
+from penstock.runtime.replication.store import Opened, Placement, ReplicaStore
+from penstock.storage.files import StorageError
+from penstock.storage.settings import LogSettings
+from penstock.wire.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FenceBrokerRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+# How many replicas are opened at once where they are few, so that a small topic is there as soon as it is known; how
+# many in one piece of work off the loop, which it shares the interpreter with; and how many change their role before
+# the loop gets its turn. To open one takes a millisecond, on a busy disk many.
+OPENED_AT_ONCE = 8
+OPENED_TOGETHER = 4
+CHANGED_PER_TURN = 128
+
+logger = logging.getLogger("penstock.runtime")
+
+Listener = Callable[[Partition], object]
+
+
+class Partitions:
+    """Every partition that this broker holds a replica of, by name and by topic id."""
+
+    def __init__(
+        self,
+        env: Env,
+        node_id: int,
+        image: Image,
+        defaults: Callable[[], BrokerDefaults],
+        directories: Sequence[LogDirectory],
+        decompressed_bytes_max: int,
+        *,
+        lag_ms_max: int = LAG_MS_MAX,
+        counters: ReplicaCounters | None = None,
+    ) -> None:
+        self._env = env
+        self.counters = counters or ReplicaCounters()
+        self.node_id = node_id
+        self.image = image
+        self._defaults = defaults
+        self.directories = directories
+        self._decompressed_bytes_max = decompressed_bytes_max
+        self._lag_ms_max = lag_ms_max
+        self._store = ReplicaStore(env, directories)
+        self._open_logs = OpenLogs(env.open_logs_max)
+        self._by_name: dict[tuple[str, int], Partition] = {}
+        self._by_id: dict[tuple[Uuid, int], Partition] = {}
+        self._homes: dict[TopicPartition, LogDirectory] = {}
+        # Partitions that should be here and could not be opened, and why.
+        self._unopened: dict[TopicPartition, tuple[Uuid, StorageError]] = {}
+        # Partitions that the metadata changed, waiting for their turn.
+        self._changed: dict[tuple[Uuid, int], None] = {}
+        self._working: asyncio.Task[None] | None = None
+        # Those that a worker opens at the moment: nobody else may touch their directories.
+        self._opening: Collection[TopicPartition] = ()
+        self._on_change: list[Listener] = []
+        self._on_removed: list[Listener] = []
+        self._on_leader: list[Listener] = []
+        self._on_resigned: list[Listener] = []
+        self._on_follower: list[Listener] = []
+        self._on_joinable: list[Listener] = []
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    @property
+    def unopened_count(self) -> int:
+        """How many partitions should be here and could not be opened."""
+        return len(self._unopened)
+
+    @property
+    def are_all_open(self) -> bool:
+        """Whether every partition that should be here is, and was checked when it was opened."""
+        return not (self._unopened or self._changed or self._opening)
+
+    def get(self, topic: str, partition: int) -> Partition | None:
+        """The partition by name, if this broker has a replica of it."""
+        return self._by_name.get((topic, partition))
+
+    def lookup(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool) -> Partition:
+        """The partition a request means, which this broker leads; raises the error that Kafka has otherwise."""
+        found = self._by_id.get((topic_id, partition)) if by_id else self._by_name.get((topic, partition))
+        if found is not None and found.leading is not None:
+            return found
+        raise self._absence(topic, topic_id, partition, by_id)
+
+    def replica(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool) -> Partition:
+        """The same, whether this broker leads the partition or follows its leader."""
+        found = self._by_id.get((topic_id, partition)) if by_id else self._by_name.get((topic, partition))
+        if found is not None and found.leader_id != NO_LEADER:
+            return found
+        raise self._absence(topic, topic_id, partition, by_id)
+
+    def _absence(self, topic: str, topic_id: Uuid, partition: int, by_id: bool) -> ApiError:
+        known = self.image.topics_by_id.get(topic_id) if by_id else self.image.topics.get(topic)
+        if known is None and by_id:
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {format_uuid(topic_id)}")
+        if known is None or not 0 <= partition < len(known.partitions):
+            name = known.name if known is not None else topic
+            return ApiError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition} of a topic {name!r}"
+            )
+        unopened = self._unopened.get(TopicPartition(known.name, partition))
+        if unopened is not None:
+            return ApiError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{known.name}-{partition} could not be opened: {unopened[1]}"
+            )
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {known.name}-{partition}")
+
+    def state_of(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool) -> PartitionState | None:
+        """What the metadata says of a partition, wherever its replicas are."""
+        known = self.image.topics_by_id.get(topic_id) if by_id else self.image.topics.get(topic)
+        return known.partitions[partition] if known is not None and 0 <= partition < len(known.partitions) else None
+
+    def home(self, partition: Partition) -> LogDirectory:
+        """The directory a partition lies in."""
+        return self._homes[partition.name]
+
+    def settings_of(self, topic: str) -> TopicSettings:
+        """What a topic runs with now."""
+        return topic_settings(self.image.overrides(ResourceType.TOPIC, topic), self._defaults())
+
+    # Listeners.
+
+    def on_change(self, listener: Listener) -> None:
+        """Have `listener` called when a partition was opened or its settings changed."""
+        self._on_change.append(listener)
+
+    def on_removed(self, listener: Listener) -> None:
+        """Have `listener` called when a partition is gone."""
+        self._on_removed.append(listener)
+
+    def on_leader(self, listener: Listener) -> None:
+        """Have `listener` called when this broker begins a leader epoch of a partition."""
+        self._on_leader.append(listener)
+
+    def on_resigned(self, listener: Listener) -> None:
+        """Have `listener` called when this broker has ceased to lead a partition, or to hold it."""
+        self._on_resigned.append(listener)
+
+    def on_follower(self, listener: Listener) -> None:
+        """Have `listener` called when a partition has another leader, or none, to follow."""
+        self._on_follower.append(listener)
+
+    def on_joinable(self, listener: Listener) -> None:
+        """Have `listener` called when the in-sync replicas may have to be proposed anew.
+
+        A follower may join that could not before, or the controller is to hear that the leader goes on without some.
+        """
+        self._on_joinable.append(listener)
+
+    # Start and stop.
+
+    def open_all(self) -> None:
+        """Open every partition that the metadata places here, and set strays aside.
+
+        The metadata must be up to date: a directory that it does not know yet would be taken for a stray.
+        """
+        for key in self._all_here():
+            self._adopt(*key)
+
+    async def open_gradually(self) -> None:
+        """The same, leaving the loop its turns."""
+        self._changed.update(dict.fromkeys(self._all_here()))
+        self._working = self._env.spawn(self._adopt_rest(), "open partitions")
+        await self._working
+
+    def _all_here(self) -> list[tuple[Uuid, int]]:
+        self._store.begin_use()
+        self._store.set_strays_aside(self.image, self.node_id)
+        return [
+            (topic.topic_id, index)
+            for topic in self.image.topics.values()
+            for index, state in enumerate(topic.partitions)
+            if self.node_id in state.replicas
+        ]
+
+    async def close_all(self) -> None:
+        """Close every log and sync it. A directory with a log that cannot be closed has failed."""
+        if self._working is not None:
+            self._working.cancel()
+        for partition in list(self._by_name.values()):
+            home = self._homes[partition.name]
+            if home.failure is None:
+                try:
+                    await partition.sync.stop()
+                    partition.log.close(clean=True)
+                except StorageError as error:
+                    self.fail_directory(home, error)
+
+    def wake_readers(self) -> None:
+        """Have every long poll answered with what there is: nothing more will come."""
+        for partition in self._by_name.values():
+            partition.announce(EVERYTHING)
+
+    def open_missing(self) -> None:
+        """Try again to open the partitions that found the disk full or no free descriptor."""
+        for name, (topic_id, error) in list(self._unopened.items()):
+            if error.is_passing:
+                self._adopt(topic_id, name.partition)
+
+    def fail_directory(self, directory: LogDirectory, error: StorageError) -> None:
+        """A disk failed: nothing in this directory is written or acknowledged any more."""
+        if directory.failure is not None:
+            return
+        directory.failure = error
+        logger.critical("the data directory %s failed and goes offline: %s", directory.path, error)
+        for name in sorted(directory.partitions):
+            self._by_name[name].log.fail(error)
+
+    def note_cut(self, partitions: Iterable[Partition]) -> None:
+        """Lower the checkpoints of logs that were cut; a directory where that fails has failed."""
+        by_home: dict[Path, list[tuple[TopicPartition, int, int]]] = {}
+        for partition in partitions:
+            home = self._homes.get(partition.name)
+            if home is not None and home.failure is None:
+                row = partition.name, partition.log.flushed_offset, partition.high_watermark
+                by_home.setdefault(home.path, []).append(row)
+        for directory in self.directories:
+            try:
+                lower_checkpoints(self._env, directory, by_home.get(directory.path, ()))
+            except StorageError as error:
+                self.fail_directory(directory, error)
+
+    # Following the metadata.
+
+    def follow(self, records: Sequence[Any]) -> None:
+        """Do what committed records say about this broker's partitions."""
+        configured: dict[str, None] = {}
+        changed: dict[tuple[Uuid, int], None] = {}
+        for record in records:
+            if isinstance(record, PartitionChangeRecord | PartitionRecord):
+                changed[record.topic_id, record.partition_id] = None
+            elif isinstance(record, RemoveTopicRecord):
+                self._remove_topic(record.topic_id)
+            elif isinstance(record, TopicRecord):
+                configured[record.name] = None
+            elif isinstance(record, ConfigRecord) and record.resource_type == ResourceType.TOPIC:
+                configured[record.resource_name] = None
+            elif isinstance(record, ConfigRecord) and record.resource_type == ResourceType.BROKER:
+                configured.update(dict.fromkeys(self.image.topics))
+            elif isinstance(record, FenceBrokerRecord):
+                self._note_broker(record.id)
+            elif isinstance(record, BrokerRegistrationChangeRecord | RegisterBrokerRecord):
+                self._note_broker(record.broker_id)
+        for name in configured:
+            found = self.image.topics.get(name)
+            if found is not None:
+                self._configure_topic(found)
+        missing = sum(self._is_missing(*key) for key in changed)
+        if len(changed) <= CHANGED_PER_TURN and missing <= OPENED_AT_ONCE:
+            # Whatever else is being opened: it may be thousands.
+            for key in changed:
+                if self._is_being_opened(*key):
+                    self._changed[key] = None
+                else:
+                    self._changed.pop(key, None)
+                    self._adopt(*key)
+            return
+        self._changed.update(changed)
+        if self._working is None:
+            self._working = self._env.spawn(self._adopt_rest(), "follow metadata")
+
+    def _next_to_open(self, count: int) -> list[tuple[Uuid, int]]:
+        """The next changed partitions that are to be opened; what changes for others on the way is done."""
+        found: list[tuple[Uuid, int]] = []
+        for _ in range(min(CHANGED_PER_TURN, len(self._changed))):
+            key = next(iter(self._changed))
+            del self._changed[key]
+            if self._is_missing(*key):
+                found.append(key)
+                if len(found) == count:
+                    break
+            else:
+                self._adopt(*key)
+        return found
+
+    async def _adopt_rest(self) -> None:
+        try:
+            while self._changed:
+                await asyncio.sleep(0)
+                await self._open_together(self._next_to_open(OPENED_TOGETHER))
+        finally:
+            self._working = None
+
+    async def _open_together(self, keys: list[tuple[Uuid, int]]) -> None:
+        """Open some replicas off the loop; the metadata may say otherwise by the time they are open."""
+        placed: dict[tuple[Uuid, int], tuple[Placement, LogSettings]] = {}
+        for topic_id, index in keys:
+            topic = self.image.topics_by_id[topic_id]
+            with self._noting_failure(topic, index):
+                placed[topic_id, index] = self._place(topic, index), log_settings(self.settings_of(topic.name))
+        if not placed:
+            return
+        self._opening = {placement.name for placement, _ in placed.values()}
+        try:
+            answers = await self._env.run_blocking(lambda: [_open(*one) for one in placed.values()])
+        finally:
+            self._opening = ()
+        for (topic_id, index), opened in zip(placed, answers, strict=True):
+            if self._is_missing(topic_id, index):
+                topic = self.image.topics_by_id[topic_id]
+                with self._noting_failure(topic, index):
+                    if isinstance(opened, Exception):
+                        raise opened
+                    self._add(topic, TopicPartition(topic.name, index), topic.partitions[index], opened)
+                    self._adopt(topic_id, index)
+            elif isinstance(opened, Opened):
+                opened.home.found.discard(placed[topic_id, index][0].name)
+                self._store.remove(placed[topic_id, index][0].name, opened.log)
+
+    def _is_missing(self, topic_id: Uuid, index: int) -> bool:
+        """Whether a partition should be here and is not open."""
+        topic = self.image.topics_by_id.get(topic_id)
+        return (
+            topic is not None
+            and index < len(topic.partitions)
+            and self.node_id in topic.partitions[index].replicas
+            and (topic_id, index) not in self._by_id
+            and not self._is_being_opened(topic_id, index)
+        )
+
+    def _is_being_opened(self, topic_id: Uuid, index: int) -> bool:
+        """Whether a worker is busy with a partition of this name, of this topic or of one that was deleted since."""
+        topic = self.image.topics_by_id.get(topic_id)
+        return topic is not None and TopicPartition(topic.name, index) in self._opening
+
+    def _adopt(self, topic_id: Uuid, index: int) -> None:
+        """Bring one partition in step with the image."""
+        if self._is_missing(topic_id, index):
+            topic = self.image.topics_by_id[topic_id]
+            with self._noting_failure(topic, index):
+                opened = self._place(topic, index).open(log_settings(self.settings_of(topic.name)))
+                self._add(topic, TopicPartition(topic.name, index), topic.partitions[index], opened)
+        partition = self._by_id.get((topic_id, index))
+        known = self.state_of("", topic_id, index, by_id=True)
+        if partition is None or known is None:
+            return
+        if self.node_id in known.replicas:
+            self._assign_role(partition, known)
+        else:
+            logger.info("%s was moved to other brokers", partition.name)
+            self._remove(partition)
+
+    def _assign_role(self, partition: Partition, known: PartitionState) -> None:
+        if known.leader == self.node_id:
+            if partition.make_leader(self.node_id, known, self._env.monotonic_ms()):
+                _tell(self._on_leader, partition)
+            elif partition.must_confirm:
+                _tell(self._on_joinable, partition)
+            return
+        was_leader = partition.is_leader
+        if partition.make_follower(known):
+            if was_leader:
+                _tell(self._on_resigned, partition)
+            _tell(self._on_follower, partition)
+
+    @contextmanager
+    def _noting_failure(self, topic: Topic, index: int) -> Iterator[None]:
+        """Remember that a partition could not be opened, and why; or that it could."""
+        name = TopicPartition(topic.name, index)
+        try:
+            yield
+        except (StorageError, FileNotFoundError) as error:
+            if name not in self._unopened:
+                logger.error("cannot open %s: %s", name, error)
+            reason = error if isinstance(error, StorageError) else StorageError(str(error))
+            self._unopened[name] = topic.topic_id, reason
+        else:
+            self._unopened.pop(name, None)
+
+    def _place(self, topic: Topic, index: int) -> Placement:
+        known = topic.partitions[index]
+        directories = dict(zip(known.replicas, known.directories, strict=False))
+        name = TopicPartition(topic.name, index)
+        return self._store.place(name, topic.topic_id, directories.get(self.node_id))
+
+    def _add(self, topic: Topic, name: TopicPartition, known: PartitionState, opened: Opened) -> None:
+        settings = self.settings_of(topic.name)
+        home = opened.home
+        home.found.discard(name)
+        partition = Partition(
+            self._env,
+            name,
+            topic.topic_id,
+            opened.log,
+            FollowerState(NO_LEADER, -1, opened.high_watermark),
+            len(known.replicas),
+            settings,
+            self._decompressed_bytes_max,
+            lambda error: self.fail_directory(home, error),
+            lag_ms_max=self._lag_ms_max,
+            counters=self.counters.topic(topic.name),
+        )
+        if opened.owed is not None:
+            # Before records in it are acknowledged, neither a power cut may take the directory nor whose it is.
+            partition.sync.owe(opened.owed)
+        self._open_logs.add(opened.log)
+        self._by_name[name] = partition
+        self._by_id[topic.topic_id, name.partition] = partition
+        self._homes[name] = home
+        home.partitions.add(name)
+        _tell(self._on_change, partition)
+
+    def _configure_topic(self, topic: Topic) -> None:
+        settings = None
+        for index in range(len(topic.partitions)):
+            partition = self._by_name.get((topic.name, index))
+            if partition is not None:
+                settings = settings or self.settings_of(topic.name)
+                if partition.settings != settings:
+                    partition.configure(settings)
+                    _tell(self._on_change, partition)
+                    if partition.must_confirm:
+                        _tell(self._on_joinable, partition)
+
+    def _note_broker(self, broker_id: int) -> None:
+        """A broker that is fenced, leaving or new cannot join: no high watermark waits for what it fetched before.
+
+        One that was let in can, and may have shown that it holds everything when it could not yet.
+        """
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or broker.fenced or broker.in_controlled_shutdown:
+            for partition in self._by_name.values():
+                partition.exclude(broker_id)
+            return
+        now_ms = self._env.monotonic_ms()
+        for partition in list(self._by_name.values()):
+            if partition.leading is not None and partition.leading.admitted(broker_id, broker.epoch, now_ms):
+                _tell(self._on_joinable, partition)
+
+    def _remove_topic(self, topic_id: Uuid) -> None:
+        for partition in [partition for key, partition in self._by_id.items() if key[0] == topic_id]:
+            self._remove(partition)
+            self.counters.forget(partition.name.topic)
+        for name in [name for name, (owner, _) in self._unopened.items() if owner == topic_id]:
+            del self._unopened[name]
+            self._store.remove_unopened(name)
+
+    def _remove(self, partition: Partition) -> None:
+        name = partition.name
+        self._by_name.pop(name, None)
+        self._by_id.pop((partition.topic_id, name.partition), None)
+        self._homes.pop(name).partitions.discard(name)
+        partition.sync.abandon()
+        partition.fence()
+        self._open_logs.forget(partition.log)
+        self._store.remove(name, partition.log)
+        if partition.is_leader:
+            _tell(self._on_resigned, partition)
+        _tell(self._on_removed, partition)
+
+
+def _open(placement: Placement, settings: LogSettings) -> Opened | Exception:
+    """What one of several attempts comes to: one that fails must not take the others with it."""
+    try:
+        return placement.open(settings)
+    except (StorageError, FileNotFoundError) as error:
+        return error
+
+
+def _tell(listeners: list[Listener], partition: Partition) -> None:
+    for listener in listeners:
+        listener(partition)

@@ -1,0 +1,171 @@
+"""Where this broker's replicas lie on disk: finding them, making new ones, taking them away."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.core.metadata.image import Image
+from penstock.model.ids import TopicPartition, Uuid
+from penstock.runtime.env import Env
+from penstock.runtime.logs.directories import LogDirectory, begin_use, forget_partition
+from penstock.storage.files import StorageError
+from penstock.storage.log import Log, LogSettings
+from penstock.storage.metadata_files import read_partition_metadata, sync_partition_metadata, write_partition_metadata
+from penstock.storage.names import deletion_directory_name
+
+STRAY_SUFFIX = "-stray"
+
+logger = logging.getLogger("penstock.runtime")
+
+
+class Opened(NamedTuple):
+    """A replica's log, the directory it lies in, and what its first sync must do as well."""
+
+    home: LogDirectory
+    log: Log
+    high_watermark: int
+    owed: Callable[[], None] | None
+
+
+class Placement(NamedTuple):
+    """Where a replica lies or is to lie, and what the checkpoints say of it."""
+
+    env: Env
+    name: TopicPartition
+    topic_id: Uuid
+    home: LogDirectory
+    is_new: bool
+    recovery_point: int
+    start_offset: int
+    high_watermark: int
+
+    def open(self, settings: LogSettings) -> Opened:
+        """Open the log, or make it. Blocks, and may be called in any thread."""
+        filesystem, path = self.env.filesystem, self.home.path / str(self.name)
+        if self.is_new:
+            filesystem.make_directory(path)
+            write_partition_metadata(filesystem, path, self.topic_id)
+
+        def owed() -> None:
+            sync_partition_metadata(filesystem, path)
+
+        log = Log.open(
+            filesystem,
+            path,
+            settings,
+            recovery_point=self.recovery_point,
+            clean=self.home.clean or self.is_new,
+            now_ms=self.env.now_ms(),
+            start_offset=self.start_offset,
+            lost_power=self.home.lost_power,
+        )
+        # The checkpoint may be ahead of a log whose end was cut, and behind one whose start was deleted since.
+        high_watermark = max(log.start_offset, min(self.high_watermark, log.end_offset))
+        # A process that was killed may have made the directory and died before the first sync of it.
+        is_durable = self.home.clean or self.recovery_point > 0
+        return Opened(self.home, log, high_watermark, None if is_durable and not self.is_new else owed)
+
+
+class ReplicaStore:
+    """The replicas in this broker's data directories."""
+
+    def __init__(self, env: Env, directories: Sequence[LogDirectory]) -> None:
+        self._env = env
+        self.directories = directories
+        # Whose the directories were that lay here at the start.
+        self._owners: dict[TopicPartition, Uuid] = {}
+
+    def begin_use(self) -> None:
+        """From here on a crash is one; what was on its way out at the last stop goes now."""
+        for directory in self.directories:
+            begin_use(self._env, directory)
+
+    def place(self, name: TopicPartition, topic_id: Uuid, wanted: Uuid | None) -> Placement:
+        """Where a replica lies; a new one goes into the directory with the id `wanted`, or into the emptiest one."""
+        if self._owners.pop(name, topic_id) != topic_id:
+            # The topic went before its replica was opened, and this one has its name.
+            self.remove_unopened(name)
+        home = self._home_of(name)
+        is_new = home is None
+        if home is None:
+            home = self._directory(wanted) or self._emptiest()
+            forget_partition(self._env, home, name)
+        return Placement(
+            self._env,
+            name,
+            topic_id,
+            home,
+            is_new,
+            home.recovery_points.get(name, 0),
+            home.start_offsets.get(name, 0),
+            home.high_watermarks.get(name, 0),
+        )
+
+    def remove(self, name: TopicPartition, log: Log) -> None:
+        """Rename an open replica's directory at once and delete it later, so that a crash leaves no half of it."""
+        try:
+            target = log.delete_directory(self._env.random.randbytes(16), durable=False)
+        except (StorageError, FileNotFoundError) as error:
+            logger.error("cannot remove %s: %s", name, error)
+            return
+        self._env.spawn(self._unlink(target), f"remove {target.name}")
+
+    def remove_unopened(self, name: TopicPartition) -> None:
+        """Take what lies on disk of a replica that never opened out of the way of a namesake."""
+        home = self._home_of(name)
+        if home is None:
+            return
+        home.found.discard(name)
+        target = home.path / deletion_directory_name(str(name), self._env.random.randbytes(16))
+        try:
+            self._env.filesystem.rename(home.path / str(name), target)
+        except (StorageError, FileNotFoundError) as error:
+            logger.error("cannot remove %s: %s", name, error)
+            return
+        self._env.spawn(self._unlink(target), f"remove {target.name}")
+
+    def set_strays_aside(self, image: Image, node_id: int) -> None:
+        """Keep directories that the metadata does not place here under another name, out of the way."""
+        for directory in self.directories:
+            for name in sorted(directory.found):
+                path = directory.path / str(name)
+                topic_id = read_partition_metadata(self._env.filesystem, path)
+                topic = image.topics_by_id.get(topic_id) if topic_id is not None else None
+                if topic is not None and topic.name == name.topic:
+                    known = image.partition(*name)
+                    if known is None or node_id in known.replicas:
+                        self._owners[name] = topic.topic_id
+                        continue
+                directory.found.discard(name)
+                aside = path.with_name(f"{path.name}.{self._env.random.randbytes(16).hex()}{STRAY_SUFFIX}")
+                self._env.filesystem.rename(path, aside)
+                reason = "belongs to no topic of this cluster" if topic is None else "was moved to other brokers"
+                logger.warning("%s %s; it is kept as %s", path, reason, aside.name)
+
+    def _home_of(self, name: TopicPartition) -> LogDirectory | None:
+        return next((directory for directory in self.directories if name in directory.found), None)
+
+    def _directory(self, directory_id: Uuid | None) -> LogDirectory | None:
+        for directory in self.directories:
+            if directory.directory_id == directory_id and directory.failure is None:
+                return directory
+        return None
+
+    def _emptiest(self) -> LogDirectory:
+        working = [directory for directory in self.directories if directory.failure is None]
+        if not working:
+            raise StorageError("every data directory of this broker has failed")
+        return min(working, key=lambda directory: len(directory.partitions))
+
+    async def _unlink(self, path: Path) -> None:
+        def remove() -> None:
+            self._env.filesystem.sync_directory(path.parent)
+            self._env.filesystem.remove_directory(path)
+
+        try:
+            await self._env.run_blocking(remove)
+        except StorageError as error:
+            logger.error("cannot remove %s, the next start tries again: %s", path, error)

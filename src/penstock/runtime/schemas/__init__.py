@@ -1,0 +1,1 @@
+"""Topics that take only records with registered schema ids."""

@@ -1,0 +1,1 @@
+"""Compaction of finished segments: a function of files, and the process that runs it."""

@@ -1,0 +1,118 @@
+"""The process that cleans logs: `python -m penstock.storage.compaction.worker`, one job a process.
+
+It talks in lines of JSON. In comes the job; out comes each cleaned segment, and the worker waits for an empty line
+before it goes on, so that no more than one waits to be swapped in. Last comes the report, or what went wrong. When its
+input closes, its owner is gone, and it ends at once. It has the lowest priority: whatever it does can wait.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from queue import SimpleQueue
+from typing import Any
+
+from penstock.core.lifecycle.retention import SegmentFacts
+from penstock.storage.compaction.clean import Compaction, CompactionError, CompactionJob, CompactionReport
+from penstock.storage.compaction.swap import CleanedSegment
+from penstock.storage.files import OsFilesystem
+
+MODULE = "penstock.storage.compaction.worker"
+NICENESS = 19
+PIPE_CHUNK_BYTES = 1024 * 1024
+
+CLEANED = "cleaned"
+REPORT = "report"
+ERROR = "error"
+PASSING = "passing"
+
+
+class Pacer:
+    """Sleeps so that no more than `bytes_per_second` pass, measured over a tenth of a second or longer."""
+
+    def __init__(
+        self,
+        bytes_per_second: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._since = clock()
+        self._bytes = 0
+
+    def __call__(self, size_bytes: int) -> None:
+        self._bytes += size_bytes
+        due = self._bytes / self._bytes_per_second
+        spent = self._clock() - self._since
+        if due > spent + 0.1:
+            self._sleep(due - spent)
+        if spent > 1.0:
+            # What was saved in a quiet second is not made up for later.
+            self._since, self._bytes = self._clock(), 0
+
+
+def encode_job(job: CompactionJob) -> bytes:
+    """A job as one line."""
+    return json.dumps({**asdict(job), "seed": job.seed.hex()}).encode() + b"\n"
+
+
+def decode_job(line: bytes) -> CompactionJob:
+    fields: dict[str, Any] = json.loads(line)
+    for name in ("segments", "later_segments"):
+        fields[name] = tuple(SegmentFacts(**each) for each in fields[name])
+    fields["seed"] = bytes.fromhex(fields["seed"])
+    fields["producers"] = tuple(tuple(each) for each in fields["producers"])
+    return CompactionJob(**fields)
+
+
+def decode_answer(line: bytes) -> CleanedSegment | CompactionReport:
+    """What the worker said; raises the CompactionError that it met."""
+    answer: dict[str, Any] = json.loads(line)
+    if CLEANED in answer:
+        fields = answer[CLEANED]
+        fields["replaces"] = tuple(tuple(each) for each in fields["replaces"])
+        return CleanedSegment(**fields)
+    if REPORT in answer:
+        return CompactionReport(**answer[REPORT])
+    raise CompactionError(answer[ERROR], is_passing=answer[PASSING])
+
+
+def main() -> None:
+    """Do the job that comes in."""
+    os.nice(NICENESS)
+    lines: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_listen, args=(lines,), daemon=True).start()
+    job = decode_job(lines.get())
+    compaction = Compaction(job, OsFilesystem(), Pacer(job.bytes_per_second_max))
+    try:
+        for cleaned in compaction.run():
+            _say({CLEANED: asdict(cleaned)})
+            lines.get()
+        _say({REPORT: asdict(compaction.report)})
+    except CompactionError as error:
+        _say({ERROR: error.message, PASSING: error.is_passing})
+
+
+def _listen(lines: SimpleQueue[bytes]) -> None:
+    pending = b""
+    while chunk := os.read(sys.stdin.fileno(), PIPE_CHUNK_BYTES):
+        *whole, pending = (pending + chunk).split(b"\n")
+        for line in whole:
+            lines.put(line)
+    os._exit(1)
+
+
+def _say(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What a log keeps of its producers: state, snapshots, aborted transactions."""

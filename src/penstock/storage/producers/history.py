@@ -1,0 +1,99 @@
+"""What a log keeps of its producers besides their batches: their state, snapshots of it, and aborted transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock.core.replica.producer_state import EndMarker, ProducerState
+from penstock.storage.names import SNAPSHOT_SUFFIX, file_name
+from penstock.storage.partition_files import PartitionFiles
+from penstock.storage.producers.aborted_transactions import AbortedTransactions
+from penstock.storage.producers.replay import aborted_transaction, replay_producers
+from penstock.storage.producers.snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
+from penstock.storage.segment import Segment
+from penstock.wire.records import BatchHeader
+
+_CONTROL = 0x20
+
+
+class ProducerHistory:
+    """The producers of one log. `snapshots` are the offsets, in order, as of which their state is on disk."""
+
+    __slots__ = ("_aborted", "_home", "_producers", "_snapshots")
+
+    def __init__(
+        self, home: PartitionFiles, producers: ProducerState, aborted: AbortedTransactions, snapshots: list[int]
+    ) -> None:
+        self._home = home
+        self._producers = producers
+        self._aborted = aborted
+        self._snapshots = snapshots
+
+    def note(
+        self,
+        headers: Sequence[BatchHeader],
+        markers: Mapping[int, EndMarker] | None,
+        base_offset: int,
+        end_offset: int,
+    ) -> None:
+        """Take in batches that were appended to the segment at `base_offset`; all of them, also when it raises.
+
+        Raises StorageError when an aborted transaction could not be written to its index.
+        """
+        producers = self._producers
+        aborted = []
+        for header in headers:
+            if header[9] < 0:
+                continue
+            marker = markers.get(header[0]) if markers is not None else None
+            if marker is not None:
+                ended = aborted_transaction(producers.complete(header, marker), producers)
+                if ended is not None:
+                    aborted.append(ended)
+            elif not header[5] & _CONTROL:
+                producers.update(header)
+        producers.end_offset = end_offset
+        for one in aborted:
+            self._aborted.note(base_offset, one)
+
+    def take_snapshot(self, offset: int, start_offset: int) -> None:
+        """Store the state as of `offset`, where the log ends now; the one before it stays as a fallback.
+
+        Nothing happens where there is one already, or nothing behind the log's first segment.
+        """
+        if offset <= (self._snapshots[-1] if self._snapshots else start_offset):
+            return
+        self._home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self._producers.entries))
+        self._snapshots.append(offset)
+
+    def reload(self, segments: Sequence[Segment], end_offset: int, now_ms: int, expiration_ms: int) -> None:
+        """The state as of the log's new end: the newest snapshot before it, and the batches since."""
+        producers = self._producers
+        while self._snapshots:
+            snapshot = self._snapshots[-1]
+            name = file_name(snapshot, SNAPSHOT_SUFFIX)
+            try:
+                if snapshot <= end_offset:
+                    producers.load(decode_snapshot(self._home.read(name)), snapshot, now_ms, expiration_ms)
+                    break
+            except (DamagedSnapshotError, FileNotFoundError):
+                pass
+            self._home.unlink(name)
+            self._snapshots.pop()
+        else:
+            producers.clear(segments[0].base_offset)
+        replay_producers(producers, segments, end_offset)
+
+    def clear(self, offset: int) -> None:
+        """The log starts again at `offset` with nobody known."""
+        for snapshot in self._snapshots:
+            self._home.unlink(file_name(snapshot, SNAPSHOT_SUFFIX))
+        self._snapshots.clear()
+        self._producers.clear(offset)
+
+    def let_go(self, base_offset: int) -> list[str]:
+        """A segment goes; returns the name of the snapshot that goes with it, if there is one."""
+        if base_offset not in self._snapshots:
+            return []
+        self._snapshots.remove(base_offset)
+        return [file_name(base_offset, SNAPSHOT_SUFFIX)]
