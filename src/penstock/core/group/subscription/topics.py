@@ -12,8 +12,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from penstock.core.group.contract import Topics
-from penstock.core.group.subscription.pattern import InvalidPattern
-from penstock.core.group.subscription.regex import TopicPattern
+from penstock.core.group.subscription.regex import InvalidPattern, TopicPattern
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 
@@ -44,12 +43,10 @@ class TopicCatalog:
         self.version += 1
         for name in names:
             self._hashes.pop(name, None)
-        for regex, (pattern, found) in list(self._patterns.items()):
+        existing = [name for name in names if self.topics.partition_count(name) is not None]
+        for pattern, found in self._patterns.values():
             found.difference_update(names)
-            try:
-                found |= pattern.matching(name for name in names if self.topics.partition_count(name) is not None)
-            except InvalidPattern:
-                del self._patterns[regex]
+            found |= pattern.matching(existing)
 
     def resolve(self, regex: str) -> frozenset[str]:
         """The topics whose names match; raises INVALID_REGULAR_EXPRESSION for a pattern that cannot be used."""
