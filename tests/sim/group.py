@@ -1,7 +1,7 @@
 """Members of consumer groups: they keep their session, read what they are assigned, and commit how far they are.
 
 `Member` is what members of both protocols have in common, `GroupMember` speaks the consumer protocol (KIP-848). A
-`Seat` is a place in a group that always has somebody in it: members vanish without a word, and others come.
+`ShardHost` is a place in a group that always has somebody in it: members vanish without a word, and others come.
 """
 
 from __future__ import annotations
@@ -317,7 +317,7 @@ class GroupMember(Member):
             self._target = None
 
 
-class Seat:
+class ShardHost:
     """A place in a group. With a lifetime its members vanish, and others with other names take it."""
 
     def __init__(self, name: str, make: Callable[[str], Member], lifetime_s: float | None) -> None:
@@ -346,5 +346,5 @@ class Seat:
             self.member.start(loop)
 
     def settle(self) -> None:
-        """Whoever has the seat keeps it."""
+        """Whoever has the host keeps it."""
         self._settled = True

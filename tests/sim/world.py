@@ -18,7 +18,7 @@ from sim.admin import Admin
 from sim.applications import Application, Copier, Writer
 from sim.classic import ClassicMember
 from sim.consumer import Consumer
-from sim.group import GroupMember, Member, Seat
+from sim.group import GroupMember, Member, ShardHost
 from sim.machine import WALL_START_MS, Machine
 from sim.network import NetworkFaults, SimNetwork
 from sim.producer import Producer
@@ -66,7 +66,7 @@ class World:
         self.bootstrap = [(machine.name, BROKER_PORT) for machine in brokers]
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
-        self.seats: dict[str, list[Seat]] = {GROUP: [], CLASSIC_GROUP: []}
+        self.hosts: dict[str, list[ShardHost]] = {GROUP: [], CLASSIC_GROUP: []}
         self.writers: list[Application] = []
         self.copiers: list[Application] = []
         # Transactional ids whose every transaction has an epoch of its own.
@@ -213,9 +213,9 @@ class World:
                 return ClassicMember(member_name, group, reader, shape.session_ms, shape.partitions)
             return GroupMember(member_name, group, reader, shape.session_ms)
 
-        seat = Seat(name, make, shape.member_lifetime_s)
-        self.seats[group].append(seat)
-        self.client_loop(name).create_task(seat.run())
+        host = ShardHost(name, make, shape.member_lifetime_s)
+        self.hosts[group].append(host)
+        self.client_loop(name).create_task(host.run())
 
     def _reader(self, name: str, topic: str, partitions: list[int] | None = None) -> Consumer:
         wanted = list(range(self.shape.partitions)) if partitions is None else partitions
@@ -297,29 +297,29 @@ class World:
             producer.stop()
         for writer in self.writers:
             writer.stop()
-        for seats in self.seats.values():
-            for seat in seats:
-                seat.settle()
+        for hosts in self.hosts.values():
+            for host in hosts:
+                host.settle()
         self.admin.stopping = True
 
     def members_stop(self) -> None:
         """Groups commit and end."""
-        for seats in self.seats.values():
-            for seat in seats:
-                seat.member.stop()
+        for hosts in self.hosts.values():
+            for host in hosts:
+                host.member.stop()
 
     def groups_are_whole(self) -> bool:
         """Every partition is read by exactly one living member of each group."""
         everything = list(range(self.shape.partitions))
-        owned = (sorted(one for seat in seats for one in seat.member.owned) for seats in self.seats.values() if seats)
+        owned = (sorted(one for host in hosts for one in host.member.owned) for hosts in self.hosts.values() if hosts)
         return self.keep_running() and all(one == everything for one in owned)
 
     def shares(self) -> str:
         """Who reads what in each group."""
         return "; ".join(
-            f"{seat.member.name} of {group} {seat.member.owned}"
-            for group, seats in self.seats.items()
-            for seat in seats
+            f"{host.member.name} of {group} {host.member.owned}"
+            for group, hosts in self.hosts.items()
+            for host in hosts
         )
 
     def is_drained(self) -> bool:
@@ -379,10 +379,10 @@ class World:
     async def read_metadata(self) -> None:
         """Ask for all that was committed and changed."""
         await self.admin.look_at_everything()
-        for seats in self.seats.values():
-            for seat in seats[:1]:
+        for hosts in self.hosts.values():
+            for host in hosts[:1]:
                 for partition in range(self.shape.partitions):
-                    await seat.member.committed_at_end(partition)
+                    await host.member.committed_at_end(partition)
 
     def close(self) -> None:
         """End every process. The world is of no use afterwards."""

@@ -137,7 +137,7 @@ class TransactionShell:
 
     def is_loaded(self) -> bool:
         try:
-            self.transactions.coordinator.seat(0)
+            self.transactions.coordinator.host(0)
         except ApiError:
             return False
         return True
@@ -159,7 +159,7 @@ class TransactionShell:
         return await self.transactions.end_txn(EndTxnRequest(ID, *producer, commit), caller())
 
     def state(self) -> str:
-        return self.transactions.coordinator.seat(0).shard.describe(ID).transaction_state
+        return self.transactions.coordinator.host(0).shard.describe(ID).transaction_state
 
     async def until(self, condition: Callable[[], object]) -> None:
         deadline = asyncio.get_running_loop().time() + 5

@@ -138,8 +138,8 @@ class BrokerRole:
         self._cleaner.start()
         keeper = self._replicate()
         self._endpoints.serve_brokers(self._dispatcher(keeper, controller, unreachable))
-        raft.on_commit(self._hasten_farewells)
-        raft.on_leader(lambda leader_id: self._lifecycle.greet() if leader_id >= 0 else None)
+        raft.on_commit(self._report_during_shutdowns)
+        raft.on_leader(lambda leader_id: self._lifecycle.heartbeat_now() if leader_id >= 0 else None)
         self._lifecycle.start()
         await self._lifecycle.active()
         if self._some_broker() != settings.node_id:
@@ -258,11 +258,11 @@ class BrokerRole:
         """The last thing at a clean stop: say that it was one."""
         self._housekeeping.finish(self._broker_epoch())
 
-    def _hasten_farewells(self, _: object) -> None:
+    def _report_during_shutdowns(self, _: object) -> None:
         """A broker that leaves may go once the others know who took over: let the controller hear it at once."""
         brokers = self._raft.image.brokers.values()
         if any(broker.in_controlled_shutdown and broker.broker_id != self._settings.node_id for broker in brokers):
-            self._lifecycle.greet()
+            self._lifecycle.heartbeat_now()
 
     # Facts.
 

@@ -133,7 +133,7 @@ def test_offsets_of_a_group_join_the_transaction(tmp_path: Path, version: int) -
         assert stale.error_code == fenced
         added = await call(handler, AddOffsetsToTxnRequest(ID, *producer, "readers"), version)
         assert added.error_code == NONE
-        shard = shell.transactions.coordinator.seat(0).shard
+        shard = shell.transactions.coordinator.host(0).shard
         assert [row.topic for row in shard.describe(ID).topics] == [OFFSETS_TOPIC]
         groups.close()
 
@@ -282,7 +282,7 @@ def test_offsets_are_committed_where_the_coordinator_vouches_for_it(
         absent = await call(handler, committing([("t", 0)]), version)
         assert codes(absent) == [ErrorCode.NOT_COORDINATOR]
         await groups.leader_of("readers")
-        await shell.until(lambda: groups.coordinator.seats())
+        await shell.until(lambda: groups.coordinator.hosts())
         response = await call(handler, committing([("t", 0), ("t", 9), ("gone", 0)]), version)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert codes(response) == [told, unknown, unknown]

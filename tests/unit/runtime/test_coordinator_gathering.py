@@ -24,7 +24,7 @@ FOR_EVER = {"group.coordinator.append.linger.ms": "86400000"}
 async def groups_of(shell: TransactionShell) -> Groups:
     groups = Groups(shell.env, shell.image, shell, shell.partitions, shell.settings)
     await groups.leader_of("readers")
-    await shell.until(lambda: groups.coordinator.seats())
+    await shell.until(lambda: groups.coordinator.hosts())
     return groups
 
 
@@ -52,7 +52,7 @@ def test_members_that_join_are_answered_together(tmp_path: Path) -> None:
         for _ in range(5):
             await asyncio.sleep(0)
         assert not any(answer.done() for answer in joins)
-        groups.coordinator.seats()[0].flush()
+        groups.coordinator.hosts()[0].flush()
         assert [(await answer).member_epoch for answer in joins] == [1, 2, 3]
         groups.close()
 

@@ -188,27 +188,27 @@ class NoteShard:
 def test_coordinators_follow_leadership(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         one, two = await pair(cluster)
-        seats = {}
+        hosts = {}
         for broker in (one, two):
             coordinator: Coordinator[NoteShard] = Coordinator(broker.env, "group", TOPIC, NoteShard)
             for partition in broker.partitions:
                 coordinator.take(partition)
             broker.partitions.on_leader(coordinator.take)
             broker.partitions.on_resigned(coordinator.leave)
-            seats[broker.node_id] = coordinator
-        assert seats[1].seat(0).is_loaded
+            hosts[broker.node_id] = coordinator
+        assert hosts[1].host(0).is_loaded
         refused = None
         try:
-            seats[2].seat(0)
+            hosts[2].host(0)
         except ApiError as error:
             refused = error.code
         assert refused == ErrorCode.NOT_COORDINATOR
         await one.send(b"first")
-        settled = seats[1].seat(0).settled()
+        settled = hosts[1].host(0).settled()
         assert settled is None
         cluster.change(leader=2)
-        await until(lambda: seats[2].seats())
-        assert not seats[1].seats()
+        await until(lambda: hosts[2].hosts())
+        assert not hosts[1].hosts()
 
     in_cluster(tmp_path, story)
 

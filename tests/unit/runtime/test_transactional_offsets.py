@@ -32,7 +32,7 @@ OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 async def groups_of(shell: TransactionShell) -> Groups:
     groups = Groups(shell.env, shell.image, shell, shell.partitions, shell.settings)
     await groups.leader_of(GROUP)
-    await shell.until(lambda: groups.coordinator.seats())
+    await shell.until(lambda: groups.coordinator.hosts())
     return groups
 
 

@@ -218,7 +218,7 @@ def test_offsets_that_were_verified_before_the_abort_are_refused_after_it(tmp_pa
         await shell.ready()
         groups = Groups(shell.env, shell.image, shell, shell.partitions, shell.settings)
         await groups.leader_of("readers")
-        await shell.until(lambda: groups.coordinator.seats())
+        await shell.until(lambda: groups.coordinator.hosts())
         coordinator = Coordinator()
         handler = make_txn_offset_commit(shell.env, shell.image, shell.partitions, groups, coordinator.verify)
         rows = [TxnOffsetCommitRequestTopic(DATA.topic, [TxnOffsetCommitRequestPartition(0, 5)])]

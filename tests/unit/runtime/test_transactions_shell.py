@@ -217,7 +217,7 @@ def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
 def test_ids_that_nobody_uses_go(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         await shell.started()
-        shard = shell.transactions.coordinator.seat(0).shard
+        shard = shell.transactions.coordinator.host(0).shard
         await shell.until(lambda: shard.describe(ID).error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 
     quick = {

@@ -96,7 +96,7 @@ def _check_text(text: str, size_max: int) -> None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise errors.invalid_schema("it holds half a character (a lone surrogate); send whole ones") from None
+        raise errors.invalid_schema("it holds an unpaired surrogate; send whole Unicode characters") from None
     if size > size_max:
         raise errors.too_large(size, size_max)
 

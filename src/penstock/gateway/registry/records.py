@@ -50,7 +50,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> RegistryRecord | No
         if not isinstance(name, dict) or not (fact is None or isinstance(fact, dict)) or not _is_shallow(fact):
             return None
         subject = str(name.get("subject") or name.get("context") or "")
-        # A name with half a character could be neither shown nor written again.
+        # A name with an unpaired surrogate could be neither shown nor written again.
         subject.encode()
         return RegistryRecord(str(name.get("keytype", "")), subject, int(name.get("version") or 0), fact)
     except (ValueError, TypeError, OverflowError, RecursionError):

@@ -112,7 +112,7 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Say that a request cannot be read."""
-        self.refuse(Problem(400, 40000, msg, "send a request as HTTP/1.1 has it"))
+        self.refuse(Problem(400, 40000, msg, "send a valid HTTP/1.1 request"))
 
     def refuse(self, problem: Problem) -> None:
         """Say why, and end the connection: nobody knows where the next request begins."""

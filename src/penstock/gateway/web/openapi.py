@@ -16,7 +16,7 @@ ERROR_SCHEMA = {
         "fix": {"type": "string"},
     },
 }
-REASONS = {200: "It worked.", 201: "It was made.", 202: "It was taken on.", 204: "It worked; there is nothing to say."}
+REASONS = {200: "Success.", 201: "Created.", 202: "Accepted.", 204: "Success, with no content."}
 
 
 def document(

@@ -101,14 +101,14 @@ class CoordinatorCollector:
 
     def _group_counts(self, sheet: Sheet, detailed: bool) -> Iterator[None]:
         states: Counter[tuple[str, str]] = Counter()
-        seats = self._groups.coordinator.seats()
-        for seat in seats:
-            listed = seat.shard.list_groups()
+        hosts = self._groups.coordinator.hosts()
+        for host in hosts:
+            listed = host.shard.list_groups()
             states.update((row.group_state, row.group_type) for row in listed)
             yield
             if detailed:
                 for row in listed:
-                    self._group(sheet, seat.shard, row.group_id)
+                    self._group(sheet, host.shard, row.group_id)
                     yield
         counters = self._groups.counters
         sheet.add(GROUP_COUNT, states.total())
@@ -142,11 +142,11 @@ class CoordinatorCollector:
         states: Counter[str] = Counter()
         now_ms = self._env.now_ms()
         oldest_ms = 0
-        for seat in self._transactions.coordinator.seats():
-            for number, row in enumerate(seat.shard.listing(TransactionFilter(), now_ms)):
+        for host in self._transactions.coordinator.hosts():
+            for number, row in enumerate(host.shard.listing(TransactionFilter(), now_ms)):
                 states[row.transaction_state] += 1
                 if row.transaction_state == TransactionState.ONGOING.title:
-                    started_ms = seat.shard.describe(row.transactional_id).transaction_start_time_ms
+                    started_ms = host.shard.describe(row.transactional_id).transaction_start_time_ms
                     oldest_ms = max(oldest_ms, now_ms - started_ms)
                 if number % ROWS_PER_TURN == ROWS_PER_TURN - 1:
                     yield

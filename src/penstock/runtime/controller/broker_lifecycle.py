@@ -89,7 +89,7 @@ class BrokerLifecycle:
         """Begin to send heartbeats."""
         self._env.spawn(self._beat(), "heartbeats")
 
-    def greet(self) -> None:
+    def heartbeat_now(self) -> None:
         """There is another controller: let it hear of this broker at once."""
         self._wake.set()
 

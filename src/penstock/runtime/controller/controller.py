@@ -88,7 +88,7 @@ class Controller:
         # Which connection each broker was last heard of through; another one's end means nothing.
         self._heard_through: dict[int, object] = {}
 
-    # The office.
+    # Leadership.
 
     def on_leadership(self, is_leader: bool) -> None:
         """Take up or lay down the duties of the active controller; the quorum says when."""

@@ -45,7 +45,7 @@ class ControllerSettings:
 
     session_timeout_ms: int = 4_000
     lost_connection_grace_ms: int = 300
-    # What brokers get to greet a controller that has just become active.
+    # What brokers get to report to a controller that has just become active.
     first_session_ms: int = 1_500
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_ms: int = 300_000
@@ -302,7 +302,7 @@ class Duties:
             await self._quietly(work())
 
     async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that another active controller would do as well: losing the office ends it without noise."""
+        """Do something that another active controller would do as well: losing the leadership ends it without noise."""
         try:
             await work
         except ApiError as error:

@@ -1,4 +1,4 @@
-"""What every coordinator does with its topic: find the shard of a key, ask it, and keep its seats where leaders are."""
+"""What every coordinator does with its topic: find the shard of a key, ask it, and host its shards where its leaders are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.core.contract import Effects, Token
 from penstock.core.metadata.image import PartitionState
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.internal_topic import InternalTopic
-from penstock.runtime.coordinator.shards import Coordinator, Seat, ShardT, as_coordinator_error
+from penstock.runtime.coordinator.shards import Coordinator, ShardHost, ShardT, as_coordinator_error
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partitions import Partitions
 
@@ -41,8 +41,8 @@ class CoordinatedTopic(Generic[ShardT]):
         """The partition a key belongs to; creates the topic when it is first needed."""
         return await self._topic.leader_of(key)
 
-    def _seat(self, key: str) -> Seat[ShardT]:
-        return self.coordinator.seat(self._topic.index_of(key))
+    def _host(self, key: str) -> ShardHost[ShardT]:
+        return self.coordinator.host(self._topic.index_of(key))
 
     def ask(
         self, key: str, question: Callable[[ShardT, Token, int], Effects], *, gather: bool = False
@@ -51,16 +51,16 @@ class CoordinatedTopic(Generic[ShardT]):
 
         With `gather` that may take a little longer, so that more is written at once.
         """
-        seat = self._seat(key)
+        host = self._host(key)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        seat.perform(question(seat.shard, answer, self._env.now_ms()), gather=gather)
+        host.perform(question(host.shard, answer, self._env.now_ms()), gather=gather)
         return answer
 
     async def read(self, key: str, query: Callable[[ShardT], T]) -> T:
         """Look something up; nothing is shown that could still be lost."""
-        seat = self._seat(key)
-        result = query(seat.shard)
-        settled = seat.settled()
+        host = self._host(key)
+        result = query(host.shard)
+        settled = host.settled()
         if settled is not None:
             try:
                 await settled
@@ -72,7 +72,7 @@ class CoordinatedTopic(Generic[ShardT]):
         """Every shard here; raises while one is being loaded."""
         if self.coordinator.is_loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._plural} are being loaded")
-        return [seat.shard for seat in self.coordinator.seats()]
+        return [host.shard for host in self.coordinator.hosts()]
 
     def close(self) -> None:
         """Coordinate no longer: everybody who waits is told to look elsewhere, where what was decided goes on."""
@@ -82,6 +82,6 @@ class CoordinatedTopic(Generic[ShardT]):
         """Give every shard its turn now and then."""
         while True:
             await asyncio.sleep(interval_ms / 1000)
-            for seat in self.coordinator.seats():
-                seat.perform(work(seat.shard, self._env.now_ms()))
+            for host in self.coordinator.hosts():
+                host.perform(work(host.shard, self._env.now_ms()))
                 await asyncio.sleep(0)

@@ -103,7 +103,7 @@ class Groups(CoordinatedTopic[GroupShard]):
 
     def end_transaction(self, index: int, producer: ProducerIdentity, marker: EndMarker) -> asyncio.Future[None]:
         """End a transaction in one partition of the offsets topic; done when that is committed."""
-        return self.coordinator.seat(index).end_transaction(producer, marker)
+        return self.coordinator.host(index).end_transaction(producer, marker)
 
     def read_all(self, query: Callable[[GroupShard], Sequence[T]]) -> list[T]:
         """The same question to every shard here; raises while one is being loaded."""
@@ -127,8 +127,8 @@ class Groups(CoordinatedTopic[GroupShard]):
                     deleted.add(name)
         if changed or deleted:
             now_ms = self._env.now_ms()
-            for seat in self.coordinator.seats():
-                seat.perform(seat.shard.topics_changed(changed, deleted, now_ms))
+            for host in self.coordinator.hosts():
+                host.perform(host.shard.topics_changed(changed, deleted, now_ms))
 
 
 def _group_settings(settings: NodeSettings) -> GroupSettings:

@@ -66,7 +66,7 @@ class Shard(Protocol):
 ShardT = TypeVar("ShardT", bound=Shard)
 
 
-class Seat(Generic[ShardT]):
+class ShardHost(Generic[ShardT]):
     """One partition of the internal topic and the shard that lives on it."""
 
     def __init__(
@@ -335,69 +335,69 @@ class Coordinator(Generic[ShardT]):
         self._kind = kind
         self.topic = topic
         self._make_shard = make_shard
-        self._seats: dict[int, Seat[ShardT]] = {}
+        self._hosts: dict[int, ShardHost[ShardT]] = {}
 
     def take(self, partition: Partition, *, pause_s: float = 0.0) -> None:
         """This broker leads a partition; load its shard."""
-        if partition.name.topic != self.topic or partition.name.partition in self._seats or not partition.is_leader:
+        if partition.name.topic != self.topic or partition.name.partition in self._hosts or not partition.is_leader:
             return
         index = partition.name.partition
         reload = partial(self._reload, partition)
-        seat = Seat(self._env, self._kind, partition, self._make_shard(), reload, self._count, self._linger_ms)
-        self._seats[index] = seat
+        host = ShardHost(self._env, self._kind, partition, self._make_shard(), reload, self._count, self._linger_ms)
+        self._hosts[index] = host
         if partition.log.end_offset == partition.log.start_offset:
-            seat.is_loaded = True
+            host.is_loaded = True
         else:
-            self._env.spawn(self._load(seat, partition, pause_s), f"load {partition.name}")
+            self._env.spawn(self._load(host, partition, pause_s), f"load {partition.name}")
 
     def leave(self, partition: Partition) -> None:
         """This broker leads a partition no longer."""
         if partition.name.topic == self.topic:
-            seat = self._seats.pop(partition.name.partition, None)
-            if seat is not None:
-                seat.leave()
+            host = self._hosts.pop(partition.name.partition, None)
+            if host is not None:
+                host.leave()
 
     def close(self) -> None:
-        """Leave every seat; what was decided is still written."""
-        for seat in self._seats.values():
-            seat.flush()
-            seat.leave()
-        self._seats.clear()
+        """Stop hosting every shard; what was decided is still written."""
+        for host in self._hosts.values():
+            host.flush()
+            host.leave()
+        self._hosts.clear()
 
-    def seat(self, index: int) -> Seat[ShardT]:
-        """The seat of one partition, loaded; raises the error that tells a client to look elsewhere or to wait."""
-        found = self._seats.get(index)
+    def host(self, index: int) -> ShardHost[ShardT]:
+        """The host of one partition's shard, loaded; raises the error that tells a client to look elsewhere or to wait."""
+        found = self._hosts.get(index)
         if found is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"this broker does not lead {self.topic}-{index}")
         if not found.is_loaded:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.topic}-{index} is being loaded")
         return found
 
-    def seats(self) -> list[Seat[ShardT]]:
-        """Every loaded seat."""
-        return [seat for seat in self._seats.values() if seat.is_loaded]
+    def hosts(self) -> list[ShardHost[ShardT]]:
+        """Every host whose shard is loaded."""
+        return [host for host in self._hosts.values() if host.is_loaded]
 
     @property
     def is_loading(self) -> bool:
-        """Whether any seat is still being loaded."""
-        return any(not seat.is_loaded for seat in self._seats.values())
+        """Whether any shard is still being loaded."""
+        return any(not host.is_loaded for host in self._hosts.values())
 
     @property
     def loading_count(self) -> int:
-        """How many seats are still being loaded."""
-        return sum(not seat.is_loaded for seat in self._seats.values())
+        """How many shards are still being loaded."""
+        return sum(not host.is_loaded for host in self._hosts.values())
 
     def _reload(self, partition: Partition) -> None:
         self.leave(partition)
         if not partition.log.is_failed:
             self.take(partition, pause_s=RELOAD_PAUSE_S)
 
-    async def _load(self, seat: Seat[ShardT], partition: Partition, pause_s: float) -> None:
+    async def _load(self, host: ShardHost[ShardT], partition: Partition, pause_s: float) -> None:
         if pause_s:
             await asyncio.sleep(pause_s)
         started_ms = self._env.monotonic_ms()
         try:
-            await seat.load()
+            await host.load()
         except ApiError as error:
             # Where leadership went meanwhile, the log may have been cut under the reader.
             if partition.is_leader or isinstance(error, StorageError):

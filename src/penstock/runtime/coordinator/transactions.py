@@ -25,7 +25,7 @@ from penstock.runtime.coordinator.coordinated_topic import CoordinatedTopic
 from penstock.runtime.coordinator.counters import TransactionCounters
 from penstock.runtime.coordinator.internal_topic import InternalTopic
 from penstock.runtime.coordinator.markers import TransactionMarkers
-from penstock.runtime.coordinator.shards import Coordinator, Seat
+from penstock.runtime.coordinator.shards import Coordinator, ShardHost
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -134,7 +134,7 @@ class Transactions(CoordinatedTopic[TransactionShard]):
 
     async def _fresh_producer_id(self, is_needed: Callable[[TransactionShard], bool], transactional_id: str) -> int:
         """An id if one is needed; once it returns none, none is needed until the loop's next turn."""
-        if not is_needed(self._seat(transactional_id).shard):
+        if not is_needed(self._host(transactional_id).shard):
             return NO_PRODUCER_ID
         # It may not be needed any more when it comes; ids are plenty.
         return await self._take_producer_id()
@@ -168,10 +168,10 @@ class Transactions(CoordinatedTopic[TransactionShard]):
             self._send_when_settled(shard, due.result())
 
     def _send_when_settled(self, shard: TransactionShard, markers: Markers) -> None:
-        seat = self._seat_of(shard, markers)
-        if seat is None:
+        host = self._host_of(shard, markers)
+        if host is None:
             return
-        settled = seat.settled()
+        settled = host.settled()
         if settled is None:
             self._send(shard, markers)
         else:
@@ -183,25 +183,25 @@ class Transactions(CoordinatedTopic[TransactionShard]):
         if done.exception() is None:
             self._send(shard, markers)
         else:
-            # Too few replicas are in sync, or this broker leads no longer and the seat is about to go.
+            # Too few replicas are in sync, or this broker leads no longer and is about to stop hosting the shard.
             loop = asyncio.get_running_loop()
             loop.call_later(SETTLE_PAUSE_S, self._send_when_settled, shard, markers)
 
     def _send(self, shard: TransactionShard, markers: Markers) -> None:
         def report(partitions: list[TopicPartition]) -> None:
-            seat = self._seat_of(shard, markers)
-            if seat is not None:
-                seat.perform(shard.markers_written(markers, partitions, self._env.now_ms()))
+            host = self._host_of(shard, markers)
+            if host is not None:
+                host.perform(shard.markers_written(markers, partitions, self._env.now_ms()))
                 ended = self._ending.pop(markers.transactional_id, None)
                 if ended is not None:
                     ended.set_result(None)
 
-        self._markers.send(markers, report, lambda: self._seat_of(shard, markers) is not None)
+        self._markers.send(markers, report, lambda: self._host_of(shard, markers) is not None)
 
-    def _seat_of(self, shard: TransactionShard, markers: Markers) -> Seat[TransactionShard] | None:
-        """The seat, while the shard that decided still has it."""
+    def _host_of(self, shard: TransactionShard, markers: Markers) -> ShardHost[TransactionShard] | None:
+        """The host, while it still has the shard that decided."""
         try:
-            seat = self._seat(markers.transactional_id)
+            host = self._host(markers.transactional_id)
         except ApiError:
             return None
-        return seat if seat.shard is shard else None
+        return host if host.shard is shard else None

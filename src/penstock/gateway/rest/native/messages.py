@@ -154,7 +154,7 @@ def record_of_body(body: Any, json_value: bytes) -> OutgoingRecord:
             [(name, text.encode()) for name, text in headers.items()] if headers else (),
         )
     except UnicodeEncodeError:
-        raise Problem(400, 40002, "the body has half a character", "send whole Unicode characters") from None
+        raise Problem(400, 40002, "the body has an unpaired surrogate", "send whole Unicode characters") from None
 
 
 def subscribe_operations(

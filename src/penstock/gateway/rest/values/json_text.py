@@ -1,4 +1,4 @@
-"""JSON texts of data that others wrote: never broken by half characters, numbers that are none, or depth."""
+"""JSON texts of data that others wrote: unpaired surrogates, NaN and deep nesting do not break them."""
 
 from __future__ import annotations
 
