@@ -372,7 +372,7 @@ class World:
         return name, self.decide(node, [record], name)
 
     def make_sure(self, count: int = 1) -> list[str]:
-        """Decide on so many topics and wait for each; a controller that loses its leadership meanwhile is asked again."""
+        """Decide on so many topics and wait for each; one that is no longer the controller is asked again."""
         names: list[str] = []
         while len(names) < count:
             name, answer = self.make(self.a_leader())

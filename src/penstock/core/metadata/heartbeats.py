@@ -3,8 +3,8 @@
 A broker's session lasts from each heartbeat for the session timeout, on a clock that never jumps. A controller that
 has just become active has heard of nobody yet, so everybody starts with a session. When the connection of a
 broker's heartbeats breaks, its process is most likely gone: it gets a short grace to come back instead of the rest of
-its session. Brokers send a heartbeat to a new controller at once, so those that it has not heard of soon have died with the old one,
-most likely in the same process: the first session is a short one too.
+its session. Brokers send a heartbeat to a new controller at once, so those that it has not heard of soon have died with
+the old one, most likely in the same process: the first session is a short one too.
 """
 
 from __future__ import annotations

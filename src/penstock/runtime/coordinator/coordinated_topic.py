@@ -1,4 +1,4 @@
-"""What every coordinator does with its topic: find the shard of a key, ask it, and host its shards where its leaders are."""
+"""What every coordinator does with its topic: find the shard of a key, ask it, and host shards where leaders are."""
 
 from __future__ import annotations
 

@@ -365,7 +365,7 @@ class Coordinator(Generic[ShardT]):
         self._hosts.clear()
 
     def host(self, index: int) -> ShardHost[ShardT]:
-        """The host of one partition's shard, loaded; raises the error that tells a client to look elsewhere or to wait."""
+        """The host of one partition's shard, once loaded; raises what tells a client to look elsewhere or wait."""
         found = self._hosts.get(index)
         if found is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"this broker does not lead {self.topic}-{index}")

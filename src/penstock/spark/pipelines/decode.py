@@ -81,7 +81,7 @@ def decode(raw: DataFrame, source: Source, codec: Codec | None, file: str) -> Da
         names = [f"{PARSED}.`{name}`" for name in columns.fieldNames()]
         reason = F.when(F.col("value").isNull(), F.lit("the value is null")).when(
             F.col(f"{PARSED}.{CORRUPT}").isNotNull() | F.col(PARSED).isNull() | F.col("_error").isNotNull(),
-            F.coalesce(F.col("_error"), F.lit(f"the value is no {codec.kind} of the schema: {codec.fields}")),
+            F.coalesce(F.col("_error"), F.lit(f"the value does not fit the {codec.kind} schema: {codec.fields}")),
         )
     kept = [F.col(name) for name in names] + [F.expr(text).alias(name) for name, text in ORIGIN.items()]
     carried = [F.col(name).alias(f"_raw_{name}") for name in ("key", "value")]
@@ -144,7 +144,7 @@ def _unpack(codec: Codec) -> Column:
             # The record may be fine: the stream waits for the registry.
             raise
         except Exception as error:  # noqa: BLE001
-            return None, f"the value is no {codec.kind} of the schema: {error}"[:1000]
+            return None, f"the value does not fit the {codec.kind} schema: {error}"[:1000]
 
     return unpack(F.col("value"))
 

@@ -85,7 +85,7 @@ def _with_origin(frame: DataFrame, source: Source) -> DataFrame:
     whole = F.to_json(F.struct(*columns))
     reason = F.lit(None).cast("string")
     if CORRUPT in frame.columns:
-        what = f"the line is no {source.format} of the schema: {source.schema.text}"
+        what = f"the line does not fit the {source.format} schema: {source.schema.text}"
         reason = F.when(F.col(CORRUPT).isNotNull(), F.lit(what))
         whole = F.coalesce(F.col(CORRUPT), whole)
     where = dict.fromkeys(ORIGIN, "NULL")
