@@ -1,0 +1,185 @@
+"""Decides by access lists, as Kafka's StandardAuthorizer does.
+
+A super user may do everything. Otherwise the entries whose pattern covers the resource are looked at: literal names,
+the wildcard `*`, and prefixes. One that denies wins over all that allow. Where no entry covers the resource at all,
+`allow_if_no_entry` decides; where some do but none allows, the answer is no.
+
+Answers are remembered until an entry changes, so that a request costs one look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.model.access import ANYBODY, WILDCARD, Operation, PatternType, Permission, ResourceType
+from penstock.model.ids import Uuid
+
+# Answers remembered at most; then all are forgotten, which costs a moment and nothing else.
+ANSWERS_MAX = 100_000
+
+# Kafka tries this name first when any resource will do: super users, wildcards and "no entry" are settled by it.
+SOME_NAME = "hardcode"
+
+# Whoever may do one of these may see that the resource is there, or how it is configured.
+_IMPLIED_BY = {
+    Operation.DESCRIBE: frozenset(
+        {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
+    ),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
+}
+
+
+class Entry(NamedTuple):
+    """One line of an access list."""
+
+    resource_type: ResourceType
+    resource_name: str
+    pattern_type: PatternType
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
+
+
+class Authorizer:
+    """The access lists of a cluster, and the answers that follow from them."""
+
+    def __init__(self, super_users: Iterable[str] = (), allow_if_no_entry: bool = False) -> None:
+        self._super_users = frozenset(super_users)
+        self._allow_if_no_entry = allow_if_no_entry
+        self._entries: dict[Uuid, Entry] = {}
+        self._literal: dict[tuple[ResourceType, str], list[Entry]] = {}
+        self._prefixed: dict[tuple[ResourceType, str], list[Entry]] = {}
+        # How many prefixes there are of each length, so that a name is cut only where it may help.
+        self._prefix_lengths: dict[ResourceType, dict[int, int]] = {}
+        self._answers: dict[tuple[str, str, int, int, str], bool] = {}
+
+    # Changes.
+
+    def add(self, entry_id: Uuid, entry: Entry) -> None:
+        """Take an entry into the lists; the same id again replaces it."""
+        self.remove(entry_id)
+        self._entries[entry_id] = entry
+        key = (entry.resource_type, entry.resource_name)
+        if entry.pattern_type is PatternType.PREFIXED:
+            self._prefixed.setdefault(key, []).append(entry)
+            lengths = self._prefix_lengths.setdefault(entry.resource_type, {})
+            lengths[len(entry.resource_name)] = lengths.get(len(entry.resource_name), 0) + 1
+        else:
+            self._literal.setdefault(key, []).append(entry)
+        self._answers.clear()
+
+    def remove(self, entry_id: Uuid) -> None:
+        """Forget an entry; one that is not there is forgotten already."""
+        entry = self._entries.pop(entry_id, None)
+        if entry is None:
+            return
+        key = (entry.resource_type, entry.resource_name)
+        entries = self._prefixed if entry.pattern_type is PatternType.PREFIXED else self._literal
+        entries[key].remove(entry)
+        if not entries[key]:
+            del entries[key]
+        if entry.pattern_type is PatternType.PREFIXED:
+            lengths = self._prefix_lengths[entry.resource_type]
+            lengths[len(entry.resource_name)] -= 1
+            if not lengths[len(entry.resource_name)]:
+                del lengths[len(entry.resource_name)]
+        self._answers.clear()
+
+    def replace_all(self, entries: Iterable[tuple[Uuid, Entry]]) -> None:
+        """Forget everything and begin with these."""
+        self._entries.clear()
+        self._literal.clear()
+        self._prefixed.clear()
+        self._prefix_lengths.clear()
+        self._answers.clear()
+        for entry_id, entry in entries:
+            self.add(entry_id, entry)
+
+    def set_super_users(self, super_users: Iterable[str]) -> None:
+        """Those who may do everything, from now on."""
+        self._super_users = frozenset(super_users)
+        self._answers.clear()
+
+    # Questions.
+
+    def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Whether `principal` at address `host` may do `operation` on the resource."""
+        key = (principal, host, operation, kind, name)
+        answer = self._answers.get(key)
+        if answer is None:
+            if len(self._answers) >= ANSWERS_MAX:
+                self._answers.clear()
+            answer = self._answers[key] = self._decide(principal, host, operation, kind, name)
+        return answer
+
+    def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
+        """Whether there is any resource of a kind on which `principal` may do `operation`.
+
+        An entry that allows counts unless what it names is all denied: by the wildcard, by a prefix of it, or, for one
+        literal name, by that name.
+        """
+        if self.allows(principal, host, operation, kind, SOME_NAME):
+            return True
+        denied_names: set[str] = set()
+        denied_prefixes: set[str] = set()
+        allowed: list[Entry] = []
+        for entry in self._entries.values():
+            if entry.resource_type is not kind or not _concerns(entry, principal, host):
+                continue
+            if not _is_about(entry, operation):
+                continue
+            if entry.permission is Permission.ALLOW:
+                allowed.append(entry)
+            elif entry.pattern_type is PatternType.PREFIXED:
+                denied_prefixes.add(entry.resource_name)
+            elif entry.resource_name == WILDCARD:
+                return False
+            else:
+                denied_names.add(entry.resource_name)
+        return any(not _is_denied(entry, denied_names, denied_prefixes) for entry in allowed)
+
+    def _decide(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+        if principal in self._super_users:
+            return True
+        covering = self._covering(kind, name)
+        if not covering:
+            return self._allow_if_no_entry
+        concerned = [entry for entry in covering if _concerns(entry, principal, host)]
+        if any(entry.permission is Permission.DENY and _is_about(entry, operation) for entry in concerned):
+            return False
+        granting = _IMPLIED_BY.get(operation, (operation,))
+        return any(
+            entry.permission is Permission.ALLOW and (entry.operation is Operation.ALL or entry.operation in granting)
+            for entry in concerned
+        )
+
+    def _covering(self, kind: ResourceType, name: str) -> list[Entry]:
+        """Every entry whose pattern covers a name."""
+        found = [*self._literal.get((kind, name), ())]
+        if name != WILDCARD:
+            found += self._literal.get((kind, WILDCARD), ())
+        for length in self._prefix_lengths.get(kind, ()):
+            if length <= len(name):
+                found += self._prefixed.get((kind, name[:length]), ())
+        return found
+
+
+def _concerns(entry: Entry, principal: str, host: str) -> bool:
+    return entry.principal in (principal, ANYBODY) and entry.host in (host, WILDCARD)
+
+
+def _is_about(entry: Entry, operation: Operation) -> bool:
+    """What an entry names and nothing else: a denial of READ leaves DESCRIBE alone."""
+    return entry.operation in (operation, Operation.ALL)
+
+
+def _is_denied(entry: Entry, names: set[str], prefixes: set[str]) -> bool:
+    name = entry.resource_name
+    if entry.pattern_type is PatternType.LITERAL:
+        if name == WILDCARD:
+            return False
+        if name in names:
+            return True
+    return any(name.startswith(prefix) for prefix in prefixes)

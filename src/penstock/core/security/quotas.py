@@ -1,0 +1,249 @@
+"""How much clients may do: which quota applies to whom, and how long somebody who went over it has to wait.
+
+Quotas are set for users, client ids, both together, and addresses, by name or by default. The most exact one applies:
+user and client id, then the user, then the client id, a name before a default each time. Everybody whom one quota
+applies to in the same way shares its measurement, as in Kafka: a quota of a user is for all connections of that user.
+
+Rates are measured over Kafka's windows (`quota.window.num` of `quota.window.size.seconds`); who is over its rate waits
+as long as it takes for the rate to come down. Changes of the cluster are drawn from a bucket of tokens instead, since
+one request may be worth many (KIP-599).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+USER = "user"
+CLIENT_ID = "client-id"
+IP = "ip"
+
+PRODUCER_BYTE_RATE = "producer_byte_rate"
+CONSUMER_BYTE_RATE = "consumer_byte_rate"
+REQUEST_PERCENTAGE = "request_percentage"
+CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+CONNECTION_CREATION_RATE = "connection_creation_rate"
+CLIENT_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+
+# Measurements of clients that have gone; the oldest are dropped.
+METERS_MAX = 50_000
+RESOLVED_MAX = 50_000
+
+# An entity as the metadata log names it: its parts by type, None for the default of a type.
+Entity = frozenset[tuple[str, str | None]]
+
+
+def entity(parts: Mapping[str, str | None]) -> Entity:
+    """An entity by its parts."""
+    return frozenset(parts.items())
+
+
+class Limit(NamedTuple):
+    """The quota that applies to somebody, and who shares it."""
+
+    value: float
+    shared_by: tuple[str, str]
+
+
+class QuotaTable:
+    """The quotas of a cluster."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[Entity, float]] = {}
+        self._resolved: dict[tuple[str, str, str], Limit | None] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody has any quota."""
+        return not self._values
+
+    def set(self, key: str, whom: Entity, value: float | None) -> None:
+        """Set or, with None, remove one quota."""
+        values = self._values.setdefault(key, {})
+        if value is None:
+            values.pop(whom, None)
+        else:
+            values[whom] = value
+        if not values:
+            del self._values[key]
+        self._resolved.clear()
+
+    def clear(self) -> None:
+        """Forget all quotas."""
+        self._values.clear()
+        self._resolved.clear()
+
+    def limit(self, key: str, user: str, client_id: str) -> Limit | None:
+        """The quota of a user's client, or None when it has none."""
+        values = self._values.get(key)
+        if values is None:
+            return None
+        asked = (key, user, client_id)
+        try:
+            return self._resolved[asked]
+        except KeyError:
+            if len(self._resolved) >= RESOLVED_MAX:
+                self._resolved.clear()
+            found = self._resolved[asked] = _most_exact(values, user, client_id)
+            return found
+
+    def ip_limit(self, address: str) -> float | None:
+        """How many connections a second an address may open."""
+        values = self._values.get(CONNECTION_CREATION_RATE, {})
+        exact = values.get(entity({IP: address}))
+        return exact if exact is not None else values.get(entity({IP: None}))
+
+
+def _most_exact(values: Mapping[Entity, float], user: str, client_id: str) -> Limit | None:
+    for parts, shared_by in (
+        ({USER: user, CLIENT_ID: client_id}, (user, client_id)),
+        ({USER: user, CLIENT_ID: None}, (user, client_id)),
+        ({USER: user}, (user, "")),
+        ({USER: None, CLIENT_ID: client_id}, (user, client_id)),
+        ({USER: None, CLIENT_ID: None}, (user, client_id)),
+        ({USER: None}, (user, "")),
+        ({CLIENT_ID: client_id}, ("", client_id)),
+        ({CLIENT_ID: None}, ("", client_id)),
+    ):
+        value = values.get(entity(parts))
+        if value is not None:
+            return Limit(value, shared_by)
+    return None
+
+
+class Windows(NamedTuple):
+    """Over how much time something is measured."""
+
+    number: int
+    size_ms: int
+
+
+class RateMeter:
+    """A rate over the last windows."""
+
+    __slots__ = ("_samples", "_window_ms", "_windows")
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows, self._window_ms = windows
+        # Each window's start and sum, the oldest first.
+        self._samples: deque[list[float]] = deque()
+
+    def record(self, value: float, now_ms: float) -> None:
+        """Something happened."""
+        samples = self._samples
+        if not samples or now_ms - samples[-1][0] >= self._window_ms:
+            samples.append([now_ms, 0.0])
+        samples[-1][1] += value
+        self._forget(now_ms)
+
+    def throttle_ms(self, limit: float, now_ms: float) -> int:
+        """How long to wait until the rate is the limit again; 0 below it."""
+        self._forget(now_ms)
+        if not self._samples:
+            return 0
+        span_ms = self._span_ms(now_ms)
+        rate = sum(amount for _, amount in self._samples) * 1000 / span_ms
+        if rate <= limit:
+            return 0
+        # Nothing at all is allowed: the longest wait that the windows can ask for.
+        return round((rate - limit) / limit * span_ms) if limit > 0 else self._windows * self._window_ms
+
+    def _span_ms(self, now_ms: float) -> float:
+        """The time that counts: what has passed since the oldest window, which counts as if all windows were there."""
+        elapsed = now_ms - self._samples[0][0]
+        missing = self._windows - 1 - int(elapsed // self._window_ms)
+        return elapsed + max(missing, 0) * self._window_ms or float(self._window_ms)
+
+    def _forget(self, now_ms: float) -> None:
+        oldest = now_ms - self._windows * self._window_ms
+        samples = self._samples
+        while samples and samples[0][0] <= oldest:
+            samples.popleft()
+
+
+class TokenBucket:
+    """Tokens come at a rate and gather up to what the windows hold; whoever takes more than there are owes them."""
+
+    __slots__ = ("_tokens", "_updated_ms", "_windows_s")
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows_s = windows.number * windows.size_ms / 1000
+        self._tokens: float | None = None
+        self._updated_ms = 0.0
+
+    def take(self, amount: float, limit: float, now_ms: float) -> None:
+        """Take tokens; there may be fewer than none afterwards."""
+        self._refill(limit, now_ms)
+        assert self._tokens is not None
+        self._tokens -= amount
+
+    def throttle_ms(self, limit: float, now_ms: float) -> int:
+        """How long until nothing is owed."""
+        self._refill(limit, now_ms)
+        assert self._tokens is not None
+        if self._tokens >= 0:
+            return 0
+        return round(-self._tokens / limit * 1000) if limit > 0 else round(self._windows_s * 1000)
+
+    def _refill(self, limit: float, now_ms: float) -> None:
+        burst = limit * self._windows_s
+        if self._tokens is None:
+            self._tokens = burst
+        else:
+            self._tokens = min(burst, self._tokens + limit * max(0.0, now_ms - self._updated_ms) / 1000)
+        self._updated_ms = now_ms
+
+
+class Quotas:
+    """Measures what clients do against their quotas. Times are of a clock that never jumps."""
+
+    def __init__(self, table: QuotaTable, windows: Windows, mutation_windows: Windows) -> None:
+        self.table = table
+        self._windows = windows
+        self._mutation_windows = mutation_windows
+        self._meters: dict[tuple[str, tuple[str, str]], RateMeter] = {}
+        self._buckets: dict[tuple[str, str], TokenBucket] = {}
+
+    def record(self, key: str, user: str, client_id: str, amount: float, now_ms: float) -> int:
+        """Count what a client did; returns for how many milliseconds it has to be held back."""
+        limit = self.table.limit(key, user, client_id)
+        if limit is None:
+            return 0
+        meter = self._meters.get((key, limit.shared_by))
+        if meter is None:
+            if len(self._meters) >= METERS_MAX:
+                del self._meters[next(iter(self._meters))]
+            meter = self._meters[key, limit.shared_by] = RateMeter(self._windows)
+        meter.record(amount, now_ms)
+        return meter.throttle_ms(limit.value, now_ms)
+
+    def throttle_ms(self, key: str, user: str, client_id: str, now_ms: float) -> int:
+        """For how long a client is over its quota already."""
+        limit = self.table.limit(key, user, client_id)
+        meter = self._meters.get((key, limit.shared_by)) if limit is not None else None
+        return meter.throttle_ms(limit.value, now_ms) if meter is not None and limit is not None else 0
+
+    def mutation_throttle_ms(self, user: str, client_id: str, now_ms: float) -> int:
+        """For how long a client may not change the cluster."""
+        limit = self.table.limit(CONTROLLER_MUTATION_RATE, user, client_id)
+        if limit is None:
+            return 0
+        return self._bucket(limit).throttle_ms(limit.value, now_ms)
+
+    def mutated(self, user: str, client_id: str, amount: float, now_ms: float) -> int:
+        """Count changes of the cluster; returns for how long the client has to be held back."""
+        limit = self.table.limit(CONTROLLER_MUTATION_RATE, user, client_id)
+        if limit is None:
+            return 0
+        bucket = self._bucket(limit)
+        bucket.take(amount, limit.value, now_ms)
+        return bucket.throttle_ms(limit.value, now_ms)
+
+    def _bucket(self, limit: Limit) -> TokenBucket:
+        bucket = self._buckets.get(limit.shared_by)
+        if bucket is None:
+            if len(self._buckets) >= METERS_MAX:
+                del self._buckets[next(iter(self._buckets))]
+            bucket = self._buckets[limit.shared_by] = TokenBucket(self._mutation_windows)
+        return bucket

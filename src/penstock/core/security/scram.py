@@ -1,0 +1,233 @@
+"""SCRAM (RFC 5802) as Kafka speaks it: SHA-256 and SHA-512, and delegation tokens signed in the same way.
+
+Server: `ScramServer.first` takes the client's first message and answers with salt and iterations, `final` takes the
+proof and answers with the server's signature. Whoever does not exist gets a salt of the right look and is refused at
+the end like a wrong password, after the same work, so that nobody learns who exists.
+
+Client: `ScramClient.first`, `final`, `verify`, for connections to other nodes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable
+from typing import NamedTuple
+
+ITERATIONS_MIN = 4096
+ITERATIONS_MAX = 16384
+NONCE_MAX = 256
+# No channel binding, no authorization identity.
+_GS2_HEADER = "n,,"
+
+
+class ScramError(Exception):
+    """The exchange has failed; the text is for the log, and not for the peer."""
+
+
+class Mechanism(NamedTuple):
+    """One of Kafka's two kinds of SCRAM."""
+
+    code: int
+    name: str
+    digest: str
+    size: int
+
+
+SHA_256 = Mechanism(1, "SCRAM-SHA-256", "sha256", 32)
+SHA_512 = Mechanism(2, "SCRAM-SHA-512", "sha512", 64)
+MECHANISMS = {mechanism.name: mechanism for mechanism in (SHA_256, SHA_512)}
+MECHANISMS_BY_CODE = {mechanism.code: mechanism for mechanism in (SHA_256, SHA_512)}
+
+
+class Credential(NamedTuple):
+    """What a server keeps of a password: enough to check a proof, not enough to make one."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+class Account(NamedTuple):
+    """Who signs in, and by which credential. `is_token` when it is a delegation token of its owner."""
+
+    principal: str
+    credential: Credential
+    is_token: bool = False
+
+
+def credential_of(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> Credential:
+    """What is kept of a password."""
+    return credential_of_salted(mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations)
+
+
+def credential_of_salted(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> Credential:
+    """The same where a client has done the salting, as AlterUserScramCredentials has it."""
+    client_key = _hmac(mechanism, salted, b"Client Key")
+    return Credential(salt, _hash(mechanism, client_key), _hmac(mechanism, salted, b"Server Key"), iterations)
+
+
+def salted_password(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
+    """The password as both sides compute with it."""
+    return hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
+
+
+class ScramServer:
+    """One exchange, on the server's side. `find` knows accounts by user name, and whether a token is meant."""
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        nonce: str,
+        find: Callable[[str, bool], Account | None],
+        pretend_salt: Callable[[str], bytes],
+    ) -> None:
+        """`pretend_salt` gives whoever does not exist the same salt each time."""
+        self._mechanism = mechanism
+        self._nonce = nonce
+        self._find = find
+        self._pretend_salt = pretend_salt
+        self._account: Account | None = None
+        self._credential: Credential
+        self._client_first = ""
+        self._server_first = ""
+
+    def first(self, message: bytes) -> bytes:
+        """The answer to the client's first message; raises ScramError."""
+        text = _text(message)
+        if not text.startswith((_GS2_HEADER, "n,a=", "y,")):
+            raise ScramError("channel binding is not supported")
+        _, authorization, bare = _split(text, 3)
+        fields = _fields(bare)
+        if "m" in fields:
+            raise ScramError("the client asks for an extension that is not supported")
+        user, nonce = _unescaped(fields.get("n", "")), fields.get("r", "")
+        if not user or not nonce or len(nonce) > NONCE_MAX:
+            raise ScramError("the first message names no user, or has no usable nonce")
+        if authorization and _unescaped(authorization.removeprefix("a=")) != user:
+            raise ScramError("a user may only act as itself")
+        self._account = self._find(user, fields.get("tokenauth", "").lower() == "true")
+        if self._account is None:
+            self._credential = Credential(self._pretend_salt(user), b"", b"", ITERATIONS_MIN)
+        else:
+            self._credential = self._account.credential
+        self._client_first = bare
+        self._nonce = nonce + self._nonce
+        salt = b64encode(self._credential.salt).decode()
+        self._server_first = f"r={self._nonce},s={salt},i={self._credential.iterations}"
+        return self._server_first.encode()
+
+    def final(self, message: bytes) -> tuple[bytes, Account]:
+        """The answer to the client's proof, and who it is; raises ScramError for a wrong one."""
+        without_proof, _, encoded = _text(message).rpartition(",p=")
+        fields = _fields(without_proof)
+        proof = _decoded(encoded)
+        mechanism = self._mechanism
+        if _decoded(fields.get("c", ""))[:2] not in (b"n,", b"y,"):
+            raise ScramError("channel binding is not supported")
+        if not hmac.compare_digest(fields.get("r", "").encode(), self._nonce.encode()):
+            raise ScramError("the nonce is not the one of this exchange")
+        signed = f"{self._client_first},{self._server_first},{without_proof}".encode()
+        stored_key = self._credential.stored_key or bytes(mechanism.size)
+        signature = _hmac(mechanism, stored_key, signed)
+        if len(proof) != mechanism.size:
+            raise ScramError("the proof has the wrong size")
+        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        is_right = hmac.compare_digest(_hash(mechanism, client_key), stored_key)
+        if self._account is None or not is_right:
+            raise ScramError("the user does not exist, or the password is wrong")
+        verifier = b64encode(_hmac(mechanism, self._credential.server_key, signed))
+        return b"v=" + verifier, self._account
+
+
+class ScramClient:
+    """One exchange, on the client's side."""
+
+    def __init__(self, mechanism: Mechanism, user: str, password: str, nonce: str, is_token: bool = False) -> None:
+        self._mechanism = mechanism
+        self._password = password
+        self._nonce = nonce
+        self._first = f"n={_escaped(user)},r={nonce}" + (",tokenauth=true" if is_token else "")
+        self._server_signature = b""
+
+    def first(self) -> bytes:
+        """The first message."""
+        return (_GS2_HEADER + self._first).encode()
+
+    def final(self, message: bytes) -> bytes:
+        """The proof, after the server's first answer; raises ScramError when that makes no sense."""
+        text = _text(message)
+        fields = _fields(text)
+        nonce, salt = fields.get("r", ""), _decoded(fields.get("s", ""))
+        iterations = int(fields["i"]) if fields.get("i", "").isdigit() else 0
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise ScramError("the server's nonce does not go on from ours")
+        if iterations < ITERATIONS_MIN:
+            raise ScramError(f"the server asks for {iterations} iterations, which is too few to be safe")
+        mechanism = self._mechanism
+        salted = salted_password(mechanism, self._password, salt, iterations)
+        without_proof = f"c={b64encode(_GS2_HEADER.encode()).decode()},r={nonce}"
+        signed = f"{self._first},{text},{without_proof}".encode()
+        client_key = _hmac(mechanism, salted, b"Client Key")
+        signature = _hmac(mechanism, _hash(mechanism, client_key), signed)
+        self._server_signature = _hmac(mechanism, _hmac(mechanism, salted, b"Server Key"), signed)
+        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        return f"{without_proof},p={b64encode(proof).decode()}".encode()
+
+    def verify(self, message: bytes) -> None:
+        """Check that the server knew the credential as well; raises ScramError when it did not."""
+        signature = _decoded(_fields(_text(message)).get("v", ""))
+        if not hmac.compare_digest(signature, self._server_signature):
+            raise ScramError("the server could not show that it knows this user")
+
+
+def _hmac(mechanism: Mechanism, key: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, message, mechanism.digest)
+
+
+def _hash(mechanism: Mechanism, message: bytes) -> bytes:
+    return hashlib.new(mechanism.digest, message).digest()
+
+
+def _text(message: bytes) -> str:
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        raise ScramError("a message is not UTF-8") from None
+
+
+def _split(text: str, parts: int) -> list[str]:
+    found = text.split(",", parts - 1)
+    if len(found) != parts:
+        raise ScramError("a message has too few parts")
+    return found
+
+
+def _fields(text: str) -> dict[str, str]:
+    fields = {}
+    for part in text.split(","):
+        name, separator, value = part.partition("=")
+        if not separator or name in fields:
+            raise ScramError("a message has a part that is not name=value, or one twice")
+        fields[name] = value
+    return fields
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (Base64Error, ValueError):
+        raise ScramError("a value is not base64") from None
+
+
+def _escaped(user: str) -> str:
+    return user.replace("=", "=3D").replace(",", "=2C")
+
+
+def _unescaped(user: str) -> str:
+    if user.count("=") != user.count("=2C") + user.count("=3D"):
+        raise ScramError("a user name has a lone '='")
+    return user.replace("=2C", ",").replace("=3D", "=")

@@ -1,0 +1,187 @@
+"""Access lists: which entries cover a resource, what they imply, and that a denial wins."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.security.authorizer import Authorizer, Entry
+from penstock.model.access import Operation, PatternType, Permission, ResourceType
+
+TOPIC = ResourceType.TOPIC
+ALICE, BOB = "User:alice", "User:bob"
+HERE = "10.0.0.1"
+
+
+def entry(
+    name: str = "orders",
+    operation: Operation = Operation.READ,
+    *,
+    principal: str = ALICE,
+    host: str = "*",
+    deny: bool = False,
+    prefixed: bool = False,
+    kind: ResourceType = TOPIC,
+) -> Entry:
+    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+    return Entry(kind, name, pattern, principal, host, operation, Permission.DENY if deny else Permission.ALLOW)
+
+
+def authorizer(*entries: Entry, super_users: tuple[str, ...] = (), allow_if_no_entry: bool = False) -> Authorizer:
+    made = Authorizer(super_users, allow_if_no_entry)
+    made.replace_all((bytes([number] * 16), each) for number, each in enumerate(entries))
+    return made
+
+
+def allows(lists: Authorizer, operation: Operation, name: str = "orders", principal: str = ALICE) -> bool:
+    return lists.allows(principal, HERE, operation, TOPIC, name)
+
+
+def test_nobody_may_do_anything_without_an_entry() -> None:
+    assert not allows(authorizer(), Operation.READ)
+
+
+def test_everybody_may_where_that_is_set_and_no_entry_covers_the_resource() -> None:
+    lists = authorizer(entry("orders", principal=BOB), allow_if_no_entry=True)
+    assert allows(lists, Operation.READ, "other")
+    # One entry for anybody closes the resource to all others.
+    assert not allows(lists, Operation.READ, "orders")
+
+
+def test_a_super_user_may_even_what_is_denied() -> None:
+    lists = authorizer(entry(deny=True), super_users=(ALICE,))
+    assert allows(lists, Operation.READ)
+    lists.set_super_users(())
+    assert not allows(lists, Operation.READ)
+
+
+@pytest.mark.parametrize("granted", [Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER])
+def test_whoever_may_use_a_topic_may_see_it(granted: Operation) -> None:
+    lists = authorizer(entry(operation=granted))
+    assert allows(lists, Operation.DESCRIBE)
+    assert not allows(lists, Operation.DESCRIBE_CONFIGS)
+    assert not allows(lists, Operation.CREATE)
+
+
+def test_whoever_may_change_settings_may_see_them() -> None:
+    lists = authorizer(entry(operation=Operation.ALTER_CONFIGS))
+    assert allows(lists, Operation.DESCRIBE_CONFIGS)
+    assert not allows(lists, Operation.DESCRIBE)
+
+
+def test_all_stands_for_every_operation() -> None:
+    lists = authorizer(entry(operation=Operation.ALL))
+    assert all(allows(lists, operation) for operation in Operation if operation > Operation.ALL)
+    denied = authorizer(entry(operation=Operation.ALL), entry(operation=Operation.ALL, deny=True))
+    assert not any(allows(denied, operation) for operation in Operation if operation > Operation.ALL)
+
+
+def test_a_denial_wins_and_is_about_what_it_names() -> None:
+    lists = authorizer(entry(operation=Operation.ALL), entry(operation=Operation.READ, deny=True))
+    assert not allows(lists, Operation.READ)
+    assert allows(lists, Operation.WRITE)
+    # A denied READ does not deny DESCRIBE, which ALL grants.
+    assert allows(lists, Operation.DESCRIBE)
+
+
+def test_patterns_cover_literal_names_wildcards_and_prefixes() -> None:
+    lists = authorizer(entry("*", Operation.DESCRIBE), entry("ord", Operation.READ, prefixed=True), entry("a"))
+    assert allows(lists, Operation.READ, "orders")
+    assert allows(lists, Operation.READ, "ord")
+    assert not allows(lists, Operation.READ, "or")
+    assert not allows(lists, Operation.READ, "Orders")
+    assert allows(lists, Operation.READ, "a")
+    assert not allows(lists, Operation.READ, "ab")
+    assert allows(lists, Operation.DESCRIBE, "anything")
+    # A prefixed `*` is the name of no topic, not a wildcard.
+    assert not allows(authorizer(entry("*", prefixed=True)), Operation.READ)
+
+
+def test_entries_are_for_principals_and_addresses() -> None:
+    lists = authorizer(entry(host=HERE), entry("open", principal="User:*"))
+    assert lists.allows(ALICE, HERE, Operation.READ, TOPIC, "orders")
+    assert not lists.allows(ALICE, "10.0.0.2", Operation.READ, TOPIC, "orders")
+    assert not allows(lists, Operation.READ, principal=BOB)
+    assert allows(lists, Operation.READ, "open", principal=BOB)
+    assert not lists.allows(ALICE, HERE, Operation.READ, ResourceType.GROUP, "orders")
+
+
+def test_a_revoked_right_is_gone_at_once() -> None:
+    lists = authorizer(entry(), entry("ord", prefixed=True))
+    assert allows(lists, Operation.READ)
+    lists.remove(bytes(16))
+    assert allows(lists, Operation.READ)
+    lists.remove(bytes([1] * 16))
+    assert not allows(lists, Operation.READ)
+    lists.add(bytes(16), entry())
+    assert allows(lists, Operation.READ)
+    lists.add(bytes(16), entry("other"))
+    assert not allows(lists, Operation.READ)
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([], False),
+        ([entry(operation=Operation.WRITE)], True),
+        ([entry(operation=Operation.READ)], False),
+        ([entry(operation=Operation.WRITE), entry("*", Operation.WRITE, deny=True)], False),
+        ([entry(operation=Operation.WRITE), entry("orders", Operation.WRITE, deny=True)], False),
+        ([entry(operation=Operation.WRITE), entry("ord", Operation.ALL, deny=True, prefixed=True)], False),
+        ([entry("*", Operation.WRITE), entry("ord", Operation.WRITE, deny=True, prefixed=True)], True),
+        ([entry("ord", Operation.WRITE, prefixed=True), entry("orders", Operation.WRITE, deny=True)], True),
+        (
+            [entry("orders", Operation.WRITE, prefixed=True), entry("ord", Operation.WRITE, deny=True, prefixed=True)],
+            False,
+        ),
+    ],
+)
+def test_whether_any_topic_may_be_written_to(entries: list[Entry], expected: bool) -> None:
+    assert authorizer(*entries).allows_some(ALICE, HERE, Operation.WRITE, TOPIC) is expected
+
+
+entries_drawn = st.builds(
+    entry,
+    st.sampled_from(["a", "ab", "abc", "b", "*"]),
+    st.sampled_from([Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL]),
+    principal=st.sampled_from([ALICE, BOB, "User:*"]),
+    host=st.sampled_from([HERE, "*", "10.0.0.2"]),
+    deny=st.booleans(),
+    prefixed=st.booleans(),
+)
+
+
+@given(
+    entries=st.lists(entries_drawn, max_size=8),
+    drop=st.sets(st.integers(0, 7)),
+    operation=st.sampled_from(list(Operation)[3:9]),
+)
+def test_answers_are_those_of_looking_through_all_entries(
+    entries: list[Entry], drop: set[int], operation: Operation
+) -> None:
+    lists = authorizer(*entries)
+    for name in ("a", "ab", "abc", "b", "c"):
+        allows(lists, operation, name)
+    for number in drop:
+        lists.remove(bytes([number] * 16))
+    left = [each for number, each in enumerate(entries) if number not in drop]
+    for name in ("a", "ab", "abc", "b", "c"):
+        assert allows(lists, operation, name) is plainly(left, operation, name)
+
+
+def plainly(entries: list[Entry], operation: Operation, name: str) -> bool:
+    """The rules once more, by the book."""
+    implying = {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
+    allowed = False
+    for each in entries:
+        literal = each.pattern_type is PatternType.LITERAL
+        covers = each.resource_name in (name, "*") if literal else name.startswith(each.resource_name)
+        if not covers or each.principal not in (ALICE, "User:*") or each.host not in (HERE, "*"):
+            continue
+        same = each.operation in (operation, Operation.ALL)
+        if each.permission is Permission.DENY and same:
+            return False
+        if each.permission is Permission.ALLOW:
+            allowed |= same or (operation is Operation.DESCRIBE and each.operation in implying)
+    return allowed
