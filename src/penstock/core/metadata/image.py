@@ -1,4 +1,4 @@
-"""The cluster as the metadata log tells it: topics, partitions, brokers, settings, features.
+"""The cluster as the metadata log tells it: topics, partitions, brokers, settings, features, security.
 
 `replay` is the only thing that changes an image; start-up and live traffic share it. `snapshot` gives the records that
 rebuild the image from nothing, in an order in which they can be replayed.
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from penstock.core.metadata import security
 from penstock.core.metadata.names import folded
 from penstock.model.ids import NO_LEADER, Uuid
 from penstock.wire.messages.metadata_records import (
@@ -152,6 +153,7 @@ class Image:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
+        self.security = security.SecurityState()
         # How often each broker is named, so that nobody looks through a million partitions to find nothing.
         self.leader_counts: dict[int, int] = {}
         self.in_sync_counts: dict[int, int] = {}
@@ -167,6 +169,10 @@ class Image:
         """Take one record of the log into the image."""
         apply = _REPLAY.get(type(record))
         if apply is None:
+            secure = security.REPLAY.get(type(record))
+            if secure is not None:
+                secure(self.security, record)
+                return
             raise UnknownRecord(f"cannot replay a {type(record).__name__}; a newer Penstock or Kafka wrote this log")
         apply(self, record)
 
@@ -209,6 +215,7 @@ class Image:
                 yield ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value)
         if self.next_producer_id:
             yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
+        yield from self.security.snapshot()
 
     # One function a record.
 

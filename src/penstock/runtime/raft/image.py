@@ -95,4 +95,5 @@ def differences(old: Image, new: Image) -> list[Any]:
     for (kind, name), settings in old.configs.items():
         kept = new.configs.get((kind, name), {})
         gone += [ConfigRecord(kind, name, key, None) for key in settings if key not in kept]
+    gone += old.security.differences(new.security)
     return gone

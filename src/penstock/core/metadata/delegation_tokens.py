@@ -1,0 +1,111 @@
+"""Delegation tokens (KIP-48): made, renewed, ended early, and forgotten when their time is up.
+
+The log keeps what a token is, and not its secret: that is an HMAC of the token's id under the cluster's key, which
+every broker computes for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hmac import compare_digest
+from typing import NamedTuple
+
+from penstock.core.metadata.image import Image
+from penstock.core.metadata.result import Result
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.wire.messages.metadata_records import DelegationTokenRecord, RemoveDelegationTokenRecord
+
+TOKENS_MAX = 100_000
+RENEWERS_MAX = 100
+
+
+class TokenRules(NamedTuple):
+    """How long tokens live, and how their secrets are made of their ids."""
+
+    lifetime_ms_max: int
+    renewal_ms: int
+    secret: Callable[[str], bytes]
+
+
+def create_token(
+    image: Image,
+    rules: TokenRules,
+    *,
+    token_id: str,
+    owner: str,
+    requester: str,
+    renewers: Sequence[str],
+    lifetime_ms: int,
+    now_ms: int,
+) -> Result[DelegationTokenRecord]:
+    """A new token; a lifetime below zero is the longest one."""
+    if len(image.security.tokens) >= TOKENS_MAX:
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION, f"there are {TOKENS_MAX} delegation tokens: expire some of them first"
+        )
+    if len(renewers) > RENEWERS_MAX:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"a token may have at most {RENEWERS_MAX} renewers")
+    longest = rules.lifetime_ms_max if lifetime_ms <= 0 else min(lifetime_ms, rules.lifetime_ms_max)
+    max_timestamp = now_ms + longest
+    expiry = min(max_timestamp, now_ms + rules.renewal_ms)
+    record = DelegationTokenRecord(owner, requester, list(renewers), now_ms, max_timestamp, expiry, token_id)
+    return Result([record], record)
+
+
+def renew_token(
+    image: Image, rules: TokenRules, hmac: bytes, principal: str, period_ms: int, now_ms: int
+) -> Result[int]:
+    """Let a token live longer, within its lifetime; answers until when."""
+    token = _usable(image, rules, hmac, principal, now_ms)
+    wanted = now_ms + (rules.renewal_ms if period_ms < 0 else period_ms)
+    expiry = min(token.max_timestamp, wanted)
+    return Result([token._replace(expiration_timestamp=expiry)], expiry)
+
+
+def expire_token(
+    image: Image, rules: TokenRules, hmac: bytes, principal: str, period_ms: int, now_ms: int
+) -> Result[int]:
+    """Let a token end sooner, or, below zero, at once; answers when."""
+    token = find_token(image, rules, hmac)
+    _check_may_change(token, principal)
+    if period_ms < 0:
+        return Result([RemoveDelegationTokenRecord(token.token_id)], now_ms)
+    token = _usable(image, rules, hmac, principal, now_ms)
+    expiry = min(token.max_timestamp, now_ms + period_ms)
+    return Result([token._replace(expiration_timestamp=expiry)], expiry)
+
+
+def expired_tokens(image: Image, now_ms: int) -> list[RemoveDelegationTokenRecord]:
+    """The records that forget what nobody can use any more."""
+    return [
+        RemoveDelegationTokenRecord(token.token_id)
+        for token in image.security.tokens.values()
+        if min(token.expiration_timestamp, token.max_timestamp) < now_ms
+    ]
+
+
+def find_token(image: Image, rules: TokenRules, hmac: bytes) -> DelegationTokenRecord:
+    """The token that a secret belongs to; raises DELEGATION_TOKEN_NOT_FOUND."""
+    found = None
+    for token in image.security.tokens.values():
+        if compare_digest(rules.secret(token.token_id), hmac):
+            found = token
+    if found is None:
+        raise ApiError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, "there is no such delegation token")
+    return found
+
+
+def _usable(image: Image, rules: TokenRules, hmac: bytes, principal: str, now_ms: int) -> DelegationTokenRecord:
+    token = find_token(image, rules, hmac)
+    _check_may_change(token, principal)
+    if token.max_timestamp < now_ms or token.expiration_timestamp < now_ms:
+        raise ApiError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "the delegation token has expired: make another one")
+    return token
+
+
+def _check_may_change(token: DelegationTokenRecord, principal: str) -> None:
+    if principal not in (token.owner, token.requester, *token.renewers):
+        raise ApiError(
+            ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH,
+            "only the owner, the requester and the renewers may change a token",
+        )

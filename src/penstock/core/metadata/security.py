@@ -1,0 +1,105 @@
+"""What the metadata log says of security: access lists, SCRAM credentials, quotas, delegation tokens.
+
+Part of the image: `replay` takes a record in, `snapshot` gives those that rebuild it, `differences` those that take
+away what another state no longer has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock.model.ids import Uuid
+from penstock.wire.messages.metadata_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    DelegationTokenRecord,
+    EntityData,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+
+# The parts of an entity by type; None is the default of that type.
+QuotaEntity = frozenset[tuple[str, str | None]]
+
+
+class SecurityState:
+    """Everything that decides who gets in and what they may do."""
+
+    def __init__(self) -> None:
+        self.entries: dict[Uuid, AccessControlEntryRecord] = {}
+        self.credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
+        self.quotas: dict[QuotaEntity, dict[str, float]] = {}
+        self.tokens: dict[str, DelegationTokenRecord] = {}
+
+    def snapshot(self) -> Iterator[Any]:
+        """The records that rebuild this state."""
+        yield from self.credentials.values()
+        for entity, values in self.quotas.items():
+            for key, value in values.items():
+                yield ClientQuotaRecord(entity=entity_parts(entity), key=key, value=value)
+        yield from self.entries.values()
+        yield from self.tokens.values()
+
+    def differences(self, new: SecurityState) -> Iterator[Any]:
+        """The records that say what a new state no longer has."""
+        for entry_id in self.entries.keys() - new.entries.keys():
+            yield RemoveAccessControlEntryRecord(id=entry_id)
+        for name, mechanism in self.credentials.keys() - new.credentials.keys():
+            yield RemoveUserScramCredentialRecord(name=name, mechanism=mechanism)
+        for entity, values in self.quotas.items():
+            for key in values.keys() - new.quotas.get(entity, {}).keys():
+                yield ClientQuotaRecord(entity=entity_parts(entity), key=key, remove=True)
+        for token_id in self.tokens.keys() - new.tokens.keys():
+            yield RemoveDelegationTokenRecord(token_id=token_id)
+
+    def _entry(self, record: AccessControlEntryRecord) -> None:
+        self.entries[record.id] = record
+
+    def _remove_entry(self, record: RemoveAccessControlEntryRecord) -> None:
+        self.entries.pop(record.id, None)
+
+    def _credential(self, record: UserScramCredentialRecord) -> None:
+        self.credentials[record.name, record.mechanism] = record
+
+    def _remove_credential(self, record: RemoveUserScramCredentialRecord) -> None:
+        self.credentials.pop((record.name, record.mechanism), None)
+
+    def _quota(self, record: ClientQuotaRecord) -> None:
+        entity = quota_entity(record.entity)
+        values = self.quotas.setdefault(entity, {})
+        if record.remove:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        if not values:
+            del self.quotas[entity]
+
+    def _token(self, record: DelegationTokenRecord) -> None:
+        self.tokens[record.token_id] = record
+
+    def _remove_token(self, record: RemoveDelegationTokenRecord) -> None:
+        self.tokens.pop(record.token_id, None)
+
+
+REPLAY: dict[type, Callable[[SecurityState, Any], None]] = {
+    AccessControlEntryRecord: SecurityState._entry,
+    RemoveAccessControlEntryRecord: SecurityState._remove_entry,
+    UserScramCredentialRecord: SecurityState._credential,
+    RemoveUserScramCredentialRecord: SecurityState._remove_credential,
+    ClientQuotaRecord: SecurityState._quota,
+    DelegationTokenRecord: SecurityState._token,
+    RemoveDelegationTokenRecord: SecurityState._remove_token,
+}
+
+
+def quota_entity(parts: Any) -> QuotaEntity:
+    """An entity as messages name it, for look-ups."""
+    return frozenset((part.entity_type, part.entity_name) for part in parts)
+
+
+def entity_parts(entity: QuotaEntity) -> list[EntityData]:
+    """An entity as the log names it, in an order that does not depend on chance."""
+    return [EntityData(kind, name) for kind, name in sorted(entity, key=lambda part: part[0])]
