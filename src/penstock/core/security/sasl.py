@@ -1,0 +1,140 @@
+"""Signing in by SASL, on the server's side: each mechanism takes the peer's messages and says in the end who it is.
+
+A refusal tells the peer nothing but that it failed; `SignInRefused.reason` has the rest, for the log and the audit.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from penstock.core.security.scram import Account, ScramError, ScramServer
+from penstock.model.access import USER_PREFIX
+
+PLAIN = "PLAIN"
+OAUTHBEARER = "OAUTHBEARER"
+_SEPARATOR = "\x01"
+
+
+class SignInRefused(Exception):
+    """The exchange has failed. `message` is for the peer, `reason` for those who run the cluster."""
+
+    def __init__(self, message: str, reason: str, user: str = "") -> None:
+        super().__init__(reason)
+        self.message = message
+        self.reason = reason
+        self.user = user
+
+
+class Identity(NamedTuple):
+    """Who has signed in. `expires_ms` is when the sign-in ends by itself, None for never."""
+
+    principal: str
+    is_token: bool = False
+    expires_ms: int | None = None
+
+
+class Step(NamedTuple):
+    """What to send, and who it is once that is known."""
+
+    answer: bytes
+    identity: Identity | None = None
+
+
+class Exchange(Protocol):
+    """One sign-in on its way."""
+
+    def step(self, message: bytes) -> Step:
+        """Take the peer's next message; raises SignInRefused."""
+
+
+class PlainExchange:
+    """PLAIN (RFC 4616): a name and a password in one message. For encrypted connections only."""
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self._passwords = passwords
+
+    def step(self, message: bytes) -> Step:
+        """Check the one message there is."""
+        try:
+            authorization, user, password = message.decode().split("\0")
+        except ValueError:
+            raise SignInRefused("Authentication failed: invalid PLAIN message", "a malformed message") from None
+        if authorization not in ("", user):
+            raise SignInRefused(
+                "Authentication failed: Client requested an authorization id that is different from username",
+                "it wants to act as somebody else",
+                user,
+            )
+        expected = self._passwords.get(user, "")
+        # Compared even for a user who does not exist, so that both take the same time.
+        is_right = hmac.compare_digest(expected.encode(), password.encode())
+        if not user or not expected or not is_right:
+            raise SignInRefused(
+                "Authentication failed: Invalid username or password", "an unknown user or a wrong password", user
+            )
+        return Step(b"", Identity(USER_PREFIX + user))
+
+
+class ScramExchange:
+    """SCRAM-SHA-256 and -512."""
+
+    def __init__(self, name: str, server: ScramServer, expires_ms: Callable[[Account], int | None]) -> None:
+        self._name = name
+        self._server = server
+        self._expires_ms = expires_ms
+        self._has_begun = False
+
+    def step(self, message: bytes) -> Step:
+        """The first message, then the proof."""
+        try:
+            if not self._has_begun:
+                self._has_begun = True
+                return Step(self._server.first(message))
+            answer, account = self._server.final(message)
+        except ScramError as error:
+            raise SignInRefused(
+                "Authentication failed during authentication due to invalid credentials with SASL mechanism "
+                + self._name,
+                str(error),
+            ) from None
+        return Step(answer, Identity(account.principal, account.is_token, self._expires_ms(account)))
+
+
+class InvalidToken(Exception):
+    """A bearer token that does not let anybody in; the text says why."""
+
+
+class BearerExchange:
+    """OAUTHBEARER (RFC 7628): a signed token. `validate` says who it is for and until when, or raises InvalidToken."""
+
+    def __init__(self, validate: Callable[[str], Identity]) -> None:
+        self._validate = validate
+        self._problem = ""
+
+    def step(self, message: bytes) -> Step:
+        """The token; a client whose token was refused sends one more message to end the exchange."""
+        if self._problem:
+            raise SignInRefused('{"status":"invalid_token"}', self._problem)
+        token = bearer_token(message)
+        try:
+            return Step(b"", self._validate(token))
+        except InvalidToken as error:
+            self._problem = str(error)
+            return Step(json.dumps({"status": "invalid_token"}).encode())
+
+
+def bearer_token(message: bytes) -> str:
+    """The token of a client's first message; raises SignInRefused when there is none."""
+    try:
+        header, *parts = message.decode().split(_SEPARATOR)
+    except UnicodeDecodeError:
+        header, parts = "", []
+    for part in parts:
+        name, _, value = part.partition("=")
+        scheme, _, token = value.partition(" ")
+        if header.startswith("n,") and name.lower() == "auth" and scheme.lower() == "bearer" and token.strip():
+            return token.strip()
+    raise SignInRefused("Authentication failed: invalid OAUTHBEARER message", "a message without a bearer token")
