@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from penstock.core.security.scram import Account, ScramError, ScramServer
+from penstock.core.security.scram import ScramError, ScramServer
 from penstock.model.access import USER_PREFIX
 
 PLAIN = "PLAIN"
@@ -81,10 +81,9 @@ class PlainExchange:
 class ScramExchange:
     """SCRAM-SHA-256 and -512."""
 
-    def __init__(self, name: str, server: ScramServer, expires_ms: Callable[[Account], int | None]) -> None:
+    def __init__(self, name: str, server: ScramServer) -> None:
         self._name = name
         self._server = server
-        self._expires_ms = expires_ms
         self._has_begun = False
 
     def step(self, message: bytes) -> Step:
@@ -100,7 +99,7 @@ class ScramExchange:
                 + self._name,
                 str(error),
             ) from None
-        return Step(answer, Identity(account.principal, account.is_token, self._expires_ms(account)))
+        return Step(answer, Identity(account.principal, account.is_token, account.expires_ms))
 
 
 class InvalidToken(Exception):

@@ -52,11 +52,12 @@ class Credential(NamedTuple):
 
 
 class Account(NamedTuple):
-    """Who signs in, and by which credential. `is_token` when it is a delegation token of its owner."""
+    """Who signs in, and by which credential. With a delegation token it is the token's owner."""
 
     principal: str
     credential: Credential
     is_token: bool = False
+    expires_ms: int | None = None
 
 
 def credential_of(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> Credential:

@@ -1,0 +1,216 @@
+"""How peers sign in on one listener: its mechanisms, the users and credentials that they know, and bearer tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from penstock.core.metadata.image import Image
+from penstock.core.security import scram
+from penstock.core.security.jaas import InvalidJaas, parse_jaas
+from penstock.core.security.sasl import (
+    OAUTHBEARER,
+    PLAIN,
+    BearerExchange,
+    Exchange,
+    Identity,
+    InvalidToken,
+    PlainExchange,
+    ScramExchange,
+    SignInRefused,
+    bearer_token,
+)
+from penstock.model.access import USER_PREFIX
+from penstock.runtime.env import Env
+from penstock.runtime.security import bearer_tokens
+from penstock.runtime.security.bearer_tokens import KeySet, TokenRules
+
+SUPPORTED = (PLAIN, *scram.MECHANISMS, OAUTHBEARER)
+SALT_BYTES = 16
+NONCE_BYTES = 18
+# Keys of a provider are fetched again when a token names one that is not known, but not more often than this.
+KEYS_REFETCH_MS = 10_000
+
+logger = logging.getLogger("penstock.security")
+
+
+class SignInUnusable(Exception):
+    """Settings with which nobody could sign in; the text says what to do."""
+
+
+class SignInSettings(NamedTuple):
+    """What one listener's mechanisms need."""
+
+    mechanisms: tuple[str, ...]
+    plain_users: Mapping[str, str]
+    token_keys_source: str | None
+    token_rules: TokenRules
+    token_keys_refresh_ms: int
+    # How long a sign-in is good for; 0 for as long as the connection.
+    lifetime_ms: int
+    failure_delay_ms: int
+
+    @classmethod
+    def read(cls, look_up: Callable[[str], str | None], jaas: Callable[[str], str | None]) -> SignInSettings:
+        """`look_up` has a listener's properties by name, `jaas` its sasl.jaas.config by mechanism."""
+        mechanisms = _listed(look_up("sasl.enabled.mechanisms"))
+        for name in mechanisms:
+            if name == "GSSAPI":
+                raise SignInUnusable(
+                    "Kerberos (GSSAPI) is not supported: set sasl.enabled.mechanisms to some of " + ", ".join(SUPPORTED)
+                )
+            if name not in SUPPORTED:
+                raise SignInUnusable(f"sasl.enabled.mechanisms: {name} is not one of {', '.join(SUPPORTED)}")
+        source = look_up("sasl.oauthbearer.jwks.endpoint.url")
+        if OAUTHBEARER in mechanisms and not source:
+            raise SignInUnusable("OAUTHBEARER needs sasl.oauthbearer.jwks.endpoint.url: where the provider's keys are")
+        rules = TokenRules(
+            _listed(look_up("sasl.oauthbearer.expected.audience")),
+            look_up("sasl.oauthbearer.expected.issuer") or None,
+            look_up("sasl.oauthbearer.sub.claim.name") or "sub",
+            look_up("sasl.oauthbearer.scope.claim.name") or "scope",
+            int(look_up("sasl.oauthbearer.clock.skew.seconds") or 30) * 1000,
+        )
+        return cls(
+            mechanisms,
+            _plain_users(jaas(PLAIN)) if PLAIN in mechanisms else {},
+            source,
+            rules,
+            int(look_up("sasl.oauthbearer.jwks.endpoint.refresh.ms") or 3_600_000),
+            int(look_up("connections.max.reauth.ms") or 0),
+            int(look_up("connection.failed.authentication.delay.ms") or 0),
+        )
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def _plain_users(text: str | None) -> dict[str, str]:
+    try:
+        return parse_jaas(text).passwords if text else {}
+    except InvalidJaas as error:
+        raise SignInUnusable(f"the sasl.jaas.config of PLAIN cannot be read: {error}") from None
+
+
+class DelegationTokens:
+    """The secrets of delegation tokens; all brokers compute the same from the cluster's key."""
+
+    def __init__(self, secret_key: str | None) -> None:
+        self._key = secret_key.encode() if secret_key else None
+        self._credentials: dict[tuple[str, int], scram.Credential] = {}
+
+    @property
+    def are_on(self) -> bool:
+        """Whether this cluster has tokens at all."""
+        return self._key is not None
+
+    def secret(self, token_id: str) -> bytes:
+        """What the owner of a token knows."""
+        assert self._key is not None
+        return hmac.digest(self._key, token_id.encode(), "sha512")
+
+    def credential(self, mechanism: scram.Mechanism, token_id: str, salt: bytes) -> scram.Credential:
+        """By which the owner signs in; made once, since it costs some work."""
+        known = self._credentials.get((token_id, mechanism.code))
+        if known is None:
+            password = b64encode(self.secret(token_id)).decode()
+            known = scram.credential_of(mechanism, password, salt, scram.ITERATIONS_MIN)
+            self._credentials[token_id, mechanism.code] = known
+        return known
+
+    def forget(self, token_id: str) -> None:
+        """The token is gone."""
+        for mechanism in scram.MECHANISMS.values():
+            self._credentials.pop((token_id, mechanism.code), None)
+
+
+class SignIn:
+    """Begins exchanges for the peers of one listener."""
+
+    def __init__(self, env: Env, settings: SignInSettings, image: Image, tokens: DelegationTokens) -> None:
+        self.settings = settings
+        self._env = env
+        self._image = image
+        self._tokens = tokens
+        # Gives users who do not exist a salt that stays the same while this process lives.
+        self._pepper = env.random.randbytes(SALT_BYTES)
+        self._keys: KeySet | None = None
+        self._keys_fetched_ms = 0
+        self._fetching: asyncio.Task[None] | None = None
+
+    def begin(self, mechanism: str) -> Exchange | None:
+        """An exchange of a mechanism; None when this listener does not have it."""
+        if mechanism not in self.settings.mechanisms:
+            return None
+        if mechanism == PLAIN:
+            return PlainExchange(self.settings.plain_users)
+        if mechanism == OAUTHBEARER:
+            return BearerExchange(self._validate)
+        kind = scram.MECHANISMS[mechanism]
+        nonce = b64encode(self._env.random.randbytes(NONCE_BYTES)).decode()
+        server = scram.ScramServer(kind, nonce, lambda user, is_token: self._account(kind, user, is_token), self._salt)
+        return ScramExchange(mechanism, server)
+
+    async def prepare(self, exchange: Exchange, message: bytes) -> None:
+        """Have at hand what the next step needs and cannot wait for: the provider's keys."""
+        if not isinstance(exchange, BearerExchange):
+            return
+        try:
+            key_id = bearer_tokens.key_id_of(bearer_token(message))
+        except (InvalidToken, SignInRefused):
+            # What is wrong with it, the exchange will say.
+            return
+        now_ms = self._env.now_ms()
+        age_ms = now_ms - self._keys_fetched_ms
+        unknown = self._keys is None or self._keys.find(key_id) is None
+        if (unknown and age_ms >= KEYS_REFETCH_MS) or age_ms >= self.settings.token_keys_refresh_ms:
+            if self._fetching is None:
+                self._fetching = self._env.spawn(self._fetch_keys(), "fetch the identity provider's keys")
+            if unknown:
+                await asyncio.wait([self._fetching])
+
+    async def _fetch_keys(self) -> None:
+        source = self.settings.token_keys_source
+        assert source is not None
+        try:
+            self._keys = await asyncio.to_thread(bearer_tokens.read_key_set, source)
+        except (OSError, ValueError) as error:
+            # Keys that are known stay good while the provider cannot be reached.
+            logger.error("sasl.oauthbearer.jwks.endpoint.url=%s cannot be read: %s", source, error)
+        finally:
+            self._keys_fetched_ms = self._env.now_ms()
+            self._fetching = None
+
+    def _validate(self, token: str) -> Identity:
+        if self._keys is None:
+            raise InvalidToken("the identity provider's keys could not be read; see the broker's log")
+        return bearer_tokens.validate(token, self._keys, self.settings.token_rules, self._env.now_ms)
+
+    def _account(self, mechanism: scram.Mechanism, user: str, is_token: bool) -> scram.Account | None:
+        security = self._image.security
+        if is_token:
+            token = security.tokens.get(user)
+            if token is None or not self._tokens.are_on or token.expiration_timestamp < self._env.now_ms():
+                return None
+            credential = self._tokens.credential(mechanism, user, self._salt(user))
+            return scram.Account(token.owner, credential, is_token=True, expires_ms=token.expiration_timestamp)
+        found = security.credentials.get((user, mechanism.code))
+        if found is None:
+            return None
+        credential = scram.Credential(found.salt, found.stored_key, found.server_key, found.iterations)
+        return scram.Account(USER_PREFIX + user, credential)
+
+    def _salt(self, user: str) -> bytes:
+        return hmac.digest(self._pepper, user.encode(), "sha256")[:SALT_BYTES]
+
+    def lifetime_ms(self, identity: Identity) -> int:
+        """For how long a sign-in that has just succeeded is good; 0 for as long as the connection."""
+        limits = [self.settings.lifetime_ms] if self.settings.lifetime_ms > 0 else []
+        if identity.expires_ms is not None:
+            limits.append(max(1, identity.expires_ms - self._env.now_ms()))
+        return min(limits, default=0)
