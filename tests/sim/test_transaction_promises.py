@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from penstock.wire.messages.txn_offset_commit import (
 from penstock.wire.records import Record, build_batch
 from sim.consumer import READ_COMMITTED, Consumer
 from sim.faults import Fault
+from sim.machine import Machine
 from sim.schedule import LOST_EVERYWHERE, Plan
 from sim.shape import Shape
 from sim.simulate import simulate
@@ -315,6 +317,59 @@ def test_9_the_last_in_sync_replica_does_not_lead_after_it_lost_power() -> None:
             world.close()
 
     without_collector(run)
+
+
+def test_9_a_broker_that_is_killed_while_it_registers_stays_trusted() -> None:
+    """The controllers know an incarnation that does not know its own epoch; it had nothing to lose under it."""
+    shape = replace(SCRIPTED, partitions=1, producers=1, consumers=1, controllers=3, min_insync_replicas=1)
+
+    def run() -> None:
+        world = World("registering", shape)
+        try:
+            world.start_nodes()
+            assert world.call(world.create_topic(), SCRIPT_S)
+            world.start_clients()
+            world.run(2)
+            leader = world.leader()
+            assert leader is not None
+            first, last = (world.machines[number] for number in (1, 2, 3) if number != leader.node_id)
+            leader.lose_power()
+            first.kill()
+            last.kill()
+            first.start()
+            world.run(1)
+            last.start()
+            kill_when_registered(world, last)
+            assert state_of(world).eligible_leader_replicas == (last.node_id,)
+            leader.start()
+            world.run(3)
+            assert state_of(world).leader == NO_LEADER
+            last.start()
+            world.run(3)
+            assert state_of(world).leader == last.node_id
+            world.stop_changes()
+            assert world.run(20, world.is_drained)
+            assert world.call(world.read_everything(), SCRIPT_S)
+            assert check(world.history) == []
+        finally:
+            world.close()
+
+    without_collector(run)
+
+
+def kill_when_registered(world: World, machine: Machine) -> None:
+    """Kill a broker that starts as soon as the controllers have taken it in, before it hears of that."""
+
+    def epoch() -> int:
+        controller = world.controller()
+        assert controller is not None
+        assert controller.node is not None
+        return controller.node._raft.image.brokers[machine.node_id].epoch
+
+    before = epoch()
+    while epoch() == before:
+        world.run(0.0001)
+    machine.kill()
 
 
 def state_of(world: World) -> PartitionState:
