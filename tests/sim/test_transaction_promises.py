@@ -30,7 +30,7 @@ from penstock.wire.records import Record, build_batch
 from sim.consumer import READ_COMMITTED, Consumer
 from sim.faults import Fault
 from sim.machine import Machine
-from sim.schedule import LOST_EVERYWHERE, Plan
+from sim.schedule import LOST_EVERYWHERE, READ_BEFORE_SYNCED, Plan
 from sim.shape import Shape
 from sim.simulate import simulate
 from sim.transactional import GROUP, VERSIONS, Fenced, TransactionalProducer
@@ -41,6 +41,7 @@ from support.history_checks import check
 
 SCRIPTED = Shape(partitions=2, producers=0, consumers=0, members=0)
 SCRIPT_S = 60.0
+SLOW_DISK_US = 500_000
 AGAIN = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
 
 
@@ -313,6 +314,46 @@ def test_9_the_last_in_sync_replica_does_not_lead_after_it_lost_power() -> None:
             assert world.call(world.catch_up(), SCRIPT_S)
             assert world.call(world.read_everything(), SCRIPT_S)
             assert check(world.history) == []
+        finally:
+            world.close()
+
+    without_collector(run)
+
+
+def test_9_a_leader_that_is_left_alone_has_everything_on_disk_before_others_are_forgotten() -> None:
+    """Until then they are eligible, and it may lose power."""
+    shape = replace(SCRIPTED, partitions=1, producers=1, consumers=1, controllers=3, min_insync_replicas=1)
+
+    def run() -> None:
+        world = World("left alone", shape)
+        try:
+            world.start_nodes()
+            assert world.call(world.create_topic(), SCRIPT_S)
+            world.start_clients()
+            world.run(2)
+            leader = world.leader()
+            assert leader is not None
+            assert leader.node is not None
+            assert leader.node._broker is not None
+            partition = leader.node._broker.partitions.get(TOPIC, 0)
+            assert partition is not None
+            assert partition.log.flushed_offset < partition.high_watermark
+            leader.slow_disk_us_max = SLOW_DISK_US
+            for number in {1, 2, 3} - {leader.node_id}:
+                world.machines[number].kill()
+            alone = (leader.node_id,), ()
+            while (state_of(world).in_sync_replicas, state_of(world).eligible_leader_replicas) != alone:
+                high_watermark = partition.high_watermark
+                world.run(0.0001)
+            assert partition.log.flushed_offset >= high_watermark
+            leader.lose_power()
+            world.run(1)
+            world.keep_running()
+            world.stop_changes()
+            assert world.run(SCRIPT_S, world.is_drained)
+            assert world.call(world.read_everything(), SCRIPT_S)
+            lost = [one for one in check(world.history) if one.kind not in READ_BEFORE_SYNCED]
+            assert lost == []
         finally:
             world.close()
 
