@@ -63,13 +63,14 @@ class Faults:
             KINDS[fault.kind](self, fault)
 
     def end(self) -> None:
-        """Everything is whole again: links, disks, processes."""
+        """Everything is whole again: links, disks, clocks, processes."""
         self._over = True
         self._network.heal_all()
         self._world.calm_network()
         for machine in self._world.machines.values():
             machine.disk.is_full = False
             machine.slow_disk_us_max = DISK_DELAY_US_MAX
+            machine.clock_offset_ms = 0
             machine.spare()
             machine.resume()
 

@@ -149,7 +149,7 @@ class Watch:
 def _kept(partition: Partition) -> int:
     """Up to where a leader has to keep its log; what only one replica has counts once it is on disk."""
     leading = partition.leading
-    if leading is not None and leading.is_sole_replica:
+    if leading is not None and len(leading.in_sync_replicas) == 1:
         return min(partition.high_watermark, partition.log.flushed_offset)
     return partition.high_watermark
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sim.faults import HOUR_MS, Fault
 from sim.schedule import draw, draw_transactional
 from sim.shrink import shrink
 from sim.simulate import simulate
@@ -65,6 +67,17 @@ def test_a_seed_tells_the_same_story_in_every_process() -> None:
         stories.append(ran.stdout)
     assert stories[0] == stories[1]
     assert len(set(stories[0].split())) == 3
+
+
+def test_a_clock_that_jumped_is_right_again_when_everything_has_healed() -> None:
+    offsets_ms: list[int] = []
+    plan = draw(0, nodes=1)
+    jump = Fault(plan.seconds - 1.0, "clock", (1,), 5.0, -HOUR_MS)
+    outcome = simulate(
+        replace(plan, faults=(jump,)),
+        inspect=lambda world: offsets_ms.extend(machine.clock_offset_ms for machine in world.machines.values()),
+    )
+    assert (outcome.anomalies, offsets_ms) == ([], [0])
 
 
 def test_a_story_shrinks_to_the_faults_that_matter() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +29,8 @@ from penstock.wire.messages.txn_offset_commit import (
 from penstock.wire.records import Record, build_batch
 from sim.consumer import READ_COMMITTED, Consumer
 from sim.faults import Fault
-from sim.schedule import LOST_EVERYWHERE, Plan
+from sim.machine import Machine
+from sim.schedule import LOST_EVERYWHERE, READ_BEFORE_SYNCED, Plan
 from sim.shape import Shape
 from sim.simulate import simulate
 from sim.transactional import GROUP, VERSIONS, Fenced, TransactionalProducer
@@ -39,6 +41,7 @@ from support.history_checks import check
 
 SCRIPTED = Shape(partitions=2, producers=0, consumers=0, members=0)
 SCRIPT_S = 60.0
+SLOW_DISK_US = 500_000
 AGAIN = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
 
 
@@ -315,6 +318,99 @@ def test_9_the_last_in_sync_replica_does_not_lead_after_it_lost_power() -> None:
             world.close()
 
     without_collector(run)
+
+
+def test_9_a_leader_that_is_left_alone_has_everything_on_disk_before_others_are_forgotten() -> None:
+    """Until then they are eligible, and it may lose power."""
+    shape = replace(SCRIPTED, partitions=1, producers=1, consumers=1, controllers=3, min_insync_replicas=1)
+
+    def run() -> None:
+        world = World("left alone", shape)
+        try:
+            world.start_nodes()
+            assert world.call(world.create_topic(), SCRIPT_S)
+            world.start_clients()
+            world.run(2)
+            leader = world.leader()
+            assert leader is not None
+            assert leader.node is not None
+            assert leader.node._broker is not None
+            partition = leader.node._broker.partitions.get(TOPIC, 0)
+            assert partition is not None
+            assert partition.log.flushed_offset < partition.high_watermark
+            leader.slow_disk_us_max = SLOW_DISK_US
+            for number in {1, 2, 3} - {leader.node_id}:
+                world.machines[number].kill()
+            alone = (leader.node_id,), ()
+            while (state_of(world).in_sync_replicas, state_of(world).eligible_leader_replicas) != alone:
+                high_watermark = partition.high_watermark
+                world.run(0.0001)
+            assert partition.log.flushed_offset >= high_watermark
+            leader.lose_power()
+            world.run(1)
+            world.keep_running()
+            world.stop_changes()
+            assert world.run(SCRIPT_S, world.is_drained)
+            assert world.call(world.read_everything(), SCRIPT_S)
+            lost = [one for one in check(world.history) if one.kind not in READ_BEFORE_SYNCED]
+            assert lost == []
+        finally:
+            world.close()
+
+    without_collector(run)
+
+
+def test_9_a_broker_that_is_killed_while_it_registers_stays_trusted() -> None:
+    """The controllers know an incarnation that does not know its own epoch; it had nothing to lose under it."""
+    shape = replace(SCRIPTED, partitions=1, producers=1, consumers=1, controllers=3, min_insync_replicas=1)
+
+    def run() -> None:
+        world = World("registering", shape)
+        try:
+            world.start_nodes()
+            assert world.call(world.create_topic(), SCRIPT_S)
+            world.start_clients()
+            world.run(2)
+            leader = world.leader()
+            assert leader is not None
+            first, last = (world.machines[number] for number in (1, 2, 3) if number != leader.node_id)
+            leader.lose_power()
+            first.kill()
+            last.kill()
+            first.start()
+            world.run(1)
+            last.start()
+            kill_when_registered(world, last)
+            assert state_of(world).eligible_leader_replicas == (last.node_id,)
+            leader.start()
+            world.run(3)
+            assert state_of(world).leader == NO_LEADER
+            last.start()
+            world.run(3)
+            assert state_of(world).leader == last.node_id
+            world.stop_changes()
+            assert world.run(20, world.is_drained)
+            assert world.call(world.read_everything(), SCRIPT_S)
+            assert check(world.history) == []
+        finally:
+            world.close()
+
+    without_collector(run)
+
+
+def kill_when_registered(world: World, machine: Machine) -> None:
+    """Kill a broker that starts as soon as the controllers have taken it in, before it hears of that."""
+
+    def epoch() -> int:
+        controller = world.controller()
+        assert controller is not None
+        assert controller.node is not None
+        return controller.node._raft.image.brokers[machine.node_id].epoch
+
+    before = epoch()
+    while epoch() == before:
+        world.run(0.0001)
+    machine.kill()
 
 
 def state_of(world: World) -> PartitionState:

@@ -107,8 +107,10 @@ class BrokerRole:
     async def start(self, controller: Controller, unreachable: Controller) -> None:
         """Register, catch up with the metadata, open every replica, accept clients, and wait to be let in."""
         settings, env, raft = self._settings, self._env, self._raft
+        registration = self._registration()
+        self._directories.note_registering(registration.incarnation_id)
         try:
-            await self._lifecycle.register(self._registration(), settings.initial_broker_registration_timeout_ms)
+            await self._lifecycle.register(registration, settings.initial_broker_registration_timeout_ms)
         except RegistrationRefused as error:
             raise CannotStart(str(error)) from error
         self._directories.note_epoch(self._lifecycle.broker_epoch)
@@ -325,7 +327,7 @@ class BrokerRole:
         return BrokerRegistrationRequest(
             broker_id=settings.node_id,
             cluster_id=self._directories.cluster_id,
-            incarnation_id=self._env.random.randbytes(16),
+            incarnation_id=self._directories.begun_incarnation or self._env.random.randbytes(16),
             listeners=[RegisteredListener(*address) for address in self._endpoints.broker_addresses()],
             features=[Feature(name, low, high) for name, (low, high) in FEATURES.items()],
             rack=settings.broker_rack,

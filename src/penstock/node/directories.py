@@ -17,6 +17,7 @@ from penstock.storage.metadata_files import (
     read_boot_marker,
     read_clean_shutdown_epoch,
     read_meta_properties,
+    remove_boot_marker,
     write_boot_marker,
 )
 
@@ -36,6 +37,8 @@ class Directories:
         # The epoch of the last incarnation, if all that it wrote is known to be here: it stopped cleanly, or only its
         # process ended while the machine went on. Otherwise -1.
         self.previous_broker_epoch = -1
+        # The last incarnation, if its process was killed before it knew its epoch.
+        self.begun_incarnation: Uuid | None = None
 
     def claim(self) -> None:
         """Lock, check and where needed format all of them; raises CannotStart or MetadataFileError."""
@@ -52,6 +55,8 @@ class Directories:
         self.metadata_directory_id = found.directory_id
         epochs = {self._intact_epoch(path) for path in paths}
         self.previous_broker_epoch = epochs.pop() if len(epochs) == 1 else -1
+        begun = {self._begun_incarnation(path) for path in paths}
+        self.begun_incarnation = begun.pop() if len(begun) == 1 else None
         self._check_metadata_present(metadata_path)
 
     def _intact_epoch(self, path: Path) -> int:
@@ -60,6 +65,19 @@ class Directories:
             return stopped
         marker = read_boot_marker(self._env.filesystem, path, self._env.boot_id)
         return marker.broker_epoch if marker is not None else -1
+
+    def _begun_incarnation(self, path: Path) -> Uuid | None:
+        marker = read_boot_marker(self._env.filesystem, path, self._env.boot_id)
+        return marker.incarnation_id if marker is not None else None
+
+    def note_registering(self, incarnation_id: Uuid) -> None:
+        """Remember who is about to register, until its epoch is noted.
+
+        Controllers may take an incarnation in that is killed before it hears so. Its successor does not know the epoch
+        that it had, and would count as one that has lost records; so it goes on as the same incarnation.
+        """
+        for directory in self.log_directories:
+            self._note(directory, BootMarker(self.previous_broker_epoch, not directory.lost_power, incarnation_id))
 
     def note_checked(self, broker_epoch: int) -> None:
         """Every log was opened: what a power cut may have taken was found, and until the next one nothing is lost."""
@@ -70,13 +88,17 @@ class Directories:
     def note_epoch(self, broker_epoch: int) -> None:
         """Remember which incarnation uses the directories, until the machine starts again."""
         for directory in self.log_directories:
-            marker = BootMarker(broker_epoch, not directory.lost_power)
-            try:
-                write_boot_marker(self._env.filesystem, directory.path, self._env.boot_id, marker)
-            except StorageError as error:
-                logger.warning(
-                    "%s: after a crash it will not be known that nothing was lost: %s", directory.path, error
-                )
+            if not self._note(directory, BootMarker(broker_epoch, not directory.lost_power)):
+                # From here on the incarnation does things under its epoch: nobody else may go on as the same one.
+                remove_boot_marker(self._env.filesystem, directory.path)
+
+    def _note(self, directory: LogDirectory, marker: BootMarker) -> bool:
+        try:
+            write_boot_marker(self._env.filesystem, directory.path, self._env.boot_id, marker)
+        except StorageError as error:
+            logger.warning("%s: after a crash it will not be known that nothing was lost: %s", directory.path, error)
+            return False
+        return True
 
     def _found_cluster(self) -> str:
         """A single node makes its own cluster; the nodes of a larger one must be told which they belong to."""

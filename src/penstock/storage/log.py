@@ -22,6 +22,7 @@ from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.names import (
     LEADER_EPOCH_CHECKPOINT,
     SEGMENT_SUFFIXES,
+    TEMPORARY_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     deletion_directory_name,
 )
@@ -429,11 +430,16 @@ class Log:
         return True
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
-        """Drop everything; the log is empty and both starts and ends at `offset`."""
+        """Drop everything; the log is empty and both starts and ends at `offset`.
+
+        Where the disk has no room for the new segment StorageError is raised, and the log is as before.
+        """
         self._refuse_if_failed()
+        segment = Segment.create(self._home, offset, now_ms, self.settings, TEMPORARY_SUFFIX)
         self._remove_segments(list(self._segments))
-        self._active = Segment.create(self._home, offset, now_ms, self.settings)
-        self._segments.append(self._active)
+        self._active = segment
+        self._segments.append(segment)
+        segment.rename("")
         self.start_offset = offset
         self._history.clear(offset)
         self.epochs.clear()

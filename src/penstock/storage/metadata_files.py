@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.model.ids import Uuid, format_uuid, parse_uuid
-from penstock.storage.files import Filesystem
+from penstock.storage.files import Filesystem, StorageError
 from penstock.storage.names import PARTITION_METADATA, TEMPORARY_SUFFIX
 
 META_PROPERTIES = "meta.properties"
@@ -142,14 +142,24 @@ class BootMarker(NamedTuple):
     broker_epoch: int
     # Whether every log in it was opened, and so checked for what the machine's last stop may have taken.
     is_checked: bool
+    # The incarnation that is about to register. Its epoch is not known yet, `broker_epoch` is its predecessor's.
+    incarnation_id: Uuid | None = None
 
 
 def write_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str, marker: BootMarker) -> None:
     """Note who uses a directory since which start of the machine. It need not outlive that: so it is not synced."""
-    content = json.dumps({"bootId": boot_id, "brokerEpoch": marker.broker_epoch, "checked": marker.is_checked}).encode()
+    content = {"bootId": boot_id, "brokerEpoch": marker.broker_epoch, "checked": marker.is_checked}
+    if marker.incarnation_id is not None:
+        content["incarnationId"] = format_uuid(marker.incarnation_id)
     temporary = directory / (BOOT_MARKER + TEMPORARY_SUFFIX)
-    filesystem.write_file(temporary, content)
+    filesystem.write_file(temporary, json.dumps(content).encode())
     filesystem.rename(temporary, directory / BOOT_MARKER)
+
+
+def remove_boot_marker(filesystem: Filesystem, directory: Path) -> None:
+    """Forget what was noted of a directory, as far as its disk lets us."""
+    with contextlib.suppress(StorageError):
+        filesystem.unlink(directory / BOOT_MARKER)
 
 
 def read_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str) -> BootMarker | None:
@@ -161,7 +171,12 @@ def read_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str) -> B
         marker = json.loads(filesystem.read_file(directory / BOOT_MARKER))
         if not boot_id or marker["bootId"] != boot_id:
             return None
-        # Markers of earlier versions do not say it; those opened every log they could.
-        return BootMarker(int(marker["brokerEpoch"]), bool(marker.get("checked", True)))
+        incarnation = marker.get("incarnationId")
+        return BootMarker(
+            int(marker["brokerEpoch"]),
+            # Markers of earlier versions do not say it; those opened every log they could.
+            bool(marker.get("checked", True)),
+            parse_uuid(incarnation) if incarnation is not None else None,
+        )
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -111,10 +111,13 @@ class Segment:
         self._hints: dict[int, int] | None = None
 
     @classmethod
-    def create(cls, home: PartitionFiles, base_offset: int, now_ms: int, settings: LogSettings) -> Segment:
-        """Make a new, empty segment on disk."""
+    def create(
+        cls, home: PartitionFiles, base_offset: int, now_ms: int, settings: LogSettings, suffix: str = ""
+    ) -> Segment:
+        """Make a new, empty segment on disk; with a suffix it is no part of the log yet."""
         segment = cls(home, base_offset, 0, now_ms, settings.index_interval_bytes)
-        file = home.create(file_name(base_offset, LOG_SUFFIX))
+        segment.suffix = suffix
+        file = home.create(segment.name)
         if settings.preallocate:
             file.reserve(settings.segment_bytes)
         segment._file = file

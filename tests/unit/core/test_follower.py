@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.replica.follower import FollowerState, truncation_offset, whole_batches
+from penstock.core.replica.follower import FollowerState, beginning_of_batch, truncation_offset, whole_batches
 from penstock.core.replica.leader import LeaderState
 from penstock.core.replica.selector import choose_replica
 from penstock.core.replica.throttle import UNLIMITED, Throttle, is_throttled
@@ -53,6 +53,12 @@ def test_batches_are_taken_whole_and_from_the_logs_end_on() -> None:
     assert whole_batches(data, 11)[0] == []
     assert whole_batches(b"", 3) == ([], 0, 0)
     assert whole_batches(first[:40], 4) == ([], 0, 0)
+
+
+def test_an_empty_log_may_begin_within_a_batch() -> None:
+    data = batch(4, 3)
+    assert [beginning_of_batch(data, offset) for offset in (3, 4, 5, 6, 7)] == [3, 4, 4, 4, 7]
+    assert beginning_of_batch(data[:40], 5) == 5
 
 
 def test_batches_that_do_not_fit_are_refused() -> None:

@@ -19,6 +19,27 @@ def test_alone_the_high_watermark_is_the_logs_end() -> None:
     assert state.high_watermark == 12
 
 
+def test_a_leader_that_may_be_alone_by_the_controllers_next_word_counts_as_alone() -> None:
+    state = three_replicas()
+    state.propose(frozenset({1, 2}))
+    assert not state.is_sole_replica
+    state.refused()
+    state.propose(frozenset({1}))
+    assert state.is_sole_replica
+    state.refused()
+    assert not state.is_sole_replica
+
+
+def test_a_new_leader_does_not_know_how_much_of_its_log_was_acknowledged() -> None:
+    state = three_replicas()
+    assert state.acknowledged_offset == 100
+    state.appended(120)
+    assert state.acknowledged_offset == 100
+    state.fetched(2, 120, 10)
+    state.fetched(3, 110, 10)
+    assert state.acknowledged_offset == 110
+
+
 def test_it_waits_for_the_slowest_replica_that_is_in_sync() -> None:
     state = three_replicas()
     assert state.high_watermark == 80

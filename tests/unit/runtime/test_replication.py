@@ -157,6 +157,29 @@ def test_a_follower_far_behind_starts_where_the_leaders_log_begins(tmp_path: Pat
     in_cluster(tmp_path, story)
 
 
+def test_a_follower_starts_within_a_batch_where_the_leaders_log_begins_there(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = [await cluster.start(number) for number in (1, 2)]
+        cluster.create((1, 2), isr=(1,))
+        two.fetchers.stop()
+        now_ms = one.env.now_ms()
+        await one.send(b"0")
+        records = [Record(number, now_ms, None, b"%d" % (number + 1)) for number in range(4)]
+        one.partition.append(bytearray(build_batch(records)), now_ms)
+        await one.send(b"5")
+        one.partition.delete_records(3)
+        await two.crash()
+        two = await cluster.start(2)
+        await until(lambda: set(cluster.state.in_sync_replicas) == {1, 2})
+        assert two.partition.log.start_offset == 3
+        assert [value for value in two.values() if value >= b"3"] == [b"3", b"4", b"5"]
+        noted = read_offsets(two.env.filesystem, two.directory.path / RECOVERY_POINTS)
+        assert noted.get(two.partition.name, 0) <= 1, "the batch that begins at 1 was not synced"
+        assert (await one.send(b"6")).error_code == 0
+
+    in_cluster(tmp_path, story)
+
+
 def test_a_directory_whose_maker_was_killed_is_synced_with_its_first_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

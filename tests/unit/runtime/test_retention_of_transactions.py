@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from penstock.core.replica.producer_state import EndMarker
 from penstock.runtime.logs.housekeeping import Housekeeping
 from penstock.runtime.replication.partition import Partition
+from penstock.storage.files import StorageError
+from penstock.storage.log import Log
 from penstock.wire.records import Record, build_batch
 from support.transaction_shell import DATA, TransactionShell, play
 
@@ -47,6 +51,21 @@ def test_an_open_transaction_holds_retention_back_until_it_is_over(tmp_path: Pat
         partition.append_marker(7, 0, COMMIT, shell.env.now_ms())
         housekeeping.retain(partition)
         assert partition.log.start_offset == 3
+
+    play(tmp_path, story)
+
+
+def test_a_log_that_cannot_roll_does_not_keep_retention_from_making_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_log: Log, _now_ms: int) -> bool:
+        raise StorageError("no space is left")
+
+    async def story(shell: TransactionShell) -> None:
+        partition = fill(shell)
+        monkeypatch.setattr(Log, "roll_if_due", refuse)
+        await Housekeeping(shell.env, shell.partitions, shell.settings).retain_all()
+        assert partition.log.start_offset == 1
 
     play(tmp_path, story)
 

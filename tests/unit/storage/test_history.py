@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from log_support import NOW_MS, LogMaker, append, read_all
 
 from penstock.core.lifecycle.retention import RetentionSettings, plan_retention
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.storage.files import OsFilesystem, StorageError, storage_error
 from penstock.storage.log import Log
 from penstock.storage.names import is_deletion_directory, parse_partition_directory
 from penstock.storage.settings import LogSettings
@@ -83,6 +85,26 @@ def test_starting_over_at_an_offset(logs: LogMaker) -> None:
         assert log.epochs.entries == ()
         log = logs.crash(log)
     assert append(log, b"x") == 1000
+
+
+def test_starting_over_without_room_for_a_new_segment_changes_nothing(
+    logs: LogMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = logs.open()
+    fill(log, 40)
+
+    def refuse(_disk: object, path: Path, _data: object) -> None:
+        raise storage_error("open", path, OSError(errno.ENOSPC, "No space left on device"))
+
+    with monkeypatch.context() as full:
+        full.setattr(OsFilesystem, "write_file", refuse)
+        with pytest.raises(StorageError):
+            log.truncate_fully_and_start_at(1000, NOW_MS)
+    assert [record.offset for record in read_all(log)] == list(range(40))
+    log.roll(NOW_MS)
+    fill(log, 1)
+    log.truncate_fully_and_start_at(1000, NOW_MS)
+    assert (append(log, b"x"), logs.files(".tmp")) == (1000, [])
 
 
 def test_truncation_below_the_first_segment_starts_over(logs: LogMaker) -> None:

@@ -23,6 +23,7 @@ from penstock.storage.metadata_files import (
     read_clean_shutdown_epoch,
     read_meta_properties,
     read_partition_metadata,
+    remove_boot_marker,
     take_clean_shutdown,
     write_boot_marker,
     write_clean_shutdown,
@@ -260,11 +261,23 @@ def test_a_boot_marker_counts_until_the_machine_starts_again(tmp_path: Path) -> 
     write_boot_marker(DISK, tmp_path, "monday", BootMarker(7, is_checked=False))
     assert read_boot_marker(DISK, tmp_path, "monday") == BootMarker(7, is_checked=False)
     assert read_boot_marker(DISK, tmp_path, "tuesday") is None
+    begun = BootMarker(7, is_checked=True, incarnation_id=bytes(range(16)))
+    write_boot_marker(DISK, tmp_path, "monday", begun)
+    assert read_boot_marker(DISK, tmp_path, "monday") == begun
     write_boot_marker(DISK, tmp_path, "", BootMarker(8, is_checked=True))
     assert read_boot_marker(DISK, tmp_path, "") is None, "nobody can tell whether the machine went on"
-    for damaged in (bytes(40), b"[]", b'{"bootId": "monday"}'):
+    for damaged in (
+        bytes(40),
+        b"[]",
+        b'{"bootId": "monday"}',
+        b'{"bootId": "monday", "brokerEpoch": 7, "incarnationId": 3}',
+    ):
         (tmp_path / metadata_files.BOOT_MARKER).write_bytes(damaged)
         assert read_boot_marker(DISK, tmp_path, "monday") is None
+    write_boot_marker(DISK, tmp_path, "monday", begun)
+    remove_boot_marker(DISK, tmp_path)
+    assert read_boot_marker(DISK, tmp_path, "monday") is None
+    remove_boot_marker(DISK, tmp_path)
 
 
 def test_a_boot_marker_of_an_earlier_version_is_understood(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from struct import Struct
 
 from penstock.model.ids import NO_LEADER
 from penstock.wire.record_types import Buffer
-from penstock.wire.records import LENGTH_OVERHEAD, BatchHeader, CorruptBatch, check_crc, read_header
+from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, CorruptBatch, check_crc, read_header
 
 _LENGTH = Struct(">i")
 _LENGTH_AT = 8
@@ -57,6 +57,14 @@ def truncation_offset(
     if local_epoch != leader_epoch:
         return min(local_end_offset, log_end_offset)
     return min(leader_end_offset, local_end_offset, log_end_offset)
+
+
+def beginning_of_batch(data: Buffer, offset: int) -> int:
+    """Where the first batch of a leader's answer begins if `offset` lies within it, else `offset`."""
+    if len(data) < HEADER_SIZE:
+        return offset
+    header = read_header(data, 0)
+    return header.base_offset if header.base_offset < offset < header.next_offset else offset
 
 
 def whole_batches(data: Buffer, end_offset: int) -> tuple[list[BatchHeader], int, int]:

@@ -91,8 +91,8 @@ class LeaderState:
 
     @property
     def is_sole_replica(self) -> bool:
-        """Whether this replica alone holds what is acknowledged."""
-        return len(self.in_sync_replicas) == 1
+        """Whether this replica alone holds what is acknowledged, or may do so by the controller's next word."""
+        return len(self.in_sync_replicas) == 1 or (self._proposed is not None and len(self._proposed) == 1)
 
     @property
     def has_followers(self) -> bool:
@@ -113,6 +113,11 @@ class LeaderState:
     def must_confirm(self) -> bool:
         """Whether the controller is to hear that this leader goes on without the replicas that are still eligible."""
         return bool(self.eligible_replicas) and self.has_enough_in_sync
+
+    @property
+    def acknowledged_offset(self) -> int:
+        """Where this log ends, at most, with what was acknowledged, by this leader or by one before it."""
+        return max(self.high_watermark, self.epoch_start_offset)
 
     @property
     def low_watermark(self) -> int | None:
@@ -181,7 +186,7 @@ class LeaderState:
             and follower.is_joining
             and self._proposed is None
             and replica not in self.in_sync_replicas
-            and follower.end_offset >= max(self.high_watermark, self.epoch_start_offset)
+            and follower.end_offset >= self.acknowledged_offset
         )
 
     def proposal(self, now_ms: int) -> frozenset[int] | None:

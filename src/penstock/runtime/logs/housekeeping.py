@@ -66,7 +66,11 @@ class Housekeeping:
     async def _each(self, job: Callable[[Partition], object]) -> None:
         for number, partition in enumerate(list(self._partitions)):
             if self._partitions.get(*partition.name) is partition and not partition.log.is_failed:
-                job(partition)
+                try:
+                    job(partition)
+                except StorageError as error:
+                    # The others have their turn all the same; on a full disk they are what makes room.
+                    logger.error("%s: %s", partition.name, error)
             if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
 

@@ -327,10 +327,10 @@ class ReplicaFetcher:
 
     def _take(self, followed: Followed, row: PartitionData, now_ms: int) -> None:
         partition = followed.partition
+        generation = partition.log.generation
         try:
             if row.diverging_epoch.epoch >= 0 or row.diverging_epoch.end_offset >= 0:
                 cut(partition, EndOffset(*row.diverging_epoch), now_ms)
-                self._cut[partition] = None
                 # Even where no record was cut off, the last epoch is another one, and the leader must hear of it.
                 self._changed[followed.key] = None
             elif row.records:
@@ -344,6 +344,9 @@ class ReplicaFetcher:
         except ApiError as error:
             self._fail(followed, error.message)
             return
+        finally:
+            if partition.log.generation != generation:
+                self._cut[partition] = None
         followed.failures = 0
         if partition.log.end_offset != followed.asked_offset or partition.log.start_offset != start_offset:
             self._changed[followed.key] = None

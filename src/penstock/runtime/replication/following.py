@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from penstock.core.replica.follower import FollowerState, truncation_offset, whole_batches
+from penstock.core.replica.follower import FollowerState, beginning_of_batch, truncation_offset, whole_batches
 from penstock.runtime.replication.partition import Partition
 from penstock.storage.files import StorageError
 from penstock.storage.leader_epochs import EndOffset
@@ -15,19 +15,30 @@ logger = logging.getLogger("penstock.replication")
 def replicate(partition: Partition, data: memoryview, now_ms: int) -> None:
     """Append the leader's batches; one that is cut short at the end is left for the next time.
 
+    An empty log may begin within a batch, as the leader's does where records were deleted. Then the log begins again,
+    with all of that batch; what comes before its start stays unreadable.
+
     Raises CorruptBatch, and appends nothing, when a batch is damaged or does not go on where the log ends.
     """
     assert not partition.is_leader
     log = partition.log
-    headers, first, end = whole_batches(data, log.end_offset)
+    start_offset, fits_at = log.start_offset, log.end_offset
+    if start_offset == fits_at:
+        fits_at = beginning_of_batch(data, fits_at)
+    headers, first, end = whole_batches(data, fits_at)
     if not headers:
         return
+    if fits_at < start_offset:
+        start_again_at(partition, fits_at, now_ms)
     try:
         log.append(headers, data[first:end], now_ms)
     except StorageError as error:
         if not error.is_disk_full:
             partition.on_failure(error)
         raise
+    if fits_at < start_offset:
+        log.advance_start_offset(start_offset)
+        _state(partition).high_watermark = start_offset
     partition.appended_bytes += end - first
     if log.has_unsynced_segment:
         partition.sync.request()

@@ -158,12 +158,25 @@ class InSyncKeeper:
             wanted = partition.keep_pace(now_ms)
             if wanted is None and self._is_recovering(partition):
                 wanted = leading.in_sync_replicas
-            if wanted is None:
+            if wanted is None or self._must_sync_first(partition, leading, wanted):
                 continue
             if wanted != leading.in_sync_replicas:
                 leading.propose(wanted)
             key = partition.topic_id, partition.name.partition
             self._asked[key] = Proposal(partition, leading, partition.partition_epoch, wanted)
+
+    def _must_sync_first(self, partition: Partition, leading: LeaderState, wanted: frozenset[int]) -> bool:
+        """Whether this broker would be alone with what others hold as well, and has not got all of it on disk.
+
+        Once the controller has heard of that proposal nobody else is eligible. It is made when the sync is done.
+        """
+        if len(wanted) > 1 or not leading.has_followers:
+            return False
+        durable = partition.durable(leading.acknowledged_offset)
+        if durable.done():
+            return False
+        durable.add_done_callback(lambda done: self.propose(partition) if done.exception() is None else None)
+        return True
 
     def _is_recovering(self, partition: Partition) -> bool:
         known = self._partitions.state_of("", partition.topic_id, partition.name.partition, by_id=True)

@@ -242,7 +242,7 @@ class Partition:
                 self.committed_more()
             return
         self.partition_epoch = known.partition_epoch
-        was_sole = leading.is_sole_replica
+        was_sole = len(leading.in_sync_replicas) == 1
         self.counters.in_sync_changed(len(leading.in_sync_replicas), len(known.in_sync_replicas))
         if leading.settled(known.in_sync_replicas, known.replicas, now_ms, known.eligible_leader_replicas):
             self.committed_more()

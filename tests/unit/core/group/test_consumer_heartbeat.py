@@ -198,8 +198,9 @@ def test_a_full_group_takes_its_own_members_only() -> None:
     assert beat(world, ConsumerGroupHeartbeatRequest(GROUP, "a", 1, topic_partitions=())).error_code == 0
 
 
-def test_a_refused_join_of_an_upgrade_leaves_the_classic_group_alone(world: ConsumerWorld) -> None:
-    """See test_migration.py for upgrades that work."""
-    assert beat(world, member_epoch=4).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+def test_a_member_of_a_group_that_is_lost_is_told_to_join_again(world: ConsumerWorld) -> None:
+    assert beat(world, member_epoch=4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert beat(world, member_epoch=4, instance_id="i").error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert beat(world, member_epoch=-1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert not world.shard.list_groups()
+    assert beat(world).member_epoch == 1
