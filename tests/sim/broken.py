@@ -73,18 +73,17 @@ def skip_truncation() -> Iterator[None]:
 @contextmanager
 def forget_a_vote() -> Iterator[None]:
     """Vote for every candidate that asks; only those who stand themselves remember whom they want."""
-    right = Quorum._may_vote
+    right = Quorum._vote
 
-    def may_vote(quorum: Any, request: Any) -> bool:
+    def vote(quorum: Any, request: Any, effects: Any, now_ms: int) -> None:
         voted = quorum.election
-        if voted.voted_id != quorum.node_id:
-            quorum.election = replace(voted, voted_id=NOBODY)
-        try:
-            return right(quorum, request)
-        finally:
+        forgotten = voted if voted.voted_id == quorum.node_id else replace(voted, voted_id=NOBODY)
+        quorum.election = forgotten
+        right(quorum, request, effects, now_ms)
+        if quorum.election is forgotten:
             quorum.election = voted
 
-    with patch.object(Quorum, "_may_vote", may_vote):
+    with patch.object(Quorum, "_vote", vote):
         yield
 
 

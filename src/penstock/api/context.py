@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from penstock.wire.primitives import Buffer
 
 
 class Client:
@@ -42,3 +45,7 @@ class RequestContext(NamedTuple):
 # A handler takes a request and its circumstances. It answers with a response, with a future or coroutine of one, or
 # with None when the request wants no answer.
 Handler = Callable[[Any, RequestContext], Any]
+
+Reply = list[Buffer]
+# Serves a request's frame: with its reply, a future of it, or nothing where none is wanted.
+Answer = Callable[[bytearray, Client], Reply | asyncio.Future[Reply] | None]

@@ -12,15 +12,23 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.files import StorageError
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
+)
+
+API = Api(
+    ApiKey.DELETE_RECORDS,
+    (0, 2),
+    on_broker=lambda services: make_delete_records(services.partitions, services.settle_deletions),
 )
 
 logger = logging.getLogger("penstock.api")

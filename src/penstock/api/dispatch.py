@@ -19,28 +19,25 @@ from struct import error as StructError
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.api.context import Client, Handler, RequestContext
+from penstock.api.context import Client, Handler, Reply, RequestContext
 from penstock.api.errors_in import Finder, error_finder
-from penstock.api.forwarding import FORWARDED_KEYS, Forwarding
-from penstock.api.table import API_VERSIONS_KEY, FETCH_BY_CONSUMERS, FETCH_BY_FOLLOWERS
-from penstock.core.metrics.counters import ApiCounters, RequestCounters
+from penstock.api.forwarding import Forwarding
+from penstock.api.table import FORWARDED_KEYS
+from penstock.core.metrics.counters import FETCH_BY_CONSUMERS, FETCH_BY_FOLLOWERS, ApiCounters, RequestCounters
 from penstock.model.errors import ApiError, ProtocolError
-from penstock.wire.apis import APIS, request_class, response_class, response_header_version
+from penstock.wire.apis import APIS, ApiKey, request_class, response_class, response_header_version
 from penstock.wire.codec import decoder, encoder
 from penstock.wire.frame import decode_request_header, encode_response
 from penstock.wire.primitives import Buffer, MalformedMessage
 
 _KEY_VERSION_ID = Struct(">HHi")
 _SIZE = Struct(">i")
-FETCH_KEY = 1
 # Handlers that most requests are for; they tell of errors themselves, so that nobody has to look through good answers.
 TELLING = frozenset(("Produce", FETCH_BY_CONSUMERS))
 
 T = TypeVar("T")
 
 logger = logging.getLogger("penstock.api")
-
-Reply = list[Buffer]
 
 
 class Route(NamedTuple):
@@ -130,7 +127,7 @@ class Dispatcher:
         # Produce 0-2 are advertised, as Kafka does for the sake of old clients' checks, and served by nobody.
         if version < APIS[api_key].first_version:
             return None
-        name = FETCH_BY_CONSUMERS if api_key == FETCH_KEY else APIS[api_key].name
+        name = FETCH_BY_CONSUMERS if api_key == ApiKey.FETCH else APIS[api_key].name
         response = response_class(api_key)
         errors = error_finder(response) if self.counters.is_on else None
         route = Route(
@@ -144,7 +141,7 @@ class Dispatcher:
             None if name in TELLING else errors,
             None,
         )
-        if api_key == FETCH_KEY:
+        if api_key == ApiKey.FETCH:
             followed = route._replace(counters=self.counters.api(self._followers_fetch), errors=errors)
             route = route._replace(of_followers=followed)
         self._routes[api_key << 16 | version] = route
@@ -152,12 +149,12 @@ class Dispatcher:
 
     def _unsupported(self, api_key: int, version: int, correlation_id: int, client: Client) -> Reply:
         """A client that asks for a newer ApiVersions is told, in version 0, which ones there are."""
-        if api_key != API_VERSIONS_KEY:
+        if api_key != ApiKey.API_VERSIONS:
             name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
             raise ProtocolError(f"{name} version {version} is not served here")
-        response = self._handlers[API_VERSIONS_KEY](None, RequestContext(version, None, client))
+        response = self._handlers[ApiKey.API_VERSIONS](None, RequestContext(version, None, client))
         body: list[Buffer] = []
-        encoder(response_class(API_VERSIONS_KEY), 0)(response, body)
+        encoder(response_class(ApiKey.API_VERSIONS), 0)(response, body)
         return encode_response(correlation_id, 0, body)
 
     async def _decide(self, frame: bytes, request: Any, context: RequestContext, route: Route, started: float) -> Reply:

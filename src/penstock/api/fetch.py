@@ -11,8 +11,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.fetch_rows import Found, Key, forgotten_in, respond, wanted_in
 from penstock.api.follower_fetch import Privilege, allow_all, make_follower_fetch
+from penstock.core.metrics.counters import FETCH_BY_CONSUMERS
 from penstock.core.replica.fetch_session import SessionCache, Wanted
 from penstock.core.replica.selector import choose_replica
 from penstock.core.replica.throttle import Throttle
@@ -21,10 +23,27 @@ from penstock.runtime.env import Env
 from penstock.runtime.replication.long_poll import LongPoll
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse, PartitionData
 from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD, read_header
 
+API = Api(
+    ApiKey.FETCH,
+    (4, 18),
+    on_broker=lambda services: make_fetch(
+        services.env,
+        services.partitions,
+        services.sessions,
+        services.settings.node.fetch_max_bytes,
+        by_rack=services.settings.node.replica_selector_class == RACK_AWARE_SELECTOR,
+        propose=services.propose,
+        throttle=services.replication_throttle,
+        failed=services.counters.api(FETCH_BY_CONSUMERS).failed,
+    ),
+)
+
 TOPIC_IDS_SINCE = 13
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 RACKS_SINCE = 11
 READ_COMMITTED = 1
 ABORTED_AT_ONCE = 50

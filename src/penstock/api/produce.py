@@ -13,14 +13,17 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.leader_hints import HINTED, LeaderHints
-from penstock.api.transactional_produce import Admission, Place, TransactionalProduce, Verify
+from penstock.api.transactional_produce import Admission, Place, TransactionalProduce
 from penstock.core.replica.producer_state import Verification
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
+from penstock.runtime.coordinator.verifier import Verify, is_verification_enabled
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Appended, Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import NOTHING_REFUSED, Refusals, SchemaGuard
+from penstock.wire.apis import ApiKey
 from penstock.wire.compression import Compression
 from penstock.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -34,6 +37,20 @@ from penstock.wire.messages.produce import (
     TopicProduceResponse,
 )
 from penstock.wire.record_types import RefusedRecords
+
+API = Api(
+    ApiKey.PRODUCE,
+    (0, 13),
+    on_broker=lambda services: make_produce(
+        services.env,
+        services.partitions,
+        services.settings.node.penstock_sync_on_ack,
+        services.verify,
+        lambda: is_verification_enabled(services.settings),
+        services.schema_guard,
+        services.counters.api("Produce").failed,
+    ),
+)
 
 ALL = -1
 LEADER = 1

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from penstock.core.contract import ProducerIdentity
 from penstock.core.replica.producer_state import NOT_REQUIRED, Verification
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.model.ids import TopicPartition
+from penstock.runtime.coordinator.verifier import Verify
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -33,8 +33,6 @@ _COME_AGAIN = (
 )
 
 T = TypeVar("T")
-# Whether a partition is part of a producer's open transaction; with the last argument it becomes that.
-Verify = Callable[[str, ProducerIdentity, TopicPartition, bool], Awaitable[ErrorCode]]
 # A partition as a request names it: topic, topic id, index.
 Place = tuple[str, bytes, int]
 

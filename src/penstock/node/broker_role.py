@@ -9,11 +9,13 @@ from dataclasses import replace
 
 from penstock.api.add_partitions_to_txn import make_add_partitions_to_txn
 from penstock.api.context import Client, RequestContext
+from penstock.api.declaration import BrokerServices
 from penstock.api.dispatch import Dispatcher
 from penstock.api.forwarding import Forwarding
-from penstock.api.table import FEATURES, VERSIONS, Services, make_handlers
+from penstock.api.table import BROKER_VERSIONS, broker_handlers
 from penstock.api.write_txn_markers import answer_markers
 from penstock.config.node import NodeSettings
+from penstock.core.metadata.features import SUPPORTED_FEATURES
 from penstock.core.metrics.counters import ReplicaCounters, RequestCounters
 from penstock.core.replica.fetch_session import SessionCache
 from penstock.core.replica.throttle import Throttle
@@ -201,7 +203,7 @@ class BrokerRole:
     def _dispatcher(self, keeper: InSyncKeeper, controller: Controller, unreachable: Controller) -> Dispatcher:
         settings, env, raft = self._settings, self._env, self._raft
 
-        services = Services(
+        services = BrokerServices(
             env=env,
             image=raft.image,
             raft=raft,
@@ -224,10 +226,10 @@ class BrokerRole:
             write_marker=self._marker_writer.write,
             counters=self._counters,
         )
-        refusing = make_handlers(replace(services, controller=unreachable))
+        refusing = broker_handlers(replace(services, controller=unreachable))
         return Dispatcher(
-            make_handlers(services),
-            VERSIONS,
+            broker_handlers(services),
+            BROKER_VERSIONS,
             Forwarding(self._requests, lambda: raft.is_leader, refusing),
             self._counters,
         )
@@ -329,7 +331,7 @@ class BrokerRole:
             cluster_id=self._directories.cluster_id,
             incarnation_id=self._directories.begun_incarnation or self._env.random.randbytes(16),
             listeners=[RegisteredListener(*address) for address in self._endpoints.broker_addresses()],
-            features=[Feature(name, low, high) for name, (low, high) in FEATURES.items()],
+            features=[Feature(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
             rack=settings.broker_rack,
             log_dirs=[directory.directory_id for directory in self._directories.log_directories],
             previous_broker_epoch=self._directories.previous_broker_epoch,

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.api.controller_table import ControllerServices
 from penstock.config.node import NodeSettings
 from penstock.core.metadata.topics import TopicDefaults
 from penstock.core.metrics.counters import RequestCounters
@@ -103,8 +102,7 @@ class Node:
             )
         await raft.start()
         if settings.is_controller:
-            services = ControllerServices(raft.image, raft, controller, live, self.cluster_id)
-            self._controller_role = ControllerRole(services, self._counters)
+            self._controller_role = ControllerRole(raft, controller, live, self.cluster_id, self._counters)
             self._endpoints.serve_controllers(self._controller_role.dispatcher)
             register_controller(env, settings.node_id, self._way(), self._endpoints.controller_addresses())
         if settings.is_broker:

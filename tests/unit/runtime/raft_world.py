@@ -17,8 +17,7 @@ from typing import Any
 
 from penstock.api.update_raft_voter import make_update_raft_voter
 from penstock.core.metadata.result import Result
-from penstock.core.raft.events import QuorumTimes
-from penstock.core.raft.quorum import Role
+from penstock.core.raft.events import QuorumTimes, Role
 from penstock.model.errors import ApiError
 from penstock.model.ids import ZERO_UUID
 from penstock.runtime.peer_frames import FrameStream

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from raft_world import FakeEnv, FakeNode, World, outcome, quorum
 
-from penstock.core.raft.quorum import Role
+from penstock.core.raft.events import Role
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.metadata_records import RemoveTopicRecord
 

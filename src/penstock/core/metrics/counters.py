@@ -10,6 +10,9 @@ from bisect import bisect_left
 
 from penstock.core.metrics.histogram import LATENCY_BOUNDS_S, Histogram
 
+# What Kafka's metrics call the two kinds of Fetch.
+FETCH_BY_CONSUMERS = "FetchConsumer"
+FETCH_BY_FOLLOWERS = "FetchFollower"
 # Bucket n of batch sizes holds those of up to 2**n bytes; none is larger than 2**31.
 BATCH_SIZE_BUCKETS = 32
 

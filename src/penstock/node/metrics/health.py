@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple
 
-from penstock.core.raft.quorum import Role
+from penstock.core.raft.events import Role
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.server.http import HttpAnswer, HttpHandler, HttpRequest
 

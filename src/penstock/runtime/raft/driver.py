@@ -20,7 +20,9 @@ from typing import Any, TypeVar
 
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.result import Result
+from penstock.core.raft.deadlines import NEVER_MS
 from penstock.core.raft.events import (
+    Contradiction,
     Effects,
     Election,
     Event,
@@ -36,7 +38,7 @@ from penstock.core.raft.events import (
     VotersChanged,
 )
 from penstock.core.raft.messages import FetchRequest, Message
-from penstock.core.raft.quorum import NEVER_MS, Contradiction, Quorum
+from penstock.core.raft.quorum import Quorum
 from penstock.core.raft.voters import VoterSet
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
@@ -295,7 +297,7 @@ class RaftDriver:
         """Let the quorum take an event, and carry out what comes of it."""
         if self._failed is not None or self._stopped:
             return Effects()
-        before = vars(self.quorum).copy()
+        before = self.quorum.save()
         try:
             effects = self.quorum.step(event, self._env.monotonic_ms())
         except Contradiction as error:
@@ -306,7 +308,7 @@ class RaftDriver:
         try:
             if effects.persist is not None and not self._persist(effects.persist):
                 # What cannot be remembered did not happen: to everybody else it is as if a message were lost.
-                vars(self.quorum).update(before)
+                self.quorum.restore(before)
                 if isinstance(event, Started):
                     asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self._step, event)
                 return Effects()
