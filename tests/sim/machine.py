@@ -194,6 +194,7 @@ class Machine:
         port: int,
         limits: ConnectionLimits,
         backlog: int = 0,  # noqa: ARG002
+        tls: object = None,  # noqa: ARG002
     ) -> SimListener:
         return SimListener(self.network, self.host, name, self.name, port, limits)
 

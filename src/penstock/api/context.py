@@ -6,17 +6,43 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from penstock.model.access import ANONYMOUS
 from penstock.wire.primitives import Buffer
 
 
 class Client:
-    """One connection's peer, as far as it has told us."""
+    """One connection's peer, as far as it has told us. `host` and `principal` are what access lists go by."""
 
-    __slots__ = ("_on_closed", "address", "listener_name", "software_name", "software_version")
+    __slots__ = (
+        "_on_closed",
+        "address",
+        "host",
+        "is_token",
+        "listener_name",
+        "mute",
+        "principal",
+        "security_protocol",
+        "software_name",
+        "software_version",
+    )
 
-    def __init__(self, address: tuple[str, int], listener_name: str) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        listener_name: str,
+        *,
+        principal: str = ANONYMOUS,
+        is_token: bool = False,
+        security_protocol: str = "PLAINTEXT",
+    ) -> None:
         self.address = address
+        self.host = address[0]
         self.listener_name = listener_name
+        self.principal = principal
+        self.is_token = is_token
+        self.security_protocol = security_protocol
+        # Holds further requests back for so many milliseconds; the connection sets it.
+        self.mute: Callable[[int], None] | None = None
         self.software_name = ""
         self.software_version = ""
         self._on_closed: dict[str, Callable[[], None]] | None = None

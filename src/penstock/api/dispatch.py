@@ -17,7 +17,7 @@ from inspect import iscoroutine
 from struct import Struct
 from struct import error as StructError
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from penstock.api.context import Client, Handler, Reply, RequestContext
 from penstock.api.errors_in import Finder, error_finder
@@ -36,6 +36,7 @@ _SIZE = Struct(">i")
 TELLING = frozenset(("Produce", FETCH_BY_CONSUMERS))
 
 T = TypeVar("T")
+PrincipalOf = Callable[[Mapping[str, object]], str]
 
 logger = logging.getLogger("penstock.api")
 
@@ -81,9 +82,16 @@ class Dispatcher:
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def session(self, listener_name: str, address: tuple[str, int]) -> ClientSession:
-        """A new connection's conversation."""
-        return ClientSession(self, Client(address, listener_name))
+    def session(
+        self,
+        listener_name: str,
+        address: tuple[str, int],
+        security_protocol: str = "PLAINTEXT",
+        principal_of: PrincipalOf | None = None,
+    ) -> ClientSession:
+        """A new connection's conversation. `principal_of` names the owner of a certificate."""
+        client = Client(address, listener_name, security_protocol=security_protocol)
+        return ClientSession(self, client, principal_of)
 
     def answer(self, frame: bytearray, client: Client) -> Reply | asyncio.Future[Reply] | None:
         """Serve one frame. Handlers do not keep the frame's records once they have returned."""
@@ -240,14 +248,29 @@ class Dispatcher:
         return reply
 
 
+class Mutable(Protocol):
+    """A connection, as far as quotas need it."""
+
+    def mute(self, duration_ms: int) -> None: ...
+
+
 class ClientSession:
     """One connection's conversation with the dispatcher."""
 
-    __slots__ = ("_dispatcher", "client")
+    __slots__ = ("_dispatcher", "_principal_of", "client")
 
-    def __init__(self, dispatcher: Dispatcher, client: Client) -> None:
+    is_signed_in = True
+
+    def __init__(self, dispatcher: Dispatcher, client: Client, principal_of: PrincipalOf | None = None) -> None:
         self._dispatcher = dispatcher
+        self._principal_of = principal_of
         self.client = client
+
+    def opened(self, connection: Mutable, certificate: Mapping[str, object] | None) -> None:
+        """The connection stands; its peer is whom its certificate names, if it showed one."""
+        self.client.mute = connection.mute
+        if certificate and self._principal_of is not None:
+            self.client.principal = self._principal_of(certificate)
 
     def answer(self, frame: bytearray) -> Reply | asyncio.Future[Reply] | None:
         """Serve one frame; raises ProtocolError when the connection should be closed."""

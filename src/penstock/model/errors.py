@@ -161,3 +161,11 @@ class ApiError(Exception):
 
 class ProtocolError(Exception):
     """The peer sent bytes that no client following the protocol sends."""
+
+
+class ClosingReply(ProtocolError):
+    """The last thing that a peer hears: `reply` is sent, then its connection is closed."""
+
+    def __init__(self, message: str, reply: list[bytes | bytearray | memoryview]) -> None:
+        super().__init__(message)
+        self.reply = reply

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -32,15 +33,26 @@ class Accepting(Protocol):
     async def stop(self, drain_s: float) -> None: ...
 
 
-MakeListener = Callable[[str, str, int, ConnectionLimits, int], Accepting]
+Tls = Callable[[], ssl.SSLContext] | None
+MakeListener = Callable[[str, str, int, ConnectionLimits, int, Tls], Accepting]
+MakeSession = Callable[[Dispatcher, str, tuple[str, int]], Session]
 
 
 class Endpoints:
     """All listeners of one node."""
 
-    def __init__(self, settings: NodeSettings, make_listener: MakeListener) -> None:
+    def __init__(
+        self,
+        settings: NodeSettings,
+        make_listener: MakeListener,
+        tls_of: Callable[[str], Tls],
+        make_session: MakeSession,
+    ) -> None:
+        """`tls_of` has each listener's certificates, `make_session` begins the conversation of a connection."""
         self._settings = settings
         self._make_listener = make_listener
+        self._tls_of = tls_of
+        self._make_session = make_session
         self._brokers: list[Accepting] = []
         self._controllers: list[Accepting] = []
 
@@ -65,7 +77,12 @@ class Endpoints:
             write_buffer_bytes_max=settings.penstock_connection_write_buffer_bytes,
         )
         listener = self._make_listener(
-            wanted.name, wanted.host, wanted.port, limits, settings.socket_listen_backlog_size
+            wanted.name,
+            wanted.host,
+            wanted.port,
+            limits,
+            settings.socket_listen_backlog_size,
+            self._tls_of(wanted.name),
         )
         try:
             await listener.bind()
@@ -79,12 +96,12 @@ class Endpoints:
     def serve_controllers(self, dispatcher: Dispatcher) -> None:
         """Open the controller listeners."""
         for listener in self._controllers:
-            listener.start(partial(dispatcher.session, listener.name))
+            listener.start(partial(self._make_session, dispatcher, listener.name))
 
     def serve_brokers(self, dispatcher: Dispatcher) -> None:
         """Open the listeners of clients and of other brokers."""
         for listener in self._brokers:
-            listener.start(partial(dispatcher.session, listener.name))
+            listener.start(partial(self._make_session, dispatcher, listener.name))
 
     async def stop_brokers(self, drain_s: float) -> None:
         """Accept nobody, finish what was accepted, close the rest."""

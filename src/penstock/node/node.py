@@ -18,6 +18,7 @@ from penstock.node.metrics.health import Check, quorum_checks
 from penstock.node.metrics.port import MetricsPort
 from penstock.node.metrics.quorum import CountingQuorum, QuorumCollector
 from penstock.node.metrics.requests import RequestCollector
+from penstock.node.security import NodeSecurity
 from penstock.runtime.controller.client import ControllerClient
 from penstock.runtime.controller.controller import Controller
 from penstock.runtime.controller.duties import ControllerSettings
@@ -40,7 +41,8 @@ class Node:
     def __init__(self, settings: NodeSettings, env: Env, make_listener: MakeListener = Listener) -> None:
         self._settings = settings
         self._env = env
-        self._endpoints = Endpoints(settings, make_listener)
+        self._security = NodeSecurity(env, settings)
+        self._endpoints = Endpoints(settings, make_listener, self._security.tls, self._security.session)
         self._directories = Directories(env, settings)
         self._ways: list[ControllerClient] = []
         self._raft: RaftDriver
@@ -80,6 +82,7 @@ class Node:
             raft.set_endpoint(host, port)
         live = LiveSettings(settings, raft.image)
         raft.on_commit(live.follow)
+        raft.on_commit(self._security.access.committed)
         defaults = TopicDefaults(settings.num_partitions, settings.default_replication_factor)
         decisions = CountingQuorum(raft)
         controller = Controller(
@@ -101,6 +104,7 @@ class Node:
                 node=(settings.node_id, self.cluster_id, "+".join(sorted(settings.roles)), settings.broker_rack or ""),
             )
         await raft.start()
+        self._security.start(raft.image)
         if settings.is_controller:
             self._controller_role = ControllerRole(raft, controller, live, self.cluster_id, self._counters)
             self._endpoints.serve_controllers(self._controller_role.dispatcher)

@@ -22,11 +22,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Protocol, Union
 
-from penstock.model.errors import ProtocolError
+from penstock.model.errors import ClosingReply, ProtocolError
 from penstock.server.limits import ConnectionLimits
 
 Buffer = bytes | bytearray | memoryview
@@ -40,6 +40,8 @@ FRAMES_PER_TURN = 16
 # A frame's buffer begins with this much and is made four times larger whenever it is full.
 FRAME_BYTES_FIRST = 128 * 1024
 SLOWEST_BYTES_PER_MS = 64
+# What a peer may send before it has signed in, which is Kafka's limit too.
+UNSIGNED_BYTES_MAX = 512 * 1024
 # A peer with unread replies must take this much of them within the write-stall timeout.
 UNSTALLING_BYTES = 64 * 1024
 PRODUCE = b"\x00\x00"
@@ -50,6 +52,12 @@ logger = logging.getLogger("penstock.server")
 
 class Session(Protocol):
     """What the dispatcher keeps about one connection (the peer's address, client software, principal)."""
+
+    # Whoever has not signed in yet gets small requests through, and has little time.
+    is_signed_in: bool
+
+    def opened(self, connection: Connection, certificate: Mapping[str, object] | None) -> None:
+        """The connection stands; `certificate` is what its peer showed by TLS, checked."""
 
     def answer(self, frame: bytearray) -> Answer:
         """Serve one request frame. A ProtocolError closes the connection."""
@@ -73,6 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         "_frame_started_at",
         "_limits",
         "_loop",
+        "_muted_until",
         "_on_closed",
         "_pending",
         "_pending_bytes",
@@ -85,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         "_write_paused",
         "_write_paused_at",
         "last_active_at",
+        "opened_at",
         "peer",
     )
 
@@ -98,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         on_closed: Callable[[Connection], None],
     ) -> None:
         self.peer = peer
-        self.last_active_at = loop.time()
+        self.last_active_at = self.opened_at = loop.time()
         self._session = session
         self._limits = limits
         self._loop = loop
@@ -119,6 +129,8 @@ class Connection(asyncio.BufferedProtocol):
         self._busy = False
         self._reading = True
         self._write_paused = False
+        # Over its quota: no request is served before that time.
+        self._muted_until = 0.0
         self._write_paused_at = 0.0
         self._unsent_bytes = 0
         self._closing = False
@@ -131,6 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "writelines")
         self._transport = transport  # type: ignore[assignment]
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_bytes_max)  # type: ignore[union-attr]
+        self._session.opened(self, transport.get_extra_info("peercert"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
@@ -191,6 +204,10 @@ class Connection(asyncio.BufferedProtocol):
                 raise ProtocolError(
                     f"a request of {size} bytes was announced; between 1 and "
                     f"{self._limits.request_bytes_max} (socket.request.max.bytes) are accepted"
+                )
+            if size > UNSIGNED_BYTES_MAX and not self._session.is_signed_in:
+                raise ProtocolError(
+                    f"a request of {size} bytes was announced before signing in; {UNSIGNED_BYTES_MAX} are accepted"
                 )
             start = position + 4
             if filled - start < size:
@@ -288,13 +305,31 @@ class Connection(asyncio.BufferedProtocol):
     def _parked_failed(self, failed: asyncio.Future[Reply]) -> None:
         if not failed.cancelled():
             error = failed.exception()
+            if isinstance(error, ClosingReply):
+                self._close_with(error)
+                return
             if isinstance(error, ProtocolError):
                 logger.warning("closing %s:%d: %s", *self.peer, error)
             else:
                 logger.error("a request of %s:%d failed; closing it", *self.peer, exc_info=error)
         self.abort()
 
+    def _close_with(self, last: ClosingReply) -> None:
+        logger.info("closing %s:%d: %s", *self.peer, last)
+        self._closing = True
+        if self._transport is not None:
+            self._send(last.reply)
+            self._transport.close()
+
     # Being busy.
+
+    def mute(self, duration_ms: int) -> None:
+        """Serve no request for some time; replies go out all the same."""
+        until = self._loop.time() + duration_ms / 1000
+        if until > self._muted_until:
+            self._muted_until = until
+            self._busy = True
+            self._loop.call_at(until, self._go_on)
 
     def _pause_reading(self) -> None:
         if self._reading and self._transport is not None:
@@ -305,7 +340,8 @@ class Connection(asyncio.BufferedProtocol):
         """Serve what came while we were busy, and read on, unless there is still reason to wait."""
         limits = self._limits
         self._busy = (
-            self._write_paused
+            self._loop.time() < self._muted_until
+            or self._write_paused
             or self._alone is not None
             or len(self._pending) >= limits.requests_in_flight_max
             or self._pending_bytes > limits.write_buffer_bytes_max
@@ -351,6 +387,8 @@ class Connection(asyncio.BufferedProtocol):
             size = self._frame_size if self._frame is not None else 0
             if (now - self._frame_started_at) * 1000 > limits.request_read_ms_max + size // SLOWEST_BYTES_PER_MS:
                 return "its request did not arrive whole within penstock.request.read.timeout.ms"
+        if not self._session.is_signed_in and (now - self.opened_at) * 1000 > limits.sign_in_ms_max:
+            return "it did not sign in within penstock.sign.in.timeout.ms"
         if (now - self.last_active_at) * 1000 > limits.idle_ms_max:
             return "it was idle for connections.max.idle.ms"
         return None

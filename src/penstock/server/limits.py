@@ -18,6 +18,8 @@ class ConnectionLimits:
     idle_ms_max: int = 600_000
     # A frame that has begun must end within this time, however slowly its bytes trickle in.
     request_read_ms_max: int = 30_000
+    # Whoever has not signed in within this time is closed.
+    sign_in_ms_max: int = 30_000
     # A peer that takes no reply bytes for this long is closed.
     write_stall_ms_max: int = 30_000
     # Above this many unsent reply bytes we stop reading new requests from the peer.

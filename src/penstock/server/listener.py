@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable
 
@@ -19,6 +20,8 @@ ACCEPT_PAUSE_S = 0.2
 # Descriptors that connections leave to the logs: an eighth of the limit, and at least this many.
 DESCRIPTORS_RESERVED_MIN = 64
 WATCH_INTERVAL_S = 1.0
+# A peer that begins TLS and does not end it in this time is closed.
+HANDSHAKE_TIMEOUT_S = 10.0
 
 logger = logging.getLogger("penstock.server")
 
@@ -29,13 +32,23 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 class Listener:
     """Serves one address: `bind` takes it, `start` accepts peers, `stop` lets them finish."""
 
-    def __init__(self, name: str, host: str, port: int, limits: ConnectionLimits, backlog: int = 1024) -> None:
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        limits: ConnectionLimits,
+        backlog: int = 1024,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
+        """`tls` gives the context for the next connection; None for plain text."""
         self.name = name
         self.host = host
         self.port = port
         self._limits = limits
         self._make_session: Callable[[tuple[str, int]], Session]
         self._backlog = backlog
+        self._tls = tls
         self._socket: socket.socket | None = None
         self._scratch = bytearray(SCRATCH_BYTES)
         self._connections: set[Connection] = set()
@@ -178,7 +191,12 @@ class Listener:
         connection = Connection(self._make_session(peer), self._limits, loop, peer, self._scratch, self._closed)
         self._connections.add(connection)
         try:
-            await loop.connect_accepted_socket(lambda: connection, accepted)
+            if self._tls is None:
+                await loop.connect_accepted_socket(lambda: connection, accepted)
+            else:
+                await loop.connect_accepted_socket(
+                    lambda: connection, accepted, ssl=self._tls(), ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
+                )
         except OSError as error:
             logger.info("%s:%d went away while connecting: %s", *peer, error)
             accepted.close()

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
 
-from penstock.model.errors import ProtocolError
-from penstock.server.connection import FRAME_BYTES_FIRST, FRAMES_PER_TURN, READ_AHEAD_BYTES, SCRATCH_BYTES, Connection
+from penstock.model.errors import ClosingReply, ProtocolError
+from penstock.server.connection import (
+    FRAME_BYTES_FIRST,
+    FRAMES_PER_TURN,
+    READ_AHEAD_BYTES,
+    SCRATCH_BYTES,
+    UNSIGNED_BYTES_MAX,
+    Connection,
+)
 from penstock.server.limits import ConnectionLimits
 
 PRODUCE = b"\0\0"
@@ -37,6 +44,9 @@ class Transport:
 
     def set_write_buffer_limits(self, high: int) -> None:
         self.high = high
+
+    def get_extra_info(self, name: str) -> Any:
+        return {"peercert": {"subject": ()}}.get(name)
 
     def write(self, data: bytes) -> None:
         self.written.append(bytes(data))
@@ -72,6 +82,10 @@ class Session:
         self.parked: list[asyncio.Future[Any]] = []
         self.parking: tuple[bytes, ...] = ()
         self.is_closed = False
+        self.is_signed_in = True
+
+    def opened(self, connection: Connection, certificate: Mapping[str, object] | None) -> None:
+        self.connection, self.certificate = connection, certificate
 
     def answer(self, frame: bytearray) -> Any:
         self.frames.append(bytes(frame))
@@ -364,3 +378,61 @@ async def test_draining_answers_what_was_accepted_and_takes_no_more() -> None:
     await asyncio.wait_for(draining, 1)
     assert world.replies == [b"one"]
     assert world.transport.closed
+
+
+def test_before_signing_in_only_small_requests_are_taken() -> None:
+    async def scenario() -> None:
+        world = World(ConnectionLimits())
+        world.session.is_signed_in = False
+        world.receive(frame(b"x" * 100))
+        assert world.session.frames == [b"x" * 100]
+        world.receive(struct.pack(">i", UNSIGNED_BYTES_MAX + 1))
+        await asyncio.sleep(0)
+        assert world.transport.closed
+
+        signed_in = World(ConnectionLimits())
+        signed_in.receive(struct.pack(">i", UNSIGNED_BYTES_MAX + 1))
+        assert not signed_in.transport.closed
+
+    asyncio.run(scenario())
+
+
+def test_whoever_does_not_sign_in_is_closed() -> None:
+    async def scenario() -> None:
+        world = World(ConnectionLimits(sign_in_ms_max=1_000))
+        later = asyncio.get_running_loop().time() + 2
+        assert world.connection.overdue(later) is None
+        world.session.is_signed_in = False
+        assert "sign in" in (world.connection.overdue(later) or "")
+
+    asyncio.run(scenario())
+
+
+def test_a_closing_reply_is_the_last_thing_that_is_sent() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.session.parking = (b"p1",)
+        world.receive(frame(b"p1") + frame(b"p2"))
+        world.session.parked[0].set_exception(ClosingReply("refused", [b"no"]))
+        await asyncio.sleep(0)
+        assert world.transport.written == [b"no"]
+        assert world.transport.closed
+        assert world.session.frames == [b"p1"]
+
+    asyncio.run(scenario())
+
+
+def test_a_muted_connection_answers_and_serves_later() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.connection.mute(30)
+        world.receive(frame(b"later"))
+        assert world.session.frames == []
+        world.connection.mute(10)
+        await asyncio.sleep(0.02)
+        assert world.session.frames == []
+        while not world.session.frames:
+            await asyncio.sleep(0.005)
+        assert world.transport.written == [b"later"]
+
+    asyncio.run(scenario())

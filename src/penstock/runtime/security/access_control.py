@@ -36,11 +36,9 @@ Denied = Callable[[Asker, Operation, ResourceType, str], None]
 class AccessControl:
     """Decides for whoever asks. Without an authorizer (`None`) everybody may do everything."""
 
-    def __init__(self, authorizer: Authorizer | None, image: Image) -> None:
+    def __init__(self, authorizer: Authorizer | None = None) -> None:
         self._authorizer = authorizer
         self._on_denied: list[Denied] = []
-        if authorizer is not None:
-            authorizer.replace_all((entry.id, entry_of(entry)) for entry in image.security.entries.values())
 
     @property
     def is_on(self) -> bool:
@@ -50,6 +48,11 @@ class AccessControl:
     def on_denied(self, listener: Denied) -> None:
         """Have `listener` called with every denial that somebody should hear of."""
         self._on_denied.append(listener)
+
+    def load(self, image: Image) -> None:
+        """Begin with what an image has."""
+        if self._authorizer is not None:
+            self._authorizer.replace_all((entry.id, entry_of(entry)) for entry in image.security.entries.values())
 
     def committed(self, records: Sequence[Any]) -> None:
         """Follow the metadata log: a right that is revoked is gone with the next request."""

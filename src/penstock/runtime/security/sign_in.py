@@ -132,7 +132,9 @@ class DelegationTokens:
 class SignIn:
     """Begins exchanges for the peers of one listener."""
 
-    def __init__(self, env: Env, settings: SignInSettings, image: Image, tokens: DelegationTokens) -> None:
+    def __init__(
+        self, env: Env, settings: SignInSettings, image: Callable[[], Image], tokens: DelegationTokens
+    ) -> None:
         self.settings = settings
         self._env = env
         self._image = image
@@ -192,7 +194,7 @@ class SignIn:
         return bearer_tokens.validate(token, self._keys, self.settings.token_rules, self._env.now_ms)
 
     def _account(self, mechanism: scram.Mechanism, user: str, is_token: bool) -> scram.Account | None:
-        security = self._image.security
+        security = self._image().security
         if is_token:
             token = security.tokens.get(user)
             if token is None or not self._tokens.are_on or token.expiration_timestamp < self._env.now_ms():

@@ -1,0 +1,194 @@
+"""A connection that has to sign in: SaslHandshake, SaslAuthenticate, then whatever the dispatcher serves.
+
+```
+  opened ──SaslHandshake──▶ exchanging ──SaslAuthenticate…──▶ signed in ──SaslHandshake──▶ exchanging again (KIP-368)
+     │                          │                                 │
+     └── anything but ApiVersions, or a step that fails: closed   └── a request after the sign-in has expired: closed
+```
+
+With version 0 of SaslHandshake the mechanism's messages follow as bare frames. A refused sign-in is answered after
+`connection.failed.authentication.delay.ms`, and then the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from struct import Struct
+from typing import Any, Protocol
+
+from penstock.api.context import Client, Reply
+from penstock.core.security.sasl import Exchange, Identity, SignInRefused
+from penstock.model.errors import ClosingReply, ErrorCode, ProtocolError
+from penstock.runtime.security.sign_in import SignIn
+from penstock.wire.apis import ApiKey, request_class, response_class, response_header_version
+from penstock.wire.codec import decoder, encoder
+from penstock.wire.frame import RequestHeader, decode_request_header, encode_response
+from penstock.wire.messages.sasl_authenticate import SaslAuthenticateResponse
+from penstock.wire.messages.sasl_handshake import SaslHandshakeResponse
+from penstock.wire.primitives import Buffer
+
+HANDSHAKE_VERSIONS = (0, 1)
+AUTHENTICATE_VERSIONS = (0, 2)
+# Steps of one exchange; a peer that needs more is playing.
+STEPS_MAX = 10
+
+_SIZE = Struct(">i")
+
+logger = logging.getLogger("penstock.security")
+
+
+class Served(Protocol):
+    """A session without sign-in, which is what there is afterwards."""
+
+    client: Client
+
+    def answer(self, frame: bytearray) -> Any: ...
+
+    def opened(self, connection: Any, certificate: Mapping[str, object] | None) -> None: ...
+
+    def closed(self) -> None: ...
+
+
+# Told of every sign-in: who it was, by which mechanism, and why it was refused, if it was.
+Heard = Callable[[Client, str, str, str | None], None]
+
+
+class SignInSession:
+    """One connection's conversation on a listener that wants to know who it talks to."""
+
+    __slots__ = (
+        "_exchange",
+        "_expires_at",
+        "_heard",
+        "_inner",
+        "_is_bare",
+        "_loop",
+        "_mechanism",
+        "_sign_in",
+        "_steps",
+        "is_signed_in",
+    )
+
+    def __init__(self, inner: Served, sign_in: SignIn, heard: Heard) -> None:
+        self.is_signed_in = False
+        self._inner = inner
+        self._sign_in = sign_in
+        self._heard = heard
+        self._loop = asyncio.get_running_loop()
+        self._exchange: Exchange | None = None
+        self._mechanism = ""
+        self._is_bare = False
+        self._steps = 0
+        self._expires_at: float | None = None
+
+    def opened(self, connection: Any, certificate: Mapping[str, object] | None) -> None:
+        """The connection stands. A certificate only says that it may try: who it is, it says by signing in."""
+        self._inner.opened(connection, certificate)
+
+    def closed(self) -> None:
+        """The connection is gone."""
+        self._inner.closed()
+
+    def answer(self, frame: bytearray) -> Any:
+        """Serve one frame; raises ProtocolError when the connection should be closed."""
+        if self._is_bare and self._exchange is not None:
+            return self._later(self._bare_step(bytes(frame)))
+        header, position = decode_request_header(frame)
+        key = header.api_key
+        if key == ApiKey.SASL_HANDSHAKE:
+            return self._handshake(header, frame, position)
+        if key == ApiKey.SASL_AUTHENTICATE and self._exchange is not None:
+            return self._later(self._step(header, frame, position))
+        if self.is_signed_in and self._exchange is None:
+            if self._expires_at is not None and self._loop.time() >= self._expires_at:
+                raise ProtocolError("its sign-in has expired and was not renewed (connections.max.reauth.ms)")
+            return self._inner.answer(frame)
+        if key == ApiKey.API_VERSIONS and not self.is_signed_in:
+            return self._inner.answer(frame)
+        raise ProtocolError(f"API {key} was called before signing in")
+
+    def _handshake(self, header: RequestHeader, frame: bytearray, position: int) -> Any:
+        _check(header, HANDSHAKE_VERSIONS)
+        request, _ = decoder(request_class(header.api_key), header.api_version)(frame, position)
+        mechanisms = list(self._sign_in.settings.mechanisms)
+        self._exchange = self._sign_in.begin(request.mechanism)
+        if self._exchange is None or (self.is_signed_in and request.mechanism != self._mechanism):
+            self._exchange = None
+            refusal = _encoded(header, SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms))
+            reason = f"it asks for the mechanism {request.mechanism[:40]!r}, and there are {', '.join(mechanisms)}"
+            return self._later(self._end(refusal, reason))
+        self._mechanism = request.mechanism
+        self._is_bare = header.api_version == 0
+        self._steps = 0
+        return _encoded(header, SaslHandshakeResponse(0, mechanisms))
+
+    async def _step(self, header: RequestHeader, frame: bytearray, position: int) -> Reply:
+        _check(header, AUTHENTICATE_VERSIONS)
+        request, _ = decoder(request_class(header.api_key), header.api_version)(frame, position)
+        try:
+            answer, lifetime_ms = await self._go_on(bytes(request.auth_bytes))
+        except SignInRefused as refused:
+            response = SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, refused.message)
+            return await self._refuse(_encoded(header, response), refused)
+        return _encoded(header, SaslAuthenticateResponse(0, None, answer, lifetime_ms))
+
+    async def _bare_step(self, message: bytes) -> Reply:
+        try:
+            answer, _ = await self._go_on(message)
+        except SignInRefused as refused:
+            return await self._refuse([], refused)
+        return [_SIZE.pack(len(answer)) + answer]
+
+    async def _go_on(self, message: bytes) -> tuple[bytes, int]:
+        """Take the exchange one step further: the answer, and for how long the sign-in is good once it is done."""
+        exchange = self._exchange
+        assert exchange is not None
+        self._steps += 1
+        if self._steps > STEPS_MAX:
+            raise SignInRefused("Authentication failed", "it does not come to an end")
+        await self._sign_in.prepare(exchange, message)
+        step = exchange.step(message)
+        if step.identity is None:
+            return step.answer, 0
+        return step.answer, self._accept(step.identity)
+
+    def _accept(self, identity: Identity) -> int:
+        client = self._inner.client
+        if self.is_signed_in and identity.principal != client.principal:
+            raise SignInRefused(
+                "Cannot change principals during re-authentication", f"it was {client.principal}", identity.principal
+            )
+        client.principal = identity.principal
+        client.is_token = identity.is_token
+        self._exchange = None
+        self._is_bare = False
+        self.is_signed_in = True
+        lifetime_ms = self._sign_in.lifetime_ms(identity)
+        self._expires_at = self._loop.time() + lifetime_ms / 1000 if lifetime_ms else None
+        self._heard(client, self._mechanism, identity.principal, None)
+        return lifetime_ms
+
+    async def _refuse(self, reply: Reply, refused: SignInRefused) -> Reply:
+        self._heard(self._inner.client, self._mechanism, refused.user, refused.reason)
+        return await self._end(reply, f"sign-in by {self._mechanism} refused: {refused.reason}")
+
+    async def _end(self, reply: Reply, reason: str) -> Reply:
+        self._exchange = None
+        await asyncio.sleep(self._sign_in.settings.failure_delay_ms / 1000)
+        raise ClosingReply(reason, reply)
+
+    def _later(self, work: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
+        return self._loop.create_task(work)
+
+
+def _check(header: RequestHeader, versions: tuple[int, int]) -> None:
+    if not versions[0] <= header.api_version <= versions[1]:
+        raise ProtocolError(f"API {header.api_key} version {header.api_version} is not served here")
+
+
+def _encoded(header: RequestHeader, response: Any) -> Reply:
+    body: list[Buffer] = []
+    encoder(response_class(header.api_key), header.api_version)(response, body)
+    return encode_response(header.correlation_id, response_header_version(header.api_key, header.api_version), body)
