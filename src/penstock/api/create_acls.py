@@ -1,25 +1,42 @@
-"""Versions 1-3. KIP-140 access lists. They are off here, and every rule is refused as by a Kafka without them.
-
-Not yet: an authorizer.
-"""
+"""Versions 1-3. KIP-140 access lists, KIP-290 prefixes. Asks for ALTER on the cluster."""
 
 from __future__ import annotations
 
+from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
 from penstock.api.operations import NO_AUTHORIZER
-from penstock.model.errors import ErrorCode
+from penstock.model.access import Operation
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.controller.security import SecurityDecisions
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
-API = shared_api(ApiKey.CREATE_ACLS, (1, 3), lambda _: make_create_acls())
+API = shared_api(
+    ApiKey.CREATE_ACLS,
+    (1, 3),
+    lambda services: make_create_acls(services.controller.security, services.access),
+    is_forwarded=True,
+)
 
 
-def make_create_acls() -> Handler:
+def make_create_acls(decisions: SecurityDecisions, access: AccessControl) -> Handler:
     """The handler."""
 
-    def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-        refused = AclCreationResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-        return CreateAclsResponse(results=[refused] * len(request.creations))
+    async def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+        try:
+            if not access.is_on:
+                raise ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+            check_cluster(access, context, Operation.ALTER)
+            answers = await decisions.create_entries(request.creations)
+        except ApiError as error:
+            answers = [error] * len(request.creations)
+        return CreateAclsResponse(
+            results=[
+                AclCreationResult(error.code, error.message) if error is not None else AclCreationResult(0, None)
+                for error in answers
+            ]
+        )
 
     return create_acls

@@ -29,6 +29,8 @@ from penstock.runtime.raft.driver import RaftDriver
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
+from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.security.sign_in import DelegationTokens
 from penstock.wire.apis import ApiKey
 
 
@@ -41,6 +43,8 @@ class SharedServices:
     controller: Controller
     settings: LiveSettings
     cluster_id: str
+    access: AccessControl
+    tokens: DelegationTokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,45 @@
-"""Versions 1-3. KIP-140 access lists. They are off here, and the answer says so as that of a Kafka without them.
-
-Not yet: an authorizer.
-"""
+"""Versions 1-3. KIP-140 access lists, KIP-290 prefixes. Asks for DESCRIBE on the cluster."""
 
 from __future__ import annotations
 
+from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
 from penstock.api.operations import NO_AUTHORIZER
-from penstock.model.errors import ErrorCode
+from penstock.core.metadata.access_lists import EntryFilter, matching_entries
+from penstock.core.metadata.image import Image
+from penstock.model.access import Operation
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from penstock.wire.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 
-API = shared_api(ApiKey.DESCRIBE_ACLS, (1, 3), lambda _: make_describe_acls())
+API = shared_api(ApiKey.DESCRIBE_ACLS, (1, 3), lambda services: make_describe_acls(services.image, services.access))
 
 
-def make_describe_acls() -> Handler:
+def make_describe_acls(image: Image, access: AccessControl) -> Handler:
     """The handler."""
 
     def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
-        return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+        try:
+            if not access.is_on:
+                raise ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+            check_cluster(access, context, Operation.DESCRIBE)
+            found = matching_entries(image, EntryFilter(*request))
+        except ApiError as error:
+            return DescribeAclsResponse(error_code=error.code, error_message=error.message)
+        resources: dict[tuple[int, str, int], list[AclDescription]] = {}
+        for entry in found:
+            key = (entry.resource_type, entry.resource_name, entry.pattern_type)
+            resources.setdefault(key, []).append(
+                AclDescription(entry.principal, entry.host, entry.operation, entry.permission_type)
+            )
+        rows = [DescribeAclsResource(*key, acls) for key, acls in resources.items()]
+        return DescribeAclsResponse(error_message=None, resources=rows)
 
     return describe_acls

@@ -1,4 +1,4 @@
-"""Versions 0-1. KIP-43 mechanisms, KIP-152 errors. Signing in is done by `sign_in_session` before anything gets here."""
+"""Versions 0-1. KIP-43 mechanisms, KIP-152 errors. `sign_in_session` does it before anything gets here."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ from penstock.node.metrics.coordinators import CoordinatorCollector
 from penstock.node.metrics.health import Check
 from penstock.node.metrics.replicas import ReplicaCollector
 from penstock.node.metrics.topics import TopicCollector
+from penstock.node.security import NodeSecurity
 from penstock.runtime.controller.broker_lifecycle import BrokerLifecycle, RegistrationRefused
 from penstock.runtime.controller.client import ControllerClient
 from penstock.runtime.controller.controller import Controller
@@ -83,8 +84,10 @@ class BrokerRole:
         endpoints: Endpoints,
         way_to_controllers: Callable[[], ControllerClient],
         counters: RequestCounters,
+        security: NodeSecurity,
     ) -> None:
         self._env = env
+        self._security = security
         self._settings = settings
         self._raft = raft
         self._live = live
@@ -214,6 +217,8 @@ class BrokerRole:
             sessions=SessionCache(settings.max_incremental_fetch_session_cache_slots, env.random),
             settings=self._live,
             cluster_id=self._directories.cluster_id,
+            access=self._security.access,
+            tokens=self._security.tokens,
             controller_id=self._some_broker,
             settle_deletions=self._housekeeping.settle_deletions,
             groups=self._groups,

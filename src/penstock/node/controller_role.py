@@ -13,6 +13,7 @@ from penstock.api.table import CONTROLLER_VERSIONS, controller_handlers
 from penstock.core.metadata.features import SUPPORTED_FEATURES
 from penstock.core.metrics.counters import RequestCounters
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.node.security import NodeSecurity
 from penstock.runtime.controller.client import ControllerClient
 from penstock.runtime.controller.controller import Controller
 from penstock.runtime.env import Env
@@ -40,8 +41,11 @@ class ControllerRole:
         settings: LiveSettings,
         cluster_id: str,
         counters: RequestCounters,
+        security: NodeSecurity,
     ) -> None:
-        services = ControllerServices(raft.image, raft, controller, settings, cluster_id, self._answer)
+        services = ControllerServices(
+            raft.image, raft, controller, settings, cluster_id, security.access, security.tokens, self._answer
+        )
         self._handlers = controller_handlers(services)
         self.dispatcher = Dispatcher(
             self._handlers, CONTROLLER_VERSIONS, counters=counters, followers_fetch=QUORUM_FETCH

@@ -106,12 +106,14 @@ class Node:
         await raft.start()
         self._security.start(raft.image)
         if settings.is_controller:
-            self._controller_role = ControllerRole(raft, controller, live, self.cluster_id, self._counters)
+            self._controller_role = ControllerRole(
+                raft, controller, live, self.cluster_id, self._counters, self._security
+            )
             self._endpoints.serve_controllers(self._controller_role.dispatcher)
             register_controller(env, settings.node_id, self._way(), self._endpoints.controller_addresses())
         if settings.is_broker:
             self._broker = BrokerRole(
-                env, settings, raft, live, self._directories, self._endpoints, self._way, self._counters
+                env, settings, raft, live, self._directories, self._endpoints, self._way, self._counters, self._security
             )
             unreachable = Controller(
                 env, UnreachableQuorum(raft.image), defaults, live.topic_defaults, next_offset=lambda: 0

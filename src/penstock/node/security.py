@@ -66,7 +66,11 @@ class NodeSecurity:
         """Raises CannotStart with what is wrong in the settings."""
         self._env = env
         self._settings = settings
-        self.tokens = DelegationTokens(settings.properties.get("delegation.token.secret.key"))
+        self.tokens = DelegationTokens(
+            settings.properties.get("delegation.token.secret.key"),
+            settings.delegation_token_max_lifetime_ms,
+            settings.delegation_token_expiry_time_ms,
+        )
         self.access = AccessControl(self._authorizer())
         self._image = Image()
         self._tls: dict[str, TlsListener] = {}

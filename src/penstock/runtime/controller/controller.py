@@ -29,6 +29,7 @@ from penstock.core.placement.stripe import PlacementError, UsableBroker, place
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid
 from penstock.runtime.controller.duties import RECORDS_PER_DECISION, ControllerSettings, Duties, Quorum
+from penstock.runtime.controller.security import SecurityDecisions
 from penstock.runtime.env import Env
 from penstock.wire.messages.alter_partition import (
     AlterPartitionRequest,
@@ -84,6 +85,7 @@ class Controller:
         self._voters = voters
         self._kraft_version = kraft_version
         self._next_offset = next_offset
+        self.security = SecurityDecisions(env, raft)
         self._duties: Duties | None = None
         # Which connection each broker was last heard of through; another one's end means nothing.
         self._heard_through: dict[int, object] = {}

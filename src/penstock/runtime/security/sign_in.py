@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from penstock.core.metadata.delegation_tokens import TokenRules as TokenTimes
 from penstock.core.metadata.image import Image
 from penstock.core.security import scram
 from penstock.core.security.jaas import InvalidJaas, parse_jaas
@@ -100,8 +101,11 @@ def _plain_users(text: str | None) -> dict[str, str]:
 class DelegationTokens:
     """The secrets of delegation tokens; all brokers compute the same from the cluster's key."""
 
-    def __init__(self, secret_key: str | None) -> None:
+    def __init__(
+        self, secret_key: str | None, lifetime_ms_max: int = 604_800_000, renewal_ms: int = 86_400_000
+    ) -> None:
         self._key = secret_key.encode() if secret_key else None
+        self.rules = TokenTimes(lifetime_ms_max, renewal_ms, self.secret)
         self._credentials: dict[tuple[str, int], scram.Credential] = {}
 
     @property

@@ -1,0 +1,30 @@
+"""What the APIs of delegation tokens (KIP-48) share: who may ask, and principals as messages name them."""
+
+from __future__ import annotations
+
+from penstock.api.context import RequestContext
+from penstock.model.access import ANONYMOUS
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.security.sign_in import DelegationTokens
+
+
+def check_may_use_tokens(tokens: DelegationTokens, context: RequestContext) -> None:
+    """Raises the error of whoever may not: no tokens here, nobody in particular, or a token itself."""
+    client = context.client
+    if not tokens.are_on:
+        raise ApiError(
+            ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED,
+            "Delegation token support is not enabled: set delegation.token.secret.key",
+        )
+    if client.security_protocol == "PLAINTEXT" or client.is_token or client.principal == ANONYMOUS:
+        raise ApiError(
+            ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+            "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on delegation token "
+            "authenticated channels.",
+        )
+
+
+def split(principal: str) -> tuple[str, str]:
+    """Type and name."""
+    kind, _, name = principal.partition(":")
+    return kind, name

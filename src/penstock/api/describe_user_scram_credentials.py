@@ -1,0 +1,56 @@
+"""Version 0. KIP-554 users and passwords for SCRAM. Asks for DESCRIBE on the cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from penstock.api.access import check_cluster
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
+from penstock.core.metadata.image import Image
+from penstock.model.access import Operation
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.security.access_control import AccessControl
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+API = shared_api(
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    (0, 0),
+    lambda services: make_describe_user_scram_credentials(services.image, services.access),
+)
+
+
+def make_describe_user_scram_credentials(image: Image, access: AccessControl) -> Handler:
+    """The handler."""
+
+    def describe_user_scram_credentials(
+        request: DescribeUserScramCredentialsRequest, context: RequestContext
+    ) -> DescribeUserScramCredentialsResponse:
+        try:
+            check_cluster(access, context, Operation.DESCRIBE)
+        except ApiError as error:
+            return DescribeUserScramCredentialsResponse(0, error.code, error.message)
+        known: dict[str, list[CredentialInfo]] = {}
+        for (name, mechanism), credential in image.security.credentials.items():
+            known.setdefault(name, []).append(CredentialInfo(mechanism, credential.iterations))
+        wanted = Counter([user.name for user in request.users] if request.users else known.keys())
+        results = [_result(name, count, known) for name, count in wanted.items()]
+        return DescribeUserScramCredentialsResponse(0, 0, None, results)
+
+    return describe_user_scram_credentials
+
+
+def _result(name: str, count: int, known: dict[str, list[CredentialInfo]]) -> DescribeUserScramCredentialsResult:
+    if count > 1:
+        reason = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+        return DescribeUserScramCredentialsResult(name, ErrorCode.DUPLICATE_RESOURCE, reason)
+    if name not in known:
+        reason = f"Attempt to describe a user credential that does not exist: {name}"
+        return DescribeUserScramCredentialsResult(name, ErrorCode.RESOURCE_NOT_FOUND, reason)
+    return DescribeUserScramCredentialsResult(name, 0, None, known[name])
