@@ -31,7 +31,7 @@ def make_expire_delegation_token(decisions: SecurityDecisions, tokens: Delegatio
                 tokens.rules, bytes(request.hmac), context.client.principal, request.expiry_time_period_ms
             )
         except ApiError as error:
-            return ExpireDelegationTokenResponse(error.code, -1)
+            return ExpireDelegationTokenResponse(error.code)
         return ExpireDelegationTokenResponse(0, expiry_ms)
 
     return expire_delegation_token

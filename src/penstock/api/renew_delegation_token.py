@@ -31,7 +31,7 @@ def make_renew_delegation_token(decisions: SecurityDecisions, tokens: Delegation
                 tokens.rules, bytes(request.hmac), context.client.principal, request.renew_period_ms
             )
         except ApiError as error:
-            return RenewDelegationTokenResponse(error.code, -1)
+            return RenewDelegationTokenResponse(error.code)
         return RenewDelegationTokenResponse(0, expiry_ms)
 
     return renew_delegation_token

@@ -13,6 +13,7 @@ import cluster_checks
 import data_checks
 import group_checks
 import pytest
+import security_checks
 import transaction_checks
 from api_world import Ask, World
 from kio.index import load_entity_schema
@@ -32,6 +33,7 @@ CHECKS: dict[str, Check] = {
     **admin_checks.CHECKS,
     **cluster_checks.CHECKS,
     **transaction_checks.CHECKS,
+    **security_checks.CHECKS,
 }
 
 SERVED = [
