@@ -14,12 +14,12 @@ from typing import Any
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.leader_hints import HINTED, LeaderHints
 from penstock.api.transactional_produce import Admission, Place, TransactionalProduce
 from penstock.core.replica.producer_state import Verification
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
 from penstock.runtime.coordinator.verifier import Verify, is_verification_enabled
 from penstock.runtime.env import Env
+from penstock.runtime.replication.leader_hints import HINTED, LeaderHints
 from penstock.runtime.replication.partition import Appended, Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import NOTHING_REFUSED, Refusals, SchemaGuard

@@ -52,6 +52,7 @@ from penstock.runtime.replication.fetchers import (
     fetcher_settings,
     throttled_rate,
 )
+from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.isr import InSyncKeeper
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
@@ -200,7 +201,17 @@ class BrokerRole:
 
     def _dispatcher(self, keeper: InSyncKeeper, controller: Controller, unreachable: Controller) -> Dispatcher:
         settings, env, raft = self._settings, self._env, self._raft
-
+        sessions = SessionCache(settings.max_incremental_fetch_session_cache_slots, env.random)
+        follower_fetch = FollowerFetch(
+            env,
+            self.partitions,
+            sessions,
+            settings.fetch_max_bytes,
+            keeper.propose,
+            Throttle(throttled_rate(raft.image, settings.node_id, LEADER_RATE)),
+        )
+        sessions.on_closed = follower_fetch.end_session
+        self.partitions.on_leader(follower_fetch.invite)
         services = BrokerServices(
             env=env,
             image=raft.image,
@@ -209,15 +220,14 @@ class BrokerRole:
             topic_creator=self._requests,
             partitions=self.partitions,
             producer_ids=self._producer_ids,
-            sessions=SessionCache(settings.max_incremental_fetch_session_cache_slots, env.random),
+            sessions=sessions,
+            follower_fetch=follower_fetch,
             settings=self._live,
             cluster_id=self._directories.cluster_id,
             controller_id=self._some_broker,
             settle_deletions=self._housekeeping.settle_deletions,
             groups=self._groups,
             lag=self._lag,
-            propose=keeper.propose,
-            replication_throttle=Throttle(throttled_rate(raft.image, settings.node_id, LEADER_RATE)),
             transactions=self._transactions,
             verify=self._verifier.verify,
             schema_guard=self._schema_guard,

@@ -24,6 +24,7 @@ from penstock.runtime.logs.directories import begin_use, open_directory
 from penstock.runtime.peer import Peer
 from penstock.runtime.replication.fetcher import FetcherSettings
 from penstock.runtime.replication.fetchers import FOLLOWER_RATE, LEADER_RATE, ReplicaFetchers, throttled_rate
+from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.isr import InSyncKeeper
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -81,17 +82,13 @@ class Broker:
     async def start(self) -> None:
         await self.listener.bind()
         sessions = SessionCache(10, self.env.random)
+        throttle = Throttle(throttled_rate(self.image, self.node_id, LEADER_RATE))
+        followers = FollowerFetch(self.env, self.partitions, sessions, SIZE, self.keeper.propose, throttle)
+        sessions.on_closed = followers.end_session
+        self.partitions.on_leader(followers.invite)
         handlers = {
             0: self.produce,
-            1: make_fetch(
-                self.env,
-                self.partitions,
-                sessions,
-                SIZE,
-                by_rack=True,
-                propose=self.keeper.propose,
-                throttle=Throttle(throttled_rate(self.image, self.node_id, LEADER_RATE)),
-            ),
+            1: make_fetch(self.env, self.partitions, sessions, followers, SIZE, by_rack=True),
             2: make_list_offsets(self.partitions),
             18: make_api_versions(VERSIONS, {}, lambda: (0, {})),
         }
