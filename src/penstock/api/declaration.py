@@ -20,6 +20,7 @@ from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.coordinator.lag import LagView
 from penstock.runtime.coordinator.marker_writer import WriteMarker
 from penstock.runtime.coordinator.producer_ids import ProducerIds
+from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.coordinator.transactions import Transactions
 from penstock.runtime.coordinator.verifier import Verify
 from penstock.runtime.env import Env
@@ -66,6 +67,7 @@ class BrokerServices(SharedServices):
     follower_fetch: FollowerFetch
     transactions: Transactions
     verify: Verify
+    transaction_guard: TransactionGuard
     schema_guard: SchemaGuard
     write_marker: WriteMarker
     counters: RequestCounters

@@ -37,8 +37,9 @@ from penstock.runtime.coordinator.marker_writer import MarkerWriter
 from penstock.runtime.coordinator.markers import TransactionMarkers
 from penstock.runtime.coordinator.producer_ids import ProducerIds
 from penstock.runtime.coordinator.shards import partition_for
+from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC, Transactions
-from penstock.runtime.coordinator.verifier import TransactionVerifier
+from penstock.runtime.coordinator.verifier import TransactionVerifier, is_verification_enabled
 from penstock.runtime.env import Env
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.logs.cleaner import Cleaner
@@ -230,6 +231,7 @@ class BrokerRole:
             lag=self._lag,
             transactions=self._transactions,
             verify=self._verifier.verify,
+            transaction_guard=TransactionGuard(env, self._verifier.verify, lambda: is_verification_enabled(self._live)),
             schema_guard=self._schema_guard,
             write_marker=self._marker_writer.write,
             counters=self._counters,
