@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from penstock.api.transactional_produce import TransactionalProduce
 from penstock.core.metadata import alter_partition
 from penstock.core.metadata.changes import PartitionChange
 from penstock.core.raft.messages import NOBODY
@@ -23,6 +22,7 @@ from penstock.core.transaction import decisions
 from penstock.core.transaction.shard import TransactionShard
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER
+from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.coordinator.transactions import Transactions
 from penstock.runtime.logs.sync import LogSync
 from penstock.runtime.replication.partition import Partition
@@ -231,12 +231,12 @@ def fence_nobody() -> Iterator[None]:
 @contextmanager
 def verify_nothing() -> Iterator[None]:
     """Let a batch of version 1 that was on its way for long begin or join whatever transaction there is."""
-    right = TransactionalProduce.__init__
+    right = TransactionGuard.__init__
 
-    def init(admission: Any, env: Any, partitions: Any, verify: Any, is_required: Any) -> None:  # noqa: ARG001
-        right(admission, env, partitions, verify, lambda: False)
+    def init(guard: Any, env: Any, verify: Any, is_required: Any) -> None:  # noqa: ARG001
+        right(guard, env, verify, lambda: False)
 
-    with patch.object(TransactionalProduce, "__init__", init):
+    with patch.object(TransactionGuard, "__init__", init):
         yield
 
 

@@ -18,6 +18,7 @@ class Client:
         "address",
         "host",
         "is_token",
+        "last_write",
         "listener_name",
         "mute",
         "principal",
@@ -45,6 +46,8 @@ class Client:
         self.mute: Callable[[int], None] | None = None
         self.software_name = ""
         self.software_version = ""
+        # The last produce of this connection that waits to be appended, if one does.
+        self.last_write: asyncio.Future[None] | None = None
         self._on_closed: dict[str, Callable[[], None]] | None = None
 
     def when_closed(self, purpose: str, listener: Callable[[], None]) -> None:
@@ -74,4 +77,4 @@ Handler = Callable[[Any, RequestContext], Any]
 
 Reply = list[Buffer]
 # Serves a request's frame: with its reply, a future of it, or nothing where none is wanted.
-Answer = Callable[[bytearray, Client], Reply | asyncio.Future[Reply] | None]
+Answer = Callable[[bytearray, Client], Reply | asyncio.Future[Reply | None] | None]

@@ -14,18 +14,19 @@ from penstock.api.context import Answer, Handler
 from penstock.core.metadata.image import Image
 from penstock.core.metrics.counters import RequestCounters
 from penstock.core.replica.fetch_session import SessionCache
-from penstock.core.replica.throttle import Throttle
 from penstock.runtime.controller.client import TopicCreator
 from penstock.runtime.controller.controller import Controller
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.coordinator.lag import LagView
 from penstock.runtime.coordinator.marker_writer import WriteMarker
 from penstock.runtime.coordinator.producer_ids import ProducerIds
+from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.coordinator.transactions import Transactions
 from penstock.runtime.coordinator.verifier import Verify
 from penstock.runtime.env import Env
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.raft.driver import RaftDriver
+from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
@@ -67,10 +68,10 @@ class BrokerServices(SharedServices):
     settle_deletions: Callable[[list[Partition]], None]
     groups: Groups
     lag: LagView
-    propose: Callable[[Partition], None]
-    replication_throttle: Throttle
+    follower_fetch: FollowerFetch
     transactions: Transactions
     verify: Verify
+    transaction_guard: TransactionGuard
     schema_guard: SchemaGuard
     write_marker: WriteMarker
     counters: RequestCounters

@@ -25,6 +25,7 @@ from penstock.api.forwarding import Forwarding
 from penstock.api.table import FORWARDED_KEYS
 from penstock.core.metrics.counters import FETCH_BY_CONSUMERS, FETCH_BY_FOLLOWERS, ApiCounters, RequestCounters
 from penstock.model.errors import ApiError, ProtocolError
+from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.wire.apis import APIS, ApiKey, request_class, response_class, response_header_version
 from penstock.wire.codec import decoder, encoder
 from penstock.wire.frame import decode_request_header, encode_response
@@ -34,6 +35,9 @@ _KEY_VERSION_ID = Struct(">HHi")
 _SIZE = Struct(">i")
 # Handlers that most requests are for; they tell of errors themselves, so that nobody has to look through good answers.
 TELLING = frozenset(("Produce", FETCH_BY_CONSUMERS))
+
+# What brokers ask each other is nobody's to pay for.
+BETWEEN_BROKERS = frozenset((ApiKey.WRITE_TXN_MARKERS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.API_VERSIONS))
 
 T = TypeVar("T")
 PrincipalOf = Callable[[Mapping[str, object]], str]
@@ -71,14 +75,16 @@ class Dispatcher:
         counters: RequestCounters | None = None,
         clock: Callable[[], float] = perf_counter,
         followers_fetch: str = FETCH_BY_FOLLOWERS,
+        quotas: ClientQuotas | None = None,
     ) -> None:
-        """`followers_fetch` is what fetches by other nodes are counted as."""
+        """`followers_fetch` is what fetches by other nodes are counted as. Without `quotas` nobody is held back."""
         self._handlers = handlers
         self._versions = versions
         self._forwarding = forwarding
         self.counters = counters or RequestCounters()
         self._clock = clock
         self._followers_fetch = followers_fetch
+        self._quotas = quotas
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -93,7 +99,7 @@ class Dispatcher:
         client = Client(address, listener_name, security_protocol=security_protocol)
         return ClientSession(self, client, principal_of)
 
-    def answer(self, frame: bytearray, client: Client) -> Reply | asyncio.Future[Reply] | None:
+    def answer(self, frame: bytearray, client: Client) -> Reply | asyncio.Future[Reply | None] | None:
         """Serve one frame. Handlers do not keep the frame's records once they have returned."""
         started = self._clock()
         try:
@@ -104,29 +110,76 @@ class Dispatcher:
         if route is None:
             route = self._find_route(api_key, version)
             if route is None:
-                return self._unsupported(api_key, version, correlation_id, client)
+                return self._unsupported(api_key, version, correlation_id, client, started)
         header, position = decode_request_header(frame)
         # Like Kafka we overlook bytes behind the message: librdkafka sends some after a Metadata request.
         request, _ = route.decode(frame, position)
         context = RequestContext(version, header.client_id, client)
+        if self._quotas is not None and self._quotas.are_set and api_key not in BETWEEN_BROKERS:
+            return self._measured(frame, request, context, route, started)
         if route.forwarding is not None:
             return self._own(self._decide(bytes(frame), request, context, route, started))
         if route.of_followers is not None and _is_followers(request):
             route = route.of_followers
-        counters = route.counters
         response = route.handle(request, context)
-        if response is None:
-            counters.answered(self._clock() - started)
-            return None
         if isinstance(response, asyncio.Future) or iscoroutine(response):
             return self._park(response, route, correlation_id, started)
-        if route.errors is not None:
-            route.errors(response, counters.failed)
-        body: list[Buffer] = []
-        route.encode(response, body)
-        reply = encode_response(correlation_id, route.header_version, body)
-        counters.answered(self._clock() - started)
+        return self._finish(response, route, correlation_id, started)
+
+    def _finish(
+        self, response: Any, route: Route, correlation_id: int, started: float, waited_s: float | None = None
+    ) -> Reply | None:
+        """What is sent for a response, now that there is one; None where it wants no reply."""
+        reply = None
+        if response is not None:
+            if route.errors is not None:
+                route.errors(response, route.counters.failed)
+            body: list[Buffer] = []
+            route.encode(response, body)
+            reply = encode_response(correlation_id, route.header_version, body)
+        if waited_s is None:
+            route.counters.answered(self._clock() - started)
+        else:
+            route.counters.answered_late(self._clock() - started, waited_s)
         return reply
+
+    def _measured(
+        self, frame: bytearray, request: Any, context: RequestContext, route: Route, started: float
+    ) -> asyncio.Future[Reply | None] | Reply | None:
+        """Serve a request of a cluster that has quotas; whoever is over its own is told, and held back."""
+        quotas = self._quotas
+        assert quotas is not None
+        if route.of_followers is not None and _is_followers(request):
+            route = route.of_followers
+            quotas = None
+        key, _, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
+        size = len(frame)
+        client_id = context.client_id or ""
+
+        def charge(response: Any, work_s: float) -> Any:
+            if quotas is None:
+                return response
+            if key == ApiKey.PRODUCE:
+                throttle_ms = quotas.produced(context.client, client_id, size)
+            elif key == ApiKey.FETCH and response is not None:
+                throttle_ms = quotas.fetched(context.client, client_id, response)
+            else:
+                throttle_ms = 0
+            throttle_ms = max(throttle_ms, quotas.worked(context.client, client_id, work_s))
+            if not throttle_ms:
+                return response
+            if context.client.mute is not None:
+                context.client.mute(throttle_ms)
+            told = getattr(response, "throttle_time_ms", None)
+            return response if told is None else response._replace(throttle_time_ms=max(told, throttle_ms))
+
+        if route.forwarding is not None:
+            return self._own(self._decide(bytes(frame), request, context, route, started))
+        response = route.handle(request, context)
+        work_s = self._clock() - started
+        if isinstance(response, asyncio.Future) or iscoroutine(response):
+            return self._park(_charged(response, charge, work_s), route, correlation_id, started)
+        return self._finish(charge(response, work_s), route, correlation_id, started)
 
     def _find_route(self, api_key: int, version: int) -> Route | None:
         allowed = self._versions.get(api_key)
@@ -155,17 +208,20 @@ class Dispatcher:
         self._routes[api_key << 16 | version] = route
         return route
 
-    def _unsupported(self, api_key: int, version: int, correlation_id: int, client: Client) -> Reply:
+    def _unsupported(
+        self, api_key: int, version: int, correlation_id: int, client: Client, started: float
+    ) -> Reply | None:
         """A client that asks for a newer ApiVersions is told, in version 0, which ones there are."""
-        if api_key != ApiKey.API_VERSIONS:
+        route = self._find_route(api_key, 0) if api_key == ApiKey.API_VERSIONS else None
+        if route is None:
             name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
             raise ProtocolError(f"{name} version {version} is not served here")
-        response = self._handlers[ApiKey.API_VERSIONS](None, RequestContext(version, None, client))
-        body: list[Buffer] = []
-        encoder(response_class(ApiKey.API_VERSIONS), 0)(response, body)
-        return encode_response(correlation_id, 0, body)
+        response = route.handle(None, RequestContext(version, None, client))
+        return self._finish(response, route, correlation_id, started)
 
-    async def _decide(self, frame: bytes, request: Any, context: RequestContext, route: Route, started: float) -> Reply:
+    async def _decide(
+        self, frame: bytes, request: Any, context: RequestContext, route: Route, started: float
+    ) -> Reply | None:
         """Have the active controller answer; without one the client hears so in its own API's terms."""
         forwarding = route.forwarding
         assert forwarding is not None
@@ -180,12 +236,7 @@ class Dispatcher:
             except ApiError:
                 if response is None:
                     response = await _settled(forwarding.unavailable[api_key](request, context))
-        if route.errors is not None:
-            route.errors(response, route.counters.failed)
-        body: list[Buffer] = []
-        route.encode(response, body)
-        route.counters.answered(self._clock() - started)
-        return encode_response(correlation_id, route.header_version, body)
+        return self._finish(response, route, correlation_id, started)
 
     def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
@@ -194,52 +245,37 @@ class Dispatcher:
         return task
 
     def _park(
-        self,
-        response: Awaitable[Any],
-        route: Route,
-        correlation_id: int,
-        started: float,
-    ) -> asyncio.Future[Reply]:
-        loop = asyncio.get_running_loop()
+        self, response: Awaitable[Any], route: Route, correlation_id: int, started: float
+    ) -> asyncio.Future[Reply | None]:
+        """A future of what `_finish` makes of a response that comes later."""
         if iscoroutine(response):
             waiting: asyncio.Future[Any] = self._own(response)
         else:
             assert isinstance(response, asyncio.Future)
             waiting = response
-        reply: asyncio.Future[Reply] = loop.create_future()
-        counters = route.counters
-        counters.parked += 1
-        clock = self._clock
-        parked = clock()
+        reply: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+        route.counters.parked += 1
+        parked = self._clock()
 
         def finish(done: asyncio.Future[Any]) -> None:
-            counters.parked -= 1
-            resumed = clock()
-            if reply.done():
-                if not done.cancelled():
-                    done.exception()
-                return
+            route.counters.parked -= 1
+            waited_s = self._clock() - parked
             if done.cancelled():
                 reply.cancel()
                 return
             error = done.exception()
-            if error is not None:
-                reply.set_exception(error)
+            if reply.done():
                 return
-            body: list[Buffer] = []
-            response = done.result()
-            if route.errors is not None:
-                route.errors(response, counters.failed)
-            try:
-                route.encode(response, body)
-            except ValueError as problem:
-                # Whoever reads the reply must hear of it, or it waits for ever.
-                reply.set_exception(problem)
-                return
-            reply.set_result(encode_response(correlation_id, route.header_version, body))
-            counters.answered_late(clock() - started, resumed - parked)
+            if error is None:
+                try:
+                    reply.set_result(self._finish(done.result(), route, correlation_id, started, waited_s))
+                    return
+                except ValueError as problem:
+                    # Whoever reads the reply must hear of it, or it waits for ever.
+                    error = problem
+            reply.set_exception(error)
 
-        def abandon(done: asyncio.Future[Reply]) -> None:
+        def abandon(done: asyncio.Future[Reply | None]) -> None:
             if done.cancelled():
                 waiting.cancel()
 
@@ -272,7 +308,7 @@ class ClientSession:
         if certificate and self._principal_of is not None:
             self.client.principal = self._principal_of(certificate)
 
-    def answer(self, frame: bytearray) -> Reply | asyncio.Future[Reply] | None:
+    def answer(self, frame: bytearray) -> Reply | asyncio.Future[Reply | None] | None:
         """Serve one frame; raises ProtocolError when the connection should be closed."""
         try:
             return self._dispatcher.answer(frame, self.client)
@@ -292,6 +328,10 @@ class ClientSession:
 def _is_followers(request: Any) -> bool:
     """Whether a broker fetches; which of the two fields says so depends on the version."""
     return bool(request.replica_id >= 0 or request.replica_state.replica_id >= 0)
+
+
+async def _charged(response: Awaitable[Any], charge: Callable[[Any, float], Any], work_s: float) -> Any:
+    return charge(await response, work_s)
 
 
 async def _settled(response: Any) -> Any:

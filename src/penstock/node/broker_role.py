@@ -38,8 +38,9 @@ from penstock.runtime.coordinator.marker_writer import MarkerWriter
 from penstock.runtime.coordinator.markers import TransactionMarkers
 from penstock.runtime.coordinator.producer_ids import ProducerIds
 from penstock.runtime.coordinator.shards import partition_for
+from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC, Transactions
-from penstock.runtime.coordinator.verifier import TransactionVerifier
+from penstock.runtime.coordinator.verifier import TransactionVerifier, is_verification_enabled
 from penstock.runtime.env import Env
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.logs.cleaner import Cleaner
@@ -53,6 +54,7 @@ from penstock.runtime.replication.fetchers import (
     fetcher_settings,
     throttled_rate,
 )
+from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.isr import InSyncKeeper
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
@@ -205,7 +207,17 @@ class BrokerRole:
 
     def _dispatcher(self, keeper: InSyncKeeper, controller: Controller, unreachable: Controller) -> Dispatcher:
         settings, env, raft = self._settings, self._env, self._raft
-
+        sessions = SessionCache(settings.max_incremental_fetch_session_cache_slots, env.random)
+        follower_fetch = FollowerFetch(
+            env,
+            self.partitions,
+            sessions,
+            settings.fetch_max_bytes,
+            keeper.propose,
+            Throttle(throttled_rate(raft.image, settings.node_id, LEADER_RATE)),
+        )
+        sessions.on_closed = follower_fetch.end_session
+        self.partitions.on_leader(follower_fetch.invite)
         services = BrokerServices(
             env=env,
             image=raft.image,
@@ -214,7 +226,8 @@ class BrokerRole:
             topic_creator=self._requests,
             partitions=self.partitions,
             producer_ids=self._producer_ids,
-            sessions=SessionCache(settings.max_incremental_fetch_session_cache_slots, env.random),
+            sessions=sessions,
+            follower_fetch=follower_fetch,
             settings=self._live,
             cluster_id=self._directories.cluster_id,
             access=self._security.access,
@@ -223,10 +236,9 @@ class BrokerRole:
             settle_deletions=self._housekeeping.settle_deletions,
             groups=self._groups,
             lag=self._lag,
-            propose=keeper.propose,
-            replication_throttle=Throttle(throttled_rate(raft.image, settings.node_id, LEADER_RATE)),
             transactions=self._transactions,
             verify=self._verifier.verify,
+            transaction_guard=TransactionGuard(env, self._verifier.verify, lambda: is_verification_enabled(self._live)),
             schema_guard=self._schema_guard,
             write_marker=self._marker_writer.write,
             counters=self._counters,
@@ -237,6 +249,7 @@ class BrokerRole:
             BROKER_VERSIONS,
             Forwarding(self._requests, lambda: raft.is_leader, refusing),
             self._counters,
+            quotas=self._security.quotas,
         )
 
     async def leave(self) -> None:

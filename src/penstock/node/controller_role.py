@@ -52,7 +52,7 @@ class ControllerRole:
         )
         self._local = Client(("local", 0), "")
 
-    def _answer(self, frame: bytearray, client: Client) -> Reply | asyncio.Future[Reply] | None:
+    def _answer(self, frame: bytearray, client: Client) -> Reply | asyncio.Future[Reply | None] | None:
         return self.dispatcher.answer(frame, client)
 
     def serve(self, request: Any) -> Any:

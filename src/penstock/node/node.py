@@ -82,7 +82,7 @@ class Node:
             raft.set_endpoint(host, port)
         live = LiveSettings(settings, raft.image)
         raft.on_commit(live.follow)
-        raft.on_commit(self._security.access.committed)
+        raft.on_commit(self._security.committed)
         defaults = TopicDefaults(settings.num_partitions, settings.default_replication_factor)
         decisions = CountingQuorum(raft)
         controller = Controller(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from penstock.api.context import Client
 from penstock.api.dispatch import ClientSession, Dispatcher
@@ -16,15 +17,19 @@ from penstock.config.node import NodeSettings
 from penstock.core.metadata.image import Image
 from penstock.core.security.authorizer import Authorizer
 from penstock.core.security.principal_mapping import InvalidRules, PrincipalMapping
+from penstock.core.security.quotas import Windows
 from penstock.model.access import USER_PREFIX
 from penstock.node.failures import CannotStart
 from penstock.runtime.env import Env
 from penstock.runtime.security.access_control import STANDARD_AUTHORIZER, AccessControl
+from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.runtime.security.sign_in import DelegationTokens, SignIn, SignInSettings, SignInUnusable
 from penstock.runtime.security.tls import TlsSettings, TlsUnusable, distinguished_name, server_context
 from penstock.server.connection import Session
 
 WATCH_INTERVAL_S = 5.0
+# Kafka's: eleven windows of a second.
+QUOTA_WINDOWS = Windows(11, 1000)
 
 logger = logging.getLogger("penstock.security")
 
@@ -72,6 +77,7 @@ class NodeSecurity:
             settings.delegation_token_expiry_time_ms,
         )
         self.access = AccessControl(self._authorizer())
+        self.quotas = ClientQuotas(env, QUOTA_WINDOWS, QUOTA_WINDOWS)
         self._image = Image()
         self._tls: dict[str, TlsListener] = {}
         self._sign_in: dict[str, SignIn] = {}
@@ -140,10 +146,16 @@ class NodeSecurity:
                 refusal,
             )
 
+    def committed(self, records: Sequence[Any]) -> None:
+        """Follow the metadata log."""
+        self.access.committed(records)
+        self.quotas.committed(records)
+
     def start(self, image: Image) -> None:
         """Go by what the metadata log says, and look for changed certificates, from now on."""
         self._image = image
         self.access.load(image)
+        self.quotas.load(image)
         if self._tls:
             self._env.spawn(self._refresh(), "watch certificates")
 

@@ -13,8 +13,6 @@ from replication_world import LISTENER, TOPIC, TOPIC_ID, Broker, Cluster, in_clu
 
 from penstock.api.context import Client, RequestContext
 from penstock.api.delete_records import make_delete_records
-from penstock.api.fetch_rows import Key
-from penstock.api.follower_view import FollowerView
 from penstock.api.list_offsets import make_list_offsets
 from penstock.api.offset_for_leader_epoch import make_offset_for_leader_epoch
 from penstock.core.group.contract import Effects
@@ -22,6 +20,8 @@ from penstock.core.metadata.image import ResourceType
 from penstock.core.replica.fetch_session import Wanted
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.shards import Coordinator
+from penstock.runtime.replication.fetch_rows import Key
+from penstock.runtime.replication.follower_view import FollowerView
 from penstock.storage.files import StorageError
 from penstock.wire.messages.alter_partition import AlterPartitionRequest
 from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -348,7 +348,7 @@ def test_a_view_looks_at_partitions_where_something_happened(tmp_path: Path) -> 
         view.update([(key, Wanted(0, 100))], ())
         view.watch(key, partition)
         assert view.asked() == [(key, Wanted(0, 100))]
-        view.hush(key)
+        view.mark_clean(key)
         assert view.asked() == []
         grown: list[int] = []
         view.on_grown = grown.append

@@ -1,0 +1,82 @@
+"""The quotas of clients, followed as they are committed, and what clients do measured against them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.core.metadata.image import Image
+from penstock.core.metadata.security import quota_entity
+from penstock.core.security.quotas import (
+    CONSUMER_BYTE_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    Quotas,
+    QuotaTable,
+    Windows,
+)
+from penstock.model.access import USER_PREFIX
+from penstock.runtime.env import Env
+from penstock.runtime.security.access_control import Asker
+from penstock.wire.messages.fetch import FetchResponse
+from penstock.wire.messages.metadata_records import ClientQuotaRecord
+
+# Nobody waits longer than this at once, whatever it has done.
+THROTTLE_MS_MAX = 30_000
+
+
+class ClientQuotas:
+    """What this broker allows its clients. A quota holds on each broker by itself, as in Kafka."""
+
+    def __init__(self, env: Env, windows: Windows, mutation_windows: Windows) -> None:
+        self._env = env
+        self.table = QuotaTable()
+        self._quotas = Quotas(self.table, windows, mutation_windows)
+        # Looked at by every request.
+        self.are_set = False
+
+    def load(self, image: Image) -> None:
+        """Begin with what an image has."""
+        self.table.clear()
+        for entity, values in image.security.quotas.items():
+            for key, value in values.items():
+                self.table.set(key, entity, value)
+        self.are_set = not self.table.is_empty
+
+    def committed(self, records: Sequence[Any]) -> None:
+        """Follow the metadata log."""
+        for record in records:
+            if isinstance(record, ClientQuotaRecord):
+                value = None if record.remove else record.value
+                self.table.set(record.key, quota_entity(record.entity), value)
+        self.are_set = not self.table.is_empty
+
+    def produced(self, asker: Asker, client_id: str, size_bytes: int) -> int:
+        """Count a produce request; returns for how many milliseconds its client is to be held back."""
+        return self._record(PRODUCER_BYTE_RATE, asker, client_id, size_bytes)
+
+    def fetched(self, asker: Asker, client_id: str, response: FetchResponse) -> int:
+        """Count what a fetch is answered with."""
+        size = sum(len(row.records or b"") for topic in response.responses for row in topic.partitions)
+        return self._record(CONSUMER_BYTE_RATE, asker, client_id, size)
+
+    def worked(self, asker: Asker, client_id: str, work_s: float) -> int:
+        """Count the time that a request took of this broker, in hundredths of one core."""
+        return self._record(REQUEST_PERCENTAGE, asker, client_id, work_s * 100)
+
+    def may_mutate_in_ms(self, asker: Asker, client_id: str) -> int:
+        """For how long a client may not change the cluster any more."""
+        return self._quotas.mutation_throttle_ms(_user(asker), client_id, self._env.monotonic_ms())
+
+    def mutated(self, asker: Asker, client_id: str, count: int) -> int:
+        """Count changes of the cluster; returns for how many milliseconds the client is to be held back."""
+        throttle_ms = self._quotas.mutated(_user(asker), client_id, count, self._env.monotonic_ms())
+        return min(throttle_ms, THROTTLE_MS_MAX)
+
+    def _record(self, key: str, asker: Asker, client_id: str, amount: float) -> int:
+        throttle_ms = self._quotas.record(key, _user(asker), client_id, amount, self._env.monotonic_ms())
+        return min(throttle_ms, THROTTLE_MS_MAX)
+
+
+def _user(asker: Asker) -> str:
+    return asker.principal.removeprefix(USER_PREFIX)
