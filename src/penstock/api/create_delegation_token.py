@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
-from penstock.api.delegation_token_requests import check_may_use_tokens, split
+from penstock.api.delegation_token_requests import check_may_use_tokens, requester_parts, split
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller.security import SecurityDecisions
@@ -33,7 +33,7 @@ def make_create_delegation_token(
         owner = requester
         if request.owner_principal_name:
             owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
-        named = (*split(owner), *split(requester))
+        named = (*split(owner), *requester_parts(requester, context))
         try:
             check_may_use_tokens(tokens, context)
             if any(renewer.principal_type != "User" for renewer in request.renewers):

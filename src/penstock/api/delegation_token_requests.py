@@ -7,6 +7,8 @@ from penstock.model.access import ANONYMOUS
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.security.sign_in import DelegationTokens
 
+REQUESTER_SINCE = 3
+
 
 def check_may_use_tokens(tokens: DelegationTokens, context: RequestContext) -> None:
     """Raises the error of whoever may not: no tokens here, nobody in particular, or a token itself."""
@@ -22,6 +24,11 @@ def check_may_use_tokens(tokens: DelegationTokens, context: RequestContext) -> N
             "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on delegation token "
             "authenticated channels.",
         )
+
+
+def requester_parts(principal: str, context: RequestContext) -> tuple[str, str]:
+    """Who asked for a token, in the versions that tell it."""
+    return split(principal) if context.api_version >= REQUESTER_SINCE else ("", "")
 
 
 def split(principal: str) -> tuple[str, str]:

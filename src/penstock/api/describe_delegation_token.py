@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from penstock.api.context import Client, Handler, RequestContext
 from penstock.api.declaration import shared_api
-from penstock.api.delegation_token_requests import check_may_use_tokens, split
+from penstock.api.delegation_token_requests import check_may_use_tokens, requester_parts, split
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
@@ -44,7 +44,7 @@ def make_describe_delegation_token(image: Image, access: AccessControl, tokens: 
         if request.owners is not None:
             owners = {f"{owner.principal_type}:{owner.principal_name}" for owner in request.owners}
         found = [
-            _row(token, tokens)
+            _row(token, tokens, context)
             for token in image.security.tokens.values()
             if (owners is None or token.owner in owners) and may_see(token, context.client)
         ]
@@ -60,10 +60,10 @@ def make_describe_delegation_token(image: Image, access: AccessControl, tokens: 
     return describe_delegation_token
 
 
-def _row(token: DelegationTokenRecord, tokens: DelegationTokens) -> DescribedDelegationToken:
+def _row(token: DelegationTokenRecord, tokens: DelegationTokens, context: RequestContext) -> DescribedDelegationToken:
     return DescribedDelegationToken(
         *split(token.owner),
-        *split(token.requester),
+        *requester_parts(token.requester, context),
         token.issue_timestamp,
         token.expiration_timestamp,
         token.max_timestamp,
