@@ -77,6 +77,7 @@ class Node:
             self._metrics = MetricsPort(env, *settings.penstock_metrics_listener, self._checks)
             await self._metrics.start()
         self._directories.claim()
+        self._security.read_bootstrap(Path(settings.metadata_log_dir))
         self._raft = raft = self._quorum()
         for _, host, port, _ in self._endpoints.controller_addresses()[:1]:
             raft.set_endpoint(host, port)
@@ -190,6 +191,8 @@ class Node:
             auto_leader_rebalance_enable=settings.auto_leader_rebalance_enable,
             leader_imbalance_check_interval_ms=settings.leader_imbalance_check_interval_seconds * 1000,
             unclean_leader_election_interval_ms=settings.unclean_leader_election_interval_ms,
+            token_expiry_check_interval_ms=settings.delegation_token_expiry_check_interval_ms,
+            first_records=self._security.bootstrap_records,
         )
 
     def _way(self) -> ControllerClient:

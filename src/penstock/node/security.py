@@ -7,6 +7,7 @@ import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from penstock.api.context import Client
@@ -14,13 +15,14 @@ from penstock.api.dispatch import ClientSession, Dispatcher
 from penstock.api.sign_in_session import SignInSession
 from penstock.config.listeners import Listener
 from penstock.config.node import NodeSettings
-from penstock.core.metadata.image import Image
+from penstock.core.metadata.image import METADATA_VERSION, Image
 from penstock.core.security.authorizer import Authorizer
 from penstock.core.security.principal_mapping import InvalidRules, PrincipalMapping
 from penstock.core.security.quotas import Windows
 from penstock.model.access import USER_PREFIX
 from penstock.node.failures import CannotStart
 from penstock.runtime.env import Env
+from penstock.runtime.raft.metadata_files import read_bootstrap
 from penstock.runtime.security.access_control import STANDARD_AUTHORIZER, AccessControl
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.runtime.security.sign_in import DelegationTokens, SignIn, SignInSettings, SignInUnusable
@@ -78,7 +80,10 @@ class NodeSecurity:
         )
         self.access = AccessControl(self._authorizer())
         self.quotas = ClientQuotas(env, QUOTA_WINDOWS, QUOTA_WINDOWS)
-        self._image = Image()
+        # Until the metadata log has begun, those who may sign in are those whom the cluster was formatted with.
+        self.bootstrap_records: tuple[Any, ...] = ()
+        self._bootstrap_image = Image()
+        self._image = self._bootstrap_image
         self._tls: dict[str, TlsListener] = {}
         self._sign_in: dict[str, SignIn] = {}
         self._mappings: dict[str, PrincipalMapping] = {}
@@ -108,7 +113,7 @@ class NodeSecurity:
             self._mappings[name] = PrincipalMapping(look_up("ssl.principal.mapping.rules") or "DEFAULT")
         if protocol.startswith("SASL"):
             read = SignInSettings.read(look_up, partial(self.jaas, name))
-            self._sign_in[name] = SignIn(self._env, read, lambda: self._image, self.tokens)
+            self._sign_in[name] = SignIn(self._env, read, self._known, self.tokens)
 
     def jaas(self, listener_name: str, mechanism: str) -> str | None:
         """The login of one mechanism on a listener, as Kafka's settings have it."""
@@ -145,6 +150,15 @@ class NodeSecurity:
                 user[:100],
                 refusal,
             )
+
+    def read_bootstrap(self, directory: Path) -> None:
+        """Take up what the directory was formatted with; raises DamagedMetadata."""
+        self.bootstrap_records = tuple(read_bootstrap(self._env.filesystem, directory))
+        for record in self.bootstrap_records:
+            self._bootstrap_image.replay(record)
+
+    def _known(self) -> Image:
+        return self._image if METADATA_VERSION in self._image.features else self._bootstrap_image
 
     def committed(self, records: Sequence[Any]) -> None:
         """Follow the metadata log."""

@@ -41,6 +41,14 @@ def random_uuid() -> None:
     "-I", "--initial-controllers", metavar="ID@HOST:PORT:DIR,…", help="The first controllers; the same list on each."
 )
 @click.option("-N", "--no-initial-controllers", is_flag=True, help="A controller that joins a quorum later.")
+@click.option(
+    "-S",
+    "--add-scram",
+    "scram",
+    multiple=True,
+    metavar="MECHANISM=[name=…,password=…]",
+    help="A user who may sign in from the beginning; the same on every controller. May be repeated.",
+)
 @click.option("-g", "--ignore-formatted", is_flag=True, help="Pass over directories that are formatted already.")
 def format_command(
     config: str,
@@ -49,6 +57,7 @@ def format_command(
     standalone: bool,
     initial_controllers: str | None,
     no_initial_controllers: bool,
+    scram: tuple[str, ...],
     ignore_formatted: bool,
 ) -> None:
     """Claim a node's directories for a cluster, as kafka-storage.sh does.
@@ -61,6 +70,7 @@ def format_command(
         parse_initial_controllers,
         standalone_controller,
     )
+    from penstock.cli.storage.users import parse_user
 
     if sum((standalone, initial_controllers is not None, no_initial_controllers)) > 1:
         raise click.UsageError(
@@ -85,7 +95,8 @@ def format_command(
             "add --standalone for the first controller of a new cluster, --initial-controllers for several at once, "
             "or --no-initial-controllers for one that joins later",
         )
-    fresh = format_directories(settings, cluster_id, controllers, ignore_formatted)
+    users = [parse_user(text) for text in scram]
+    fresh = format_directories(settings, cluster_id, controllers, ignore_formatted, users)
     for path in fresh:
         click.echo(f"formatted {path} for node {settings.node_id} of cluster {cluster_id}")
     if not fresh:

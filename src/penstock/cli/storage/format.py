@@ -16,7 +16,7 @@ from penstock.cli.failures import CommandFailure
 from penstock.config.listeners import parse_endpoint
 from penstock.config.node import NodeSettings
 from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid, format_uuid, parse_uuid
-from penstock.runtime.raft.metadata_files import SnapshotId, encode_control
+from penstock.runtime.raft.metadata_files import SnapshotId, encode_control, write_bootstrap
 from penstock.storage.files import OsFilesystem
 from penstock.storage.metadata_files import (
     MetadataFileError,
@@ -34,6 +34,7 @@ from penstock.wire.messages.control_records import (
     VotersRecord,
     VotersRecordVoter,
 )
+from penstock.wire.messages.metadata_records import UserScramCredentialRecord
 from penstock.wire.records import ControlType, Record, build_batch, control_key
 
 METADATA_PARTITION = "__cluster_metadata-0"
@@ -114,9 +115,16 @@ def read_directories(settings: NodeSettings) -> Mapping[Path, MetaProperties | N
 
 
 def format_directories(
-    settings: NodeSettings, cluster_id: str, controllers: Sequence[InitialController], ignore_formatted: bool
+    settings: NodeSettings,
+    cluster_id: str,
+    controllers: Sequence[InitialController],
+    ignore_formatted: bool,
+    users: Sequence[UserScramCredentialRecord] = (),
 ) -> list[Path]:
-    """Claim each directory that nobody has; those are returned. Raises CommandFailure and then writes nothing."""
+    """Claim each directory that nobody has; those are returned. Raises CommandFailure and then writes nothing.
+
+    `users` may sign in from the beginning.
+    """
     known = read_directories(settings)
     _check_known(settings, known, cluster_id, ignore_formatted)
     fresh = [path for path, present in known.items() if present is None]
@@ -131,6 +139,8 @@ def format_directories(
                 snapshot = path / METADATA_PARTITION / BOOTSTRAP_SNAPSHOT.file_name
                 name = settings.controller_listener_names[0]
                 filesystem.replace_file(snapshot, voters_snapshot(controllers, name, time.time_ns() // 1_000_000))
+            if path == metadata and users:
+                write_bootstrap(filesystem, path, users, time.time_ns() // 1_000_000)
             directory_id = own if path == metadata and own is not None else random_uuid()
             # Last, as it says that the rest is there.
             write_meta_properties(filesystem, path, MetaProperties(cluster_id, settings.node_id, directory_id))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -64,8 +64,8 @@ def levels_of(image: Image, kraft_version: int) -> dict[str, int]:
     return {name: level for name, level in levels.items() if level}
 
 
-def first_records(image: Image, min_insync_replicas: int) -> list[Any]:
-    """The records that a cluster begins with; none where it has begun."""
+def first_records(image: Image, min_insync_replicas: int, more: Iterable[Any] = ()) -> list[Any]:
+    """The records that a cluster begins with, `more` of them as it was formatted; none where it has begun."""
     if METADATA_VERSION in image.features:
         return []
     records: list[Any] = [
@@ -74,7 +74,8 @@ def first_records(image: Image, min_insync_replicas: int) -> list[Any]:
         FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2),
         FeatureLevelRecord(name=GROUP_VERSION, feature_level=1),
     ]
-    return records + _fix_min_insync_replicas(image, min_insync_replicas)
+    given = [record for record in more if not isinstance(record, FeatureLevelRecord)]
+    return records + _fix_min_insync_replicas(image, min_insync_replicas) + given
 
 
 def _fix_min_insync_replicas(image: Image, min_insync_replicas: int) -> list[ConfigRecord]:

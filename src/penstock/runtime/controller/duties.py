@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from penstock.core.metadata import brokers, elections, features
+from penstock.core.metadata.delegation_tokens import expired_tokens
 from penstock.core.metadata.elections import PartitionKey, leader_and_isr_updates, partitions_of_topic_naming
 from penstock.core.metadata.heartbeats import Heartbeats
 from penstock.core.metadata.image import Image, Topic
@@ -50,6 +51,9 @@ class ControllerSettings:
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_ms: int = 300_000
     unclean_leader_election_interval_ms: int = 300_000
+    token_expiry_check_interval_ms: int = 3_600_000
+    # What the cluster was formatted with; it goes into a log that has not begun.
+    first_records: tuple[Any, ...] = ()
 
 
 class Quorum(Protocol):
@@ -102,6 +106,8 @@ class Duties:
             )
         interval_ms = settings.unclean_leader_election_interval_ms
         self._spawn(partial(self._every, interval_ms, self.elect_unclean), "unclean elections")
+        interval_ms = settings.token_expiry_check_interval_ms
+        self._spawn(partial(self._every, interval_ms, self.forget_expired_tokens), "expired tokens")
 
     def stop(self) -> None:
         """Another node is active now, or none."""
@@ -263,9 +269,14 @@ class Duties:
 
     async def _begin(self) -> None:
         minimum = self._rules().min_insync_replicas
-        await self._decide(lambda image: features.first_records(image, minimum))
+        await self._decide(lambda image: features.first_records(image, minimum, self._settings.first_records))
         self.begun.set()
         self.sweep()
+
+    async def forget_expired_tokens(self) -> None:
+        """Remove delegation tokens whose time is up."""
+        if self._quorum.image.security.tokens:
+            await self._decide(lambda image: expired_tokens(image, self._env.now_ms()))
 
     async def balance(self) -> None:
         """Give leadership back to preferred replicas."""

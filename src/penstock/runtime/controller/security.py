@@ -101,14 +101,5 @@ class SecurityDecisions:
             lambda image: delegation_tokens.expire_token(image, rules, hmac, principal, period_ms, now_ms)
         )
 
-    def forget_expired_tokens(self) -> Future[int]:
-        """Remove tokens whose time is up; the answer is how many."""
-
-        def decision(image: Image) -> Result[int]:
-            records = delegation_tokens.expired_tokens(image, self._env.now_ms())
-            return Result(records, len(records))
-
-        return self._quorum.decide(decision)
-
     def _new_id(self) -> Uuid:
         return self._env.random.randbytes(16)

@@ -76,6 +76,9 @@ class SnapshotId(NamedTuple):
         return f"{self.end_offset:020d}-{self.epoch:010d}{SNAPSHOT_SUFFIX}"
 
 
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
+
+
 def read_election(filesystem: Filesystem, directory: Path) -> Election | None:
     """The remembered epoch and vote; a fresh directory has none."""
     path = directory / QUORUM_STATE
@@ -189,6 +192,24 @@ def write_snapshot(
         offset += len(chunk)
     file.append(control_batch(snapshot_footer(), offset, snapshot.epoch, now_ms))
     put_in_place(filesystem, file, path)
+
+
+def write_bootstrap(filesystem: Filesystem, directory: Path, records: Iterable[Any], now_ms: int) -> None:
+    """Write what a new cluster begins with, in Kafka's file for it; its first controller takes it into the log."""
+    listed = list(records)
+    data = control_batch(snapshot_header(now_ms, 0, None), 0, 0, now_ms)
+    data += encode_records(listed, 1, 0, now_ms) if listed else b""
+    data += control_batch(snapshot_footer(), 1 + len(listed), 0, now_ms)
+    filesystem.replace_file(directory / BOOTSTRAP_FILE, data)
+
+
+def read_bootstrap(filesystem: Filesystem, directory: Path) -> list[Any]:
+    """What a new cluster begins with; raises DamagedMetadata."""
+    try:
+        data = check_snapshot(filesystem, directory / BOOTSTRAP_FILE)
+    except FileNotFoundError:
+        return []
+    return [record for batch in decode_batches(data, BOOTSTRAP_FILE) for record in batch.records]
 
 
 def put_in_place(filesystem: Filesystem, file: File, path: Path) -> None:
