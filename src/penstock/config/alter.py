@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from penstock.config.names import find_property, has_listener_prefix, unknown_text
 from penstock.config.properties import ConfigError, Finding, Property, PropertyType, UpdateMode, config_error, nearest
-from penstock.config.tables.replication import DYNAMIC_ONLY
-from penstock.config.tables.topic import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES
+from penstock.config.tables import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES
 from penstock.config.topic import BrokerDefaults, topic_settings
 from penstock.model.errors import ApiError, ErrorCode
+
+_CLUSTER_MODES = (UpdateMode.CLUSTER_WIDE, UpdateMode.DYNAMIC_ONLY)
 
 
 class ConfigScope(Enum):
@@ -165,6 +166,6 @@ def _refusal(name: str, row: Property, scope: ConfigScope) -> str | None:
         return f"{name} cannot change while the broker runs: set it in the configuration file and restart"
     if name.startswith("ssl."):
         return f"{name} can only change for one listener: use listener.name.<listener>.{name}"
-    if scope is ConfigScope.CLUSTER and row.update is not UpdateMode.CLUSTER_WIDE and row.name not in DYNAMIC_ONLY:
+    if scope is ConfigScope.CLUSTER and row.update not in _CLUSTER_MODES:
         return f"{name} belongs to one broker: name the broker instead of setting it for all"
     return None

@@ -12,8 +12,7 @@ from penstock.config.listeners import Endpoint, Listeners, ListenerTexts, parse_
 from penstock.config.names import check_names, find_property
 from penstock.config.node import NodeSettings, Voter
 from penstock.config.properties import INT_MAX, ConfigError, Finding, Value
-from penstock.config.tables.broker import BROKER_PROPERTIES
-from penstock.config.tables.topic import TOPIC_SYNONYMS
+from penstock.config.tables import BROKER_PROPERTIES, TOPIC_SYNONYMS
 from penstock.config.topic import BrokerDefaults, broker_defaults
 
 _TOPIC_DEFAULT_NAMES = frozenset(synonym.name for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from penstock.config.node import NodeSettings
 from penstock.config.properties import Finding
-from penstock.config.tables.topic import TOPIC_SYNONYMS
+from penstock.config.tables import TOPIC_SYNONYMS
 
 _MEBIBYTE = 1024 * 1024
 # The listeners of this release speak plain text. Opening a secured listener without its security, or starting

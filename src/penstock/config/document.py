@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from penstock.config.properties import INT_MAX, LONG_MAX, REQUIRED, Effect, Property, UpdateMode
-from penstock.config.tables.coordinators import COORDINATOR_ROWS
-from penstock.config.tables.log import LOG_ROWS
-from penstock.config.tables.node import NODE_ROWS, PENSTOCK_ROWS
-from penstock.config.tables.replication import CLUSTER_ROWS
-from penstock.config.tables.security import SECURITY_ROWS
-from penstock.config.tables.topic import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES, TOPIC_SYNONYMS
+from penstock.config.tables import (
+    BROKER_SECTIONS,
+    CLIENT_METRICS_PROPERTIES,
+    GROUP_PROPERTIES,
+    GROUP_SYNONYMS,
+    TOPIC_PROPERTIES,
+    TOPIC_SYNONYMS,
+)
 
 DOCUMENT_PATH = Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -37,13 +39,14 @@ Set per topic, when it is created or later; a change takes effect at once. *Brok
 that give the value for topics that don't say, the first that is set; hours and minutes are turned into milliseconds.
 """
 
-_BROKER_SECTIONS: tuple[tuple[str, tuple[Property, ...]], ...] = (
-    ("Node, listeners, requests and quorum", tuple(row for row in NODE_ROWS if row not in PENSTOCK_ROWS)),
-    ("Log", LOG_ROWS),
-    ("Groups, offsets and transactions", COORDINATOR_ROWS),
-    ("Replication, quotas, tiered storage and metrics", CLUSTER_ROWS),
-    ("Security", SECURITY_ROWS),
-)
+_TITLES = {
+    "penstock": "Penstock's own settings",
+    "node": "Node, listeners, requests and quorum",
+    "log": "Log",
+    "coordinators": "Groups, offsets and transactions",
+    "cluster": "Replication, quotas, tiered storage and metrics",
+    "security": "Security",
+}
 
 
 def document() -> str:
@@ -53,11 +56,9 @@ def document() -> str:
         "## Topic settings\n",
         _TOPIC_TEXT,
         _table(TOPIC_PROPERTIES.values(), "broker default", _broker_default),
-        "## Penstock's own settings\n",
-        _table(PENSTOCK_ROWS, "change", _change),
     ]
-    for title, rows in _BROKER_SECTIONS:
-        parts += [f"## {title}\n", _table(rows, "change", _change)]
+    for stem, title in _TITLES.items():
+        parts += [f"## {title}\n", _table(BROKER_SECTIONS[stem], "change", _change)]
     parts += [
         "## Group settings\n",
         _table(GROUP_PROPERTIES.values(), "broker default", _group_default),
@@ -109,7 +110,7 @@ def _allowed(row: Property) -> str:
 
 
 def _change(row: Property) -> str:
-    return {UpdateMode.READ_ONLY: "", UpdateMode.PER_BROKER: "broker", UpdateMode.CLUSTER_WIDE: "cluster"}[row.update]
+    return {UpdateMode.READ_ONLY: "", UpdateMode.CLUSTER_WIDE: "cluster"}.get(row.update, "broker")
 
 
 def _broker_default(row: Property) -> str:
@@ -117,13 +118,12 @@ def _broker_default(row: Property) -> str:
 
 
 def _group_default(row: Property) -> str:
-    names = {broker_row.name for broker_row in COORDINATOR_ROWS}
-    return f"`group.{row.name}`" if f"group.{row.name}" in names else ""
+    return ", ".join(f"`{synonym.name}`" for synonym in GROUP_SYNONYMS.get(row.name, ()))
 
 
 def _reasons() -> str:
     by_reason: dict[str, list[str]] = {}
-    rows = [*TOPIC_PROPERTIES.values(), *(row for _, section in _BROKER_SECTIONS for row in section)]
+    rows = [*TOPIC_PROPERTIES.values(), *(row for rows in BROKER_SECTIONS.values() for row in rows)]
     for row in rows:
         if row.effect is Effect.ACCEPTED and not row.internal:
             by_reason.setdefault(row.reason, []).append(f"`{row.name}`")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.config.listeners import Endpoint, Listener
-from penstock.config.tables.broker import BROKER_PROPERTIES
+from penstock.config.tables import BROKER_PROPERTIES
 from penstock.config.topic import BrokerDefaults
 
 BROKER_ROLE = "broker"

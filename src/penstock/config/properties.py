@@ -40,6 +40,7 @@ class UpdateMode(Enum):
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
+    DYNAMIC_ONLY = "per-broker, and not in its file"
 
 
 class Effect(Enum):
@@ -50,13 +51,15 @@ class Effect(Enum):
     ACCEPTED = "accepted, no use for it"
 
 
-class _Required:
+class Required:
+    """The type of REQUIRED."""
+
     def __repr__(self) -> str:
         return "REQUIRED"
 
 
 # The default of a property that has none and must be set.
-REQUIRED = _Required()
+REQUIRED = Required()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class Property:
 
     name: str
     type: PropertyType
-    default: Value | _Required
+    default: Value | Required
     doc: str
     minimum: float | None = None
     maximum: float | None = None
@@ -155,7 +158,7 @@ class Property:
     @property
     def default_value(self) -> Value:
         """The default; None when there is none."""
-        return None if isinstance(self.default, _Required) else self.default
+        return None if isinstance(self.default, Required) else self.default
 
     @property
     def default_text(self) -> str | None:

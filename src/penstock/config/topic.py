@@ -6,20 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.config.properties import (
-    ConfigError,
-    Finding,
-    Value,
-    config_error,
-    nearest,
-)
-from penstock.config.tables.topic import (
-    REMOVED_TOPIC_PROPERTIES,
-    SUBJECT_NAME_STRATEGIES,
-    TOPIC_PROPERTIES,
-    TOPIC_SYNONYMS,
-    Synonym,
-)
+from penstock.config.properties import ConfigError, Finding, Value, config_error, nearest
+from penstock.config.tables import TOPIC_PROPERTIES, TOPIC_SYNONYMS, Synonym
 
 CLEANUP_DELETE = "delete"
 CLEANUP_COMPACT = "compact"
@@ -28,6 +16,12 @@ LOG_APPEND_TIME = "LogAppendTime"
 # local.retention.* = -2 means "the same as retention.*".
 LIKE_RETENTION = -2
 UNLIMITED = -1
+TOPIC_NAME_STRATEGY = "io.confluent.kafka.serializers.subject.TopicNameStrategy"
+_REMOVED = {
+    "message.format.version": "records are always stored in the current format; leave it out",
+    "message.downconversion.enable": "old record formats are no longer served; leave it out",
+    "message.timestamp.difference.max.ms": "use message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +37,9 @@ class TopicSettings:
     compression_type: str = "producer"
     compression_zstd_level: int = 3
     confluent_key_schema_validation: bool = False
-    confluent_key_subject_name_strategy: str = SUBJECT_NAME_STRATEGIES[0]
+    confluent_key_subject_name_strategy: str = TOPIC_NAME_STRATEGY
     confluent_value_schema_validation: bool = False
-    confluent_value_subject_name_strategy: str = SUBJECT_NAME_STRATEGIES[0]
+    confluent_value_subject_name_strategy: str = TOPIC_NAME_STRATEGY
     delete_retention_ms: int = 86_400_000
     file_delete_delay_ms: int = 60_000
     flush_messages: int = 2**63 - 1
@@ -177,8 +171,8 @@ def _field_value(name: str, value: Value) -> object:
 
 
 def _unknown(name: str) -> str:
-    if name in REMOVED_TOPIC_PROPERTIES:
-        return f"{name} is no longer a topic setting: {REMOVED_TOPIC_PROPERTIES[name]}"
+    if name in _REMOVED:
+        return f"{name} is no longer a topic setting: {_REMOVED[name]}"
     for topic_name, synonyms in TOPIC_SYNONYMS.items():
         if any(synonym.name == name for synonym in synonyms):
             return f"{name} is a broker setting; for a topic use {topic_name}"

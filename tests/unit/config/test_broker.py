@@ -7,11 +7,8 @@ import pytest
 from penstock.config.broker import examine, node_settings
 from penstock.config.listeners import Endpoint, Listener
 from penstock.config.node import NodeSettings, Voter
-from penstock.config.properties import ConfigError, Effect
-from penstock.config.tables.broker import BROKER_PROPERTIES
-from penstock.config.tables.replication import DYNAMIC_ONLY
-from penstock.config.tables.security import SECURITY_ROWS
-from penstock.config.tables.topic import TOPIC_SYNONYMS
+from penstock.config.properties import ConfigError, Effect, UpdateMode
+from penstock.config.tables import BROKER_PROPERTIES, BROKER_SECTIONS, TOPIC_SYNONYMS
 
 COMBINED = {
     "process.roles": "broker,controller",
@@ -72,9 +69,12 @@ def test_a_combined_node() -> None:
 def test_each_property_in_use_has_a_field() -> None:
     names = {field.name for field in fields(NodeSettings)}
     topic_defaults = {synonym.name for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms}
-    per_listener = {row.name for row in SECURITY_ROWS if row.name.startswith(("ssl.", "sasl.", "delegation."))}
+    security = BROKER_SECTIONS["security"]
+    per_listener = {row.name for row in security if row.name.startswith(("ssl.", "sasl.", "delegation."))}
     for name, row in BROKER_PROPERTIES.items():
-        if row.effect is Effect.ACCEPTED or name in topic_defaults | per_listener | DYNAMIC_ONLY | COMPOSED:
+        if row.effect is Effect.ACCEPTED or name in topic_defaults | per_listener | COMPOSED:
+            continue
+        if row.update is UpdateMode.DYNAMIC_ONLY:
             continue
         assert row.field in names, name
 

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from penstock.config.document import DOCUMENT_PATH, document
-from penstock.config.tables.broker import BROKER_PROPERTIES
-from penstock.config.tables.topic import TOPIC_PROPERTIES
+from penstock.config.tables import BROKER_PROPERTIES, TOPIC_PROPERTIES
 
 
 def test_the_page_is_current() -> None:

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.config.properties import ConfigError, Property, PropertyType, nearest
-from penstock.config.tables.broker import BROKER_PROPERTIES
-from penstock.config.tables.topic import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES
+from penstock.config.tables import BROKER_PROPERTIES, CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES
 from penstock.model.errors import ErrorCode
 
 TABLES = (BROKER_PROPERTIES, TOPIC_PROPERTIES, GROUP_PROPERTIES, CLIENT_METRICS_PROPERTIES)

@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from penstock.config.properties import ConfigError
-from penstock.config.tables.topic import TOPIC_PROPERTIES, TOPIC_SYNONYMS
+from penstock.config.tables import TOPIC_PROPERTIES, TOPIC_SYNONYMS
 from penstock.config.topic import (
     BrokerDefaults,
     TopicSettings,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock.config.tables.topic import SUBJECT_NAME_STRATEGIES
+from penstock.config.tables import TOPIC_PROPERTIES
 from penstock.config.topic import BrokerDefaults, topic_settings
 from penstock.core.schema_ids import (
     NOT_REGISTERED,
@@ -23,7 +23,7 @@ from penstock.wire.compression import Compression
 from penstock.wire.record_types import Record
 from penstock.wire.records import build_batch
 
-TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME = SUBJECT_NAME_STRATEGIES
+TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME = TOPIC_PROPERTIES["confluent.value.subject.name.strategy"].choices
 VALUES = Rules(None, TOPIC_NAME)
 SIZE_MAX = 1 << 20
 
