@@ -14,6 +14,7 @@ from penstock.config.node import NodeSettings
 from penstock.node.failures import CannotStart
 from penstock.server.connection import Session
 from penstock.server.limits import ConnectionLimits
+from penstock.server.request_memory import RequestMemory
 
 PROTOCOL_CODES = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -40,6 +41,8 @@ class Endpoints:
 
     def __init__(self, settings: NodeSettings, make_listener: MakeListener) -> None:
         self._settings = settings
+        bytes_max = settings.queued_max_request_bytes
+        self._request_memory = RequestMemory(bytes_max) if bytes_max > 0 else None
         self._make_listener = make_listener
         self._brokers: list[Accepting] = []
         self._controllers: list[Accepting] = []
@@ -63,6 +66,9 @@ class Endpoints:
             request_read_ms_max=settings.penstock_request_read_timeout_ms,
             write_stall_ms_max=settings.penstock_write_stall_timeout_ms,
             write_buffer_bytes_max=settings.penstock_connection_write_buffer_bytes,
+            request_memory=self._request_memory,
+            send_buffer_bytes=settings.socket_send_buffer_bytes,
+            receive_buffer_bytes=settings.socket_receive_buffer_bytes,
         )
         listener = self._make_listener(
             wanted.name, wanted.host, wanted.port, limits, settings.socket_listen_backlog_size

@@ -67,6 +67,9 @@ class Listener:
         family, kind, protocol, _, address = infos[0]
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # A peer is told how much it may send when it connects, so its socket inherits the size.
+        if self._limits.receive_buffer_bytes > 0:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._limits.receive_buffer_bytes)
         try:
             listening.bind(address)
         except OSError:
@@ -170,6 +173,8 @@ class Listener:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._limits.send_buffer_bytes > 0:
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._limits.send_buffer_bytes)
         handshake = loop.create_task(self._connect(loop, accepted, peer))
         self._handshakes.add(handshake)
         handshake.add_done_callback(self._handshakes.discard)
