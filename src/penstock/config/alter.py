@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.config.names import find_property, has_listener_prefix, unknown_text
 from penstock.config.properties import ConfigError, Finding, Property, PropertyType, UpdateMode, config_error, nearest
 from penstock.config.tables import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES
-from penstock.config.topic import BrokerDefaults, topic_settings
+from penstock.config.topic import TopicSettings, check_topic_overrides
 from penstock.model.errors import ApiError, ErrorCode
 
 _CLUSTER_MODES = (UpdateMode.CLUSTER_WIDE, UpdateMode.DYNAMIC_ONLY)
@@ -49,7 +49,7 @@ def apply_incremental(
     current: Mapping[str, str],
     operations: Iterable[Alteration | tuple[str, AlterOperation, str | None]],
     scope: ConfigScope,
-    defaults: BrokerDefaults | None = None,
+    defaults: TopicSettings | None = None,
 ) -> dict[str, str]:
     """The settings after these operations. `defaults` are what a topic inherits, Kafka's own when not given.
 
@@ -79,12 +79,12 @@ def validate_overrides(
     overrides: Mapping[str, str],
     scope: ConfigScope,
     changed: Iterable[str] | None = None,
-    defaults: BrokerDefaults | None = None,
+    defaults: TopicSettings | None = None,
 ) -> None:
     """Check a whole set of overrides; raises ConfigError. Names outside `changed` were valid before."""
     match scope:
         case ConfigScope.TOPIC:
-            topic_settings(overrides, defaults or BrokerDefaults())
+            check_topic_overrides(overrides, defaults or TopicSettings(), changed)
         case ConfigScope.BROKER | ConfigScope.CLUSTER:
             names = overrides if changed is None else [name for name in changed if name in overrides]
             _check_broker(names, overrides, scope)
@@ -131,7 +131,7 @@ def _check_table(overrides: Mapping[str, str], table: Mapping[str, Property], ki
             findings.append(Finding(name, f"{name} is not a {kind} setting; {hint}"))
             continue
         try:
-            row.parse(text)
+            row.accept(text)
         except ConfigError as error:
             findings.extend(error.findings)
     if findings:
@@ -152,7 +152,7 @@ def _check_broker(names: Iterable[str], overrides: Mapping[str, str], scope: Con
             findings.append(Finding(name, refusal))
             continue
         try:
-            row.parse(overrides[name])
+            row.accept(overrides[name])
         except ConfigError as error:
             findings.extend(Finding(name, name + finding.text[len(row.name) :]) for finding in error.findings)
     if findings:

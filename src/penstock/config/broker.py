@@ -13,7 +13,7 @@ from penstock.config.names import check_names, find_property
 from penstock.config.node import NodeSettings, Voter
 from penstock.config.properties import INT_MAX, ConfigError, Finding, Value
 from penstock.config.tables import BROKER_PROPERTIES, TOPIC_SYNONYMS
-from penstock.config.topic import BrokerDefaults, broker_defaults
+from penstock.config.topic import TopicSettings, broker_defaults
 
 _TOPIC_DEFAULT_NAMES = frozenset(synonym.name for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms)
 
@@ -46,7 +46,7 @@ def examine(properties: Mapping[str, str]) -> Examination:
     if errors:
         return Examination(None, tuple(errors), tuple(warnings))
     settings = NodeSettings(**parts)
-    check_settings(settings, errors, warnings)
+    check_settings(settings, values, errors, warnings)
     return Examination(None if errors else settings, tuple(errors), tuple(warnings))
 
 
@@ -57,7 +57,7 @@ def _parse(properties: Mapping[str, str], errors: list[Finding]) -> dict[str, Va
         if found is None or name in _TOPIC_DEFAULT_NAMES:
             continue
         try:
-            value = found.parse(text)
+            value = found.accept(text)
         except ConfigError as error:
             # A value for one listener is reported under its full name.
             errors.extend(Finding(name, name + finding.text[len(found.name) :]) for finding in error.findings)
@@ -97,7 +97,6 @@ def _compose(
         "metadata_log_dir": values["metadata.log.dir"] or (log_dirs or ("",))[0],
         "penstock_metrics_listener": _metrics_listener(values, errors),
         "max_connections_per_ip_overrides": _connection_overrides(values, errors),
-        "super_users": frozenset(_split(str(values["super.users"]), ";")),
         "topic_defaults": _topic_defaults(properties, errors),
     }
     return parts
@@ -210,12 +209,12 @@ def _connection_overrides(values: dict[str, Value], errors: list[Finding]) -> Ma
     return MappingProxyType(overrides)
 
 
-def _topic_defaults(properties: Mapping[str, str], errors: list[Finding]) -> BrokerDefaults:
+def _topic_defaults(properties: Mapping[str, str], errors: list[Finding]) -> TopicSettings:
     try:
         return broker_defaults(properties)
     except ConfigError as error:
         errors.extend(error.findings)
-        return BrokerDefaults()
+        return TopicSettings()
 
 
 _FIELD_NAMES = frozenset(field.name for field in fields(NodeSettings))

@@ -23,16 +23,21 @@ _INTRODUCTION = """\
 Penstock takes Kafka's own property names, in Kafka's own file format: `penstock server --config server.properties`.
 Names, types, defaults and limits are those of Apache Kafka 4.1; settings that begin with `penstock.` are extras.
 Two defaults differ, so that the partitions of a host that falls silent have another leader within five seconds:
-`broker.session.timeout.ms` is 4000 (Kafka: 9000) and `broker.heartbeat.interval.ms` 1000 (Kafka: 2000).
+`broker.session.timeout.ms` is 4000 (Kafka: 9000) and `broker.heartbeat.interval.ms` 1000 (Kafka: 2000). Two more leave
+the sizes of a connection's buffers to the system, which knows them better: `socket.send.buffer.bytes` and
+`socket.receive.buffer.bytes` are -1 (Kafka: 102400).
 `python -m penstock.config.document` writes this page from the tables that the program reads.
 
 A configuration is read as a whole and every mistake is named with its line. A name that is nearly right is an
 error, with a suggestion; a name that Penstock cannot know, such as a plugin's, is a warning.
 
 The column *change* says where a setting can change without a restart: on one broker, or for the whole cluster.
-The column *effect* is empty for settings that Penstock acts on; **later** marks those that are read and checked but
-belong to a feature that is still to come, **none** those that have no use here.
+The column *effect* is empty for settings that Penstock acts on. **later** marks those that are checked but belong to a
+feature that is still to come, **none** those that have no use here; a node that is given one says so when it starts.
+**refused** are those of a feature that Penstock does not have: nothing but the default is accepted.
 """
+
+_EFFECTS = {Effect.ACTED_ON: "", Effect.PLANNED: "later", Effect.ACCEPTED: "none", Effect.REFUSED: "refused"}
 
 _TOPIC_TEXT = """\
 Set per topic, when it is created or later; a change takes effect at once. *Broker default* names the broker settings
@@ -65,7 +70,9 @@ def document() -> str:
         "## Client metrics subscriptions\n",
         _table(CLIENT_METRICS_PROPERTIES.values(), "broker default", lambda _row: ""),
         "## Accepted without effect\n",
-        _reasons(),
+        _reasons(Effect.ACCEPTED),
+        "## Refused\n",
+        _reasons(Effect.REFUSED),
     ]
     return "\n".join(parts)
 
@@ -84,7 +91,7 @@ def _table(rows: Iterable[Property], last_title: str, last_column: Callable[[Pro
             _default(row),
             _allowed(row),
             last_column(row),
-            {Effect.ACTED_ON: "", Effect.PLANNED: "later", Effect.ACCEPTED: "none"}[row.effect],
+            _EFFECTS[row.effect],
             row.doc,
         )
         lines.append("| " + " | ".join(cells) + " |")
@@ -121,11 +128,11 @@ def _group_default(row: Property) -> str:
     return ", ".join(f"`{synonym.name}`" for synonym in GROUP_SYNONYMS.get(row.name, ()))
 
 
-def _reasons() -> str:
+def _reasons(effect: Effect) -> str:
     by_reason: dict[str, list[str]] = {}
     rows = [*TOPIC_PROPERTIES.values(), *(row for rows in BROKER_SECTIONS.values() for row in rows)]
     for row in rows:
-        if row.effect is Effect.ACCEPTED and not row.internal:
+        if row.effect is effect and not row.internal:
             by_reason.setdefault(row.reason, []).append(f"`{row.name}`")
     lines = [f"- {reason} {', '.join(sorted(names))}" for reason, names in sorted(by_reason.items())]
     return "\n".join(lines) + "\n"

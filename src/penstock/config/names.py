@@ -66,8 +66,8 @@ _REMOVED = {
     "leader.imbalance.per.broker.percentage": "leadership goes back to preferred replicas at any imbalance",
     "offsets.commit.required.acks": "commits always wait for every in-sync replica",
     "reserved.broker.max.id": "set node.id",
-    "quota.consumer.default": "set a default quota with the cluster's quota commands",
-    "quota.producer.default": "set a default quota with the cluster's quota commands",
+    "quota.consumer.default": "Penstock has no quotas yet",
+    "quota.producer.default": "Penstock has no quotas yet",
 }
 _REMOVED_PREFIXES = {"password.encoder.": "dynamic settings are kept in the metadata log"}
 
@@ -90,8 +90,9 @@ def has_listener_prefix(name: str) -> bool:
 
 
 def check_names(names: Iterable[str], errors: list[Finding], warnings: list[Finding]) -> None:
-    """Name what Penstock cannot know or use; a likely slip of the pen is an error, a stranger a warning."""
+    """Name what Penstock cannot know or use: an error if it looks misspelled, a warning otherwise."""
     unused = []
+    planned = []
     for name in names:
         row = find_property(name)
         if row is None:
@@ -100,9 +101,13 @@ def check_names(names: Iterable[str], errors: list[Finding], warnings: list[Find
             warnings.append(Finding(name, f"{name} is ignored here: set it while the broker runs, with kafka-configs"))
         elif row.effect is Effect.ACCEPTED:
             unused.append(name)
+        elif row.effect is Effect.PLANNED:
+            planned.append(name)
     if unused:
         text = f"accepted without effect (docs/configuration.md says why): {', '.join(unused)}"
         warnings.append(Finding("", text))
+    if planned:
+        warnings.append(Finding("", f"checked, but without effect in this release: {', '.join(planned)}"))
 
 
 def unknown_text(name: str) -> tuple[str, bool]:

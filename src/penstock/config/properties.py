@@ -49,6 +49,7 @@ class Effect(Enum):
     ACTED_ON = "acted on"
     PLANNED = "checked, not yet acted on"
     ACCEPTED = "accepted, no use for it"
+    REFUSED = "nothing but the default is accepted"
 
 
 class Required:
@@ -142,6 +143,15 @@ class Property:
                 return tuple(self._choice(text, item) for item in items)
             case _:
                 return self._choice(text, text)
+
+    def accept(self, text: str) -> Value:
+        """Read a value that somebody sets now; raises ConfigError also for what Penstock does not offer."""
+        value = self.parse(text)
+        if self.effect is Effect.REFUSED and value != self.default_value:
+            default = f", or set it to {self.default_text}" if self.default_text else ""
+            why = self.reason.removesuffix(".")
+            raise config_error(self.name, f"{self.name}={text.strip()}: {why}; leave it out{default}")
+        return value
 
     def format(self, value: Value) -> str | None:
         """The text that Kafka's tools show for a value; None stays None."""

@@ -8,8 +8,9 @@
 - change: who can change it while the cluster runs: `cluster` for all brokers at once, `broker` for one of them,
   `dynamic` for one of them and not in a file. In the files of topics and groups the column is `broker default`: the
   broker settings that give the default, the first that is set.
-- effect: empty when Penstock acts on it; `later` when it does not yet; `none: reason`, with the reason's name in
-  reasons.txt; `internal` besides for what no page or answer shows unless it is set.
+- effect: empty when Penstock acts on it; `later` when it does not yet; `none: reason` when it never will; `refused:
+  reason` when nothing but the default is accepted. reasons.txt has the reasons. `internal` besides for what no page
+  and no answer shows unless it is set.
 - what it does: one sentence.
 """
 
@@ -41,7 +42,7 @@ _UPDATE_MODES = {
     "cluster": UpdateMode.CLUSTER_WIDE,
     "dynamic": UpdateMode.DYNAMIC_ONLY,
 }
-_EFFECTS = {"": Effect.ACTED_ON, "later": Effect.PLANNED, "none": Effect.ACCEPTED}
+_EFFECTS = {"": Effect.ACTED_ON, "later": Effect.PLANNED, "none": Effect.ACCEPTED, "refused": Effect.REFUSED}
 _MAXIMA: dict[PropertyType, Value] = {
     PropertyType.INT: INT_MAX,
     PropertyType.LONG: LONG_MAX,

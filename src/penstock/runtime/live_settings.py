@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.config.describe import BrokerProperties
 from penstock.config.node import NodeSettings
-from penstock.config.topic import BrokerDefaults, broker_defaults
+from penstock.config.topic import TopicSettings, broker_defaults
 from penstock.core.metadata.image import Image, ResourceType
 from penstock.wire.messages.metadata_records import ConfigRecord
 
@@ -21,7 +21,7 @@ class LiveSettings:
     def __init__(self, node: NodeSettings, image: Image) -> None:
         self.node = node
         self._image = image
-        self._topic_defaults: BrokerDefaults | None = None
+        self._topic_defaults: TopicSettings | None = None
 
     def broker_properties(self) -> BrokerProperties:
         """This broker's properties, layer by layer."""
@@ -31,7 +31,7 @@ class LiveSettings:
             dynamic=self._image.overrides(ResourceType.BROKER, str(self.node.node_id)),
         )
 
-    def topic_defaults(self) -> BrokerDefaults:
+    def topic_defaults(self) -> TopicSettings:
         """What topics get that don't say otherwise."""
         if self._topic_defaults is None:
             self._topic_defaults = broker_defaults(self.broker_properties().effective())

@@ -15,7 +15,7 @@ from penstock.config.describe import (
     describe_topic,
 )
 from penstock.config.properties import ConfigError, PropertyType
-from penstock.config.topic import BrokerDefaults
+from penstock.config.topic import TopicSettings, topic_settings
 from penstock.model.errors import ApiError, ErrorCode
 
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
@@ -38,10 +38,6 @@ def by_name(entries: list[ConfigEntry]) -> dict[str, ConfigEntry]:
     names = [entry.name for entry in entries]
     assert names == sorted(set(names))
     return {entry.name: entry for entry in entries}
-
-
-def test_source_codes() -> None:
-    assert [source.value for source in ConfigSource] == list(range(9))
 
 
 def test_a_topic() -> None:
@@ -179,9 +175,29 @@ def test_requests_that_make_no_sense(operations: list[Alteration]) -> None:
 
 
 def test_a_topic_is_checked_with_what_it_inherits() -> None:
-    defaults = BrokerDefaults(remote_storage_system_enable=True)
-    operations = [Alteration("remote.storage.enable", SET, "true")]
-    assert apply_incremental({}, operations, TOPIC, defaults) == {"remote.storage.enable": "true"}
+    operations = [Alteration("max.compaction.lag.ms", SET, "6")]
+    assert apply_incremental({}, operations, TOPIC) == {"max.compaction.lag.ms": "6"}
+    with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms=7"):
+        apply_incremental({}, operations, TOPIC, TopicSettings(min_compaction_lag_ms=7))
+
+
+def test_tiered_storage_is_refused_and_its_off_is_not() -> None:
+    off = [Alteration("remote.storage.enable", SET, "false"), Alteration("remote.log.copy.disable", SET, " FALSE")]
+    assert len(apply_incremental({}, off, TOPIC)) == 2
+    with pytest.raises(ConfigError) as caught:
+        apply_incremental({}, [Alteration("remote.storage.enable", SET, "true")], TOPIC)
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    expected = "remote.storage.enable=true: Penstock has no tiered storage yet; leave it out, or set it to false"
+    assert caught.value.message == expected
+    with pytest.raises(ConfigError, match=r"fetch\.max\.wait\.ms=9: .*or set it to 500"):
+        apply_incremental({}, [Alteration("remote.fetch.max.wait.ms", SET, "9")], CLUSTER)
+
+
+def test_a_topic_that_has_what_is_refused_now_can_still_change() -> None:
+    current = {"remote.storage.enable": "true"}
+    assert apply_incremental(current, [Alteration("retention.ms", SET, "5")], TOPIC)["retention.ms"] == "5"
+    assert topic_settings(current, TopicSettings()) == TopicSettings()
+    assert by_name(describe_topic(current, NODE))["remote.storage.enable"].value == "true"
 
 
 # Answers of Apache Kafka 4.1.1 to the same changes.
