@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
+from penstock.config.broker import CONNECTION_OVERRIDES, connection_overrides
 from penstock.config.names import find_property, has_listener_prefix, unknown_text
 from penstock.config.properties import ConfigError, Finding, Property, PropertyType, UpdateMode, config_error, nearest
 from penstock.config.tables import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES
@@ -153,6 +154,8 @@ def _check_broker(names: Iterable[str], overrides: Mapping[str, str], scope: Con
             continue
         try:
             row.accept(overrides[name])
+            if row.name == CONNECTION_OVERRIDES:
+                connection_overrides(overrides[name])
         except ConfigError as error:
             findings.extend(Finding(name, name + finding.text[len(row.name) :]) for finding in error.findings)
     if findings:

@@ -30,6 +30,8 @@ class Accepting(Protocol):
 
     def start(self, make_session: Callable[[tuple[str, int]], Session]) -> None: ...
 
+    def limit(self, limits: ConnectionLimits) -> None: ...
+
     async def stop(self, drain_s: float) -> None: ...
 
 
@@ -55,9 +57,13 @@ class Endpoints:
         if settings.is_controller:
             self._controllers = [await self._bound(wanted) for wanted in settings.controller_listeners]
 
-    async def _bound(self, wanted: ListenerSettings) -> Accepting:
-        settings = self._settings
-        limits = ConnectionLimits(
+    def limit(self, settings: NodeSettings) -> None:
+        """Hold peers to the limits of these settings from now on."""
+        for listener in self.listeners:
+            listener.limit(self._limits(settings))
+
+    def _limits(self, settings: NodeSettings) -> ConnectionLimits:
+        return ConnectionLimits(
             request_bytes_max=settings.socket_request_max_bytes,
             connections_max=settings.max_connections,
             connections_per_ip_max=settings.max_connections_per_ip,
@@ -70,8 +76,11 @@ class Endpoints:
             send_buffer_bytes=settings.socket_send_buffer_bytes,
             receive_buffer_bytes=settings.socket_receive_buffer_bytes,
         )
+
+    async def _bound(self, wanted: ListenerSettings) -> Accepting:
+        settings = self._settings
         listener = self._make_listener(
-            wanted.name, wanted.host, wanted.port, limits, settings.socket_listen_backlog_size
+            wanted.name, wanted.host, wanted.port, self._limits(settings), settings.socket_listen_backlog_size
         )
         try:
             await listener.bind()

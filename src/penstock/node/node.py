@@ -102,6 +102,7 @@ class Node:
                 node=(settings.node_id, self.cluster_id, "+".join(sorted(settings.roles)), settings.broker_rack or ""),
             )
         await raft.start()
+        live.on_change(self._endpoints.limit)
         if settings.is_controller:
             services = ControllerServices(raft.image, raft, controller, live, self.cluster_id)
             self._controller_role = ControllerRole(services, self._counters)

@@ -87,6 +87,12 @@ class Listener:
         self._resume_accepting()
         self._watch = asyncio.get_running_loop().create_task(self._watch_deadlines())
 
+    def limit(self, limits: ConnectionLimits) -> None:
+        """Hold whoever comes to these limits from now on; nobody is sent away."""
+        self._limits = limits
+        if self._watch is not None:
+            self._resume_accepting()
+
     async def stop(self, drain_s: float) -> None:
         """Accept nobody, finish what was accepted within `drain_s`, then close the rest."""
         self._stopping = True

@@ -200,7 +200,7 @@ def test_a_topic_that_has_what_is_refused_now_can_still_change() -> None:
     assert by_name(describe_topic(current, NODE))["remote.storage.enable"].value == "true"
 
 
-# Answers of Apache Kafka 4.1.1 to the same changes.
+# Answers of Apache Kafka 4.1.1 to the same changes; it can also open and close listeners while it runs.
 @pytest.mark.parametrize(
     ("name", "value", "broker_takes_it", "cluster_takes_it"),
     [
@@ -211,7 +211,7 @@ def test_a_topic_that_has_what_is_refused_now_can_still_change() -> None:
         ("listener.name.plaintext.ssl.keystore.location", "x", True, False),
         ("my.custom", "1", True, True),
         ("log.retention.hours", "5", False, False),
-        ("listeners", "PLAINTEXT://:1", True, False),
+        ("listeners", "PLAINTEXT://:1", False, False),
         ("max.connections", "5", True, True),
         ("leader.replication.throttled.rate", "5", True, True),
         ("listener.name.plaintext.max.connections", "5", True, True),
@@ -226,6 +226,13 @@ def test_changes_of_brokers(name: str, value: str, broker_takes_it: bool, cluste
         with pytest.raises(ConfigError) as caught:
             apply_incremental({}, [(name, SET, value)], scope)
         assert caught.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_limits_of_some_addresses_are_checked_before_they_are_taken() -> None:
+    name = "max.connections.per.ip.overrides"
+    assert apply_incremental({}, [(name, SET, "10.0.0.7:5")], CLUSTER) == {name: "10.0.0.7:5"}
+    with pytest.raises(ConfigError, match="expected host:count"):
+        apply_incremental({}, [(name, SET, "10.0.0.7")], CLUSTER)
 
 
 def test_only_what_changes_is_held_against_a_broker() -> None:

@@ -6,8 +6,9 @@ import ast
 from dataclasses import fields
 from pathlib import Path
 
+from penstock.config.broker import node_settings, with_changes
 from penstock.config.node import NodeSettings
-from penstock.config.properties import Effect, Property
+from penstock.config.properties import Effect, Property, PropertyType, UpdateMode
 from penstock.config.tables import BROKER_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES, TOPIC_SYNONYMS
 from penstock.config.topic import TopicSettings
 
@@ -56,3 +57,31 @@ def test_a_setting_that_is_marked_is_not_read() -> None:
     rows = (*BROKER_PROPERTIES.values(), *TOPIC_PROPERTIES.values(), *GROUP_PROPERTIES.values())
     idle = [row for row in rows if row.effect is not Effect.ACTED_ON]
     assert [row.name for row in idle if is_read(row) or row.field in FIELDS] == []
+
+
+def test_a_setting_that_can_change_while_the_node_runs_does() -> None:
+    settings, _ = node_settings(
+        {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": "1@localhost:9093",
+            "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": "/data",
+        }
+    )
+    others = {PropertyType.STRING: "10.0.0.7:5", PropertyType.BOOLEAN: "false"}
+    given = {synonym.name for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms}
+    rows = [
+        row
+        for row in BROKER_PROPERTIES.values()
+        if row.effect is Effect.ACTED_ON and row.update in (UpdateMode.CLUSTER_WIDE, UpdateMode.PER_BROKER)
+    ]
+    assert [
+        row.name
+        for row in rows
+        if row.name not in given
+        and getattr(with_changes(settings, {row.name: others.get(row.type, "7")}), row.field)
+        == getattr(settings, row.field)
+    ] == []
+    assert with_changes(settings, {"node.id": "7", "unheard.of": "7"}).node_id == 1

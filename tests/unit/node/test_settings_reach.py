@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from penstock.config.broker import node_settings
 from penstock.core.raft.events import QuorumTimes
+from penstock.node import Node
 from penstock.node.endpoints import Endpoints
 from penstock.server.limits import ConnectionLimits
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from penstock.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from support.node_thread import ONE_NODE, NodeThread
 from support.wire_client import WireClient
 
@@ -27,6 +34,9 @@ class Accepting:
     async def bind(self) -> None: ...
 
     def start(self, make_session: Any) -> None: ...
+
+    def limit(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
 
     async def stop(self, drain_s: float) -> None: ...
 
@@ -74,3 +84,25 @@ def test_a_node_runs_its_quorum_and_its_pages_by_its_settings(tmp_path: Path) ->
             client.call(CreateTopicsRequest([CreatableTopic("wide", 5, 1)]), 5)
             page = client.call(DescribeTopicPartitionsRequest([TopicRequest("wide")], 2000), 0)
         assert page.next_cursor == Cursor("wide", 2)
+
+
+def test_what_changes_while_a_node_runs_arrives_and_is_there_after_a_restart(tmp_path: Path) -> None:
+    with NodeThread(tmp_path) as thread:
+        with WireClient(thread.address) as client:
+            rows = [
+                AlterableConfig("max.connections.per.ip", 0, "77"),
+                AlterableConfig("log.cleaner.backoff.ms", 0, "78"),
+            ]
+            client.call(IncrementalAlterConfigsRequest([AlterConfigsResource(4, "", rows)]), 1)
+            own = [AlterableConfig("max.connections.per.ip.overrides", 0, "10.0.0.7:79")]
+            client.call(IncrementalAlterConfigsRequest([AlterConfigsResource(4, "1", own)]), 1)
+        assert thread.look(limits_now) == (77, {"10.0.0.7": 79})
+        assert thread.look(lambda node: node._broker._cleaner._settings().log_cleaner_backoff_ms) == 78  # type: ignore[union-attr]
+    with NodeThread(tmp_path) as thread:
+        assert thread.look(limits_now) == (77, {"10.0.0.7": 79})
+
+
+def limits_now(node: Node) -> tuple[int, Mapping[str, int]]:
+    """How many connections the node takes from one address."""
+    limits = node._endpoints.listeners[0]._limits  # type: ignore[attr-defined]
+    return limits.connections_per_ip_max, limits.connections_per_ip_overrides

@@ -1,4 +1,4 @@
-"""A listening socket and the sizes of the kernel's buffers."""
+"""A listening socket: the kernel's buffers, and limits that change while it listens."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 from penstock.server.limits import ConnectionLimits
 from penstock.server.listener import Listener
+
+REQUEST = b"\0\0\0\1x"
 
 
 class Session:
@@ -23,7 +25,7 @@ async def buffers(limits: ConnectionLimits) -> tuple[int, int]:
     await listener.bind()
     listener.start(lambda _: Session())
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-    writer.write(b"\0\0\0\1x")
+    writer.write(REQUEST)
     assert await reader.readexactly(1) == b"x"
     (connection,) = listener._connections
     assert connection._transport is not None
@@ -41,3 +43,28 @@ def test_the_kernels_buffers_have_the_sizes_that_are_set() -> None:
     left_alone = asyncio.run(buffers(ConnectionLimits()))
     assert left_alone[0] > small[0]
     assert left_alone[1] > small[1]
+
+
+def test_raised_limits_let_in_who_waits() -> None:
+    async def check() -> None:
+        listener = Listener("PLAINTEXT", "127.0.0.1", 0, ConnectionLimits())
+        await listener.bind()
+        listener.start(lambda _: Session())
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(REQUEST)
+        assert await reader.readexactly(1) == b"x"
+        listener.limit(ConnectionLimits(connections_max=1))
+        late_reader, late_writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        late_writer.write(REQUEST)
+        # A few turns of the loop in which the newcomer would have been served.
+        for _ in range(5):
+            writer.write(REQUEST)
+            assert await reader.readexactly(1) == b"x"
+        assert listener.connections == 1
+        listener.limit(ConnectionLimits(connections_max=2))
+        assert await asyncio.wait_for(late_reader.readexactly(1), 30) == b"x"
+        writer.close()
+        late_writer.close()
+        await listener.stop(1)
+
+    asyncio.run(check())
