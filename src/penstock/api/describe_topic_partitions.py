@@ -17,11 +17,9 @@ from penstock.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-PARTITIONS_PER_RESPONSE_MAX = 2000
 
-
-def make_describe_topic_partitions(image: Image) -> Handler:
-    """The handler."""
+def make_describe_topic_partitions(image: Image, partitions_max: int) -> Handler:
+    """The handler; a page has at most `partitions_max` partitions."""
 
     def describe_topic_partitions(
         request: DescribeTopicPartitionsRequest, context: RequestContext
@@ -32,7 +30,7 @@ def make_describe_topic_partitions(image: Image) -> Handler:
             names = [name for name in names if name >= request.cursor.topic_name]
             if names and names[0] == request.cursor.topic_name:
                 start = max(0, request.cursor.partition_index)
-        room = max(1, min(request.response_partition_limit, PARTITIONS_PER_RESPONSE_MAX))
+        room = max(1, min(request.response_partition_limit, partitions_max))
         topics: list[DescribeTopicPartitionsResponseTopic] = []
         for name in names:
             if room <= 0:

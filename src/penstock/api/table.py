@@ -180,7 +180,12 @@ TABLE: Mapping[int, Entry[Services]] = {
     68: Entry(0, 1, "consumer_group_heartbeat", lambda api, s: api.make_consumer_group_heartbeat(s.image, s.groups)),
     69: Entry(0, 1, "consumer_group_describe", lambda api, s: api.make_consumer_group_describe(s.image, s.groups)),
     74: Entry(0, 1, "list_config_resources", lambda api, s: api.make_list_config_resources(s.image)),
-    75: Entry(0, 0, "describe_topic_partitions", lambda api, s: api.make_describe_topic_partitions(s.image)),
+    75: Entry(
+        0,
+        0,
+        "describe_topic_partitions",
+        lambda api, s: api.make_describe_topic_partitions(s.image, s.settings.node.max_request_partition_size_limit),
+    ),
     80: Entry(0, 0, "add_raft_voter", lambda api, s: api.make_add_raft_voter(s.raft)),
     81: Entry(0, 0, "remove_raft_voter", lambda api, s: api.make_remove_raft_voter(s.raft)),
     10000: Entry(0, 0, "describe_lag", lambda api, s: api.make_describe_lag(s.groups, s.lag)),

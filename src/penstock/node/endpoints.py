@@ -14,6 +14,7 @@ from penstock.config.node import NodeSettings
 from penstock.node.failures import CannotStart
 from penstock.server.connection import Session
 from penstock.server.limits import ConnectionLimits
+from penstock.server.request_memory import RequestMemory
 
 PROTOCOL_CODES = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -29,6 +30,8 @@ class Accepting(Protocol):
 
     def start(self, make_session: Callable[[tuple[str, int]], Session]) -> None: ...
 
+    def limit(self, limits: ConnectionLimits) -> None: ...
+
     async def stop(self, drain_s: float) -> None: ...
 
 
@@ -40,6 +43,8 @@ class Endpoints:
 
     def __init__(self, settings: NodeSettings, make_listener: MakeListener) -> None:
         self._settings = settings
+        bytes_max = settings.queued_max_request_bytes
+        self._request_memory = RequestMemory(bytes_max) if bytes_max > 0 else None
         self._make_listener = make_listener
         self._brokers: list[Accepting] = []
         self._controllers: list[Accepting] = []
@@ -52,9 +57,13 @@ class Endpoints:
         if settings.is_controller:
             self._controllers = [await self._bound(wanted) for wanted in settings.controller_listeners]
 
-    async def _bound(self, wanted: ListenerSettings) -> Accepting:
-        settings = self._settings
-        limits = ConnectionLimits(
+    def limit(self, settings: NodeSettings) -> None:
+        """Hold peers to the limits of these settings from now on."""
+        for listener in self.listeners:
+            listener.limit(self._limits(settings))
+
+    def _limits(self, settings: NodeSettings) -> ConnectionLimits:
+        return ConnectionLimits(
             request_bytes_max=settings.socket_request_max_bytes,
             connections_max=settings.max_connections,
             connections_per_ip_max=settings.max_connections_per_ip,
@@ -63,9 +72,15 @@ class Endpoints:
             request_read_ms_max=settings.penstock_request_read_timeout_ms,
             write_stall_ms_max=settings.penstock_write_stall_timeout_ms,
             write_buffer_bytes_max=settings.penstock_connection_write_buffer_bytes,
+            request_memory=self._request_memory,
+            send_buffer_bytes=settings.socket_send_buffer_bytes,
+            receive_buffer_bytes=settings.socket_receive_buffer_bytes,
         )
+
+    async def _bound(self, wanted: ListenerSettings) -> Accepting:
+        settings = self._settings
         listener = self._make_listener(
-            wanted.name, wanted.host, wanted.port, limits, settings.socket_listen_backlog_size
+            wanted.name, wanted.host, wanted.port, self._limits(settings), settings.socket_listen_backlog_size
         )
         try:
             await listener.bind()

@@ -102,6 +102,7 @@ class Node:
                 node=(settings.node_id, self.cluster_id, "+".join(sorted(settings.roles)), settings.broker_rack or ""),
             )
         await raft.start()
+        live.on_change(self._endpoints.limit)
         if settings.is_controller:
             services = ControllerServices(raft.image, raft, controller, live, self.cluster_id)
             self._controller_role = ControllerRole(services, self._counters)
@@ -173,10 +174,13 @@ class Node:
                 election_ms=settings.controller_quorum_election_timeout_ms,
                 fetch_ms=settings.controller_quorum_fetch_timeout_ms,
                 backoff_max_ms=settings.controller_quorum_election_backoff_max_ms,
+                request_ms=settings.controller_quorum_request_timeout_ms,
+                retry_ms=settings.controller_quorum_retry_backoff_ms,
             ),
             directory_id=self._directories.metadata_directory_id,
             listener_name=settings.controller_listener_names[0],
             bootstrap=settings.controller_quorum_bootstrap_servers,
+            snapshot_interval_ms=settings.metadata_log_max_snapshot_interval_ms,
         )
 
     def _controller_settings(self) -> ControllerSettings:

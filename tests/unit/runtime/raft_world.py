@@ -247,6 +247,7 @@ class FakeNode:
             times=TIMES,
             directory_id=world.directory_ids.get(self.node_id, ZERO_UUID),
             bootstrap=world.bootstrap,
+            snapshot_interval_ms=world.snapshot_interval_ms,
         )
         self.heard, self.leads = [], []
         if self.node_id in world.moved:
@@ -281,11 +282,19 @@ class FakeNode:
 class World:
     """The nodes, the network and the clock."""
 
-    def __init__(self, seed: int = 1, voters: int = 3, observers: int = 0, snapshot_bytes: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        seed: int = 1,
+        voters: int = 3,
+        observers: int = 0,
+        snapshot_bytes: int = 1 << 30,
+        snapshot_interval_ms: int = 0,
+    ) -> None:
         self.random = Random(seed)
         self.loop = VirtualLoop()
         self.voters = tuple(range(1, voters + 1))
         self.snapshot_bytes = snapshot_bytes
+        self.snapshot_interval_ms = snapshot_interval_ms
         self.directory_ids: dict[int, bytes] = {}
         self.bootstrap: tuple[tuple[str, int], ...] = ()
         # The new addresses of nodes that moved; a port is a node's id, or these.

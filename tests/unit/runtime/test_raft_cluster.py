@@ -143,6 +143,20 @@ def test_snapshots_are_taken_in_the_background_and_a_restart_begins_with_them() 
         world.until(lambda: all(node.names() == names for node in world.nodes.values()), 10)
 
 
+def test_a_log_that_grows_slowly_is_snapshotted_by_the_clock_and_an_idle_one_never() -> None:
+    with quorum(snapshot_interval_ms=60_000) as world:
+        rafts = [node.raft for node in world.nodes.values() if node.raft is not None]
+        world.make_sure(3)
+        world.run(30)
+        world.make_sure(1)
+        assert [raft.metadata_log.snapshots for raft in rafts] == [[], [], []]
+        world.run(40)
+        world.make_sure(1)
+        world.until(lambda: all(len(raft.metadata_log.snapshots) == 1 for raft in rafts), 5)
+        world.run(200)
+        assert [len(raft.metadata_log.snapshots) for raft in rafts] == [1, 1, 1]
+
+
 def test_a_vanished_topic_is_told_when_a_snapshot_replaces_the_image() -> None:
     with quorum() as world:
         names = world.make_sure(3)

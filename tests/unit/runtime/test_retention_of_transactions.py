@@ -45,7 +45,7 @@ def fill(shell: TransactionShell) -> Partition:
 def test_an_open_transaction_holds_retention_back_until_it_is_over(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         partition = fill(shell)
-        housekeeping = Housekeeping(shell.env, shell.partitions, shell.settings)
+        housekeeping = Housekeeping(shell.env, shell.partitions, lambda: shell.settings)
         housekeeping.retain(partition)
         assert partition.log.start_offset == 1
         partition.append_marker(7, 0, COMMIT, shell.env.now_ms())

@@ -94,12 +94,12 @@ class RaftDriver:
         directory_id: Uuid = ZERO_UUID,
         listener_name: str = "CONTROLLER",
         bootstrap: Sequence[tuple[str, int]] = (),
+        snapshot_interval_ms: int = 0,
     ) -> None:
         self._env = env
         self._node_id = node_id
         self._directory_id = directory_id
         self._cluster_id = cluster_id
-        self._snapshot_bytes = snapshot_bytes
         self._times = times or QuorumTimes()
         # Kafka's clients too give servers that they know no id of negative ones.
         guides = {-2 - number: address for number, address in enumerate(bootstrap)}
@@ -107,7 +107,7 @@ class RaftDriver:
         self._addresses = AddressBook({**(addresses or {}), **guides}, listener_name)
         self._log = MetadataLog(env, directory / DIRECTORY, settings, VoterSet.of_ids(voters))
         self._applied = AppliedImage()
-        self._snapshots = SnapshotTaker(env, self._log)
+        self._snapshots = SnapshotTaker(env, self._log, snapshot_bytes, snapshot_interval_ms)
         self._leadership_listeners: list[Callable[[bool], None]] = []
         self._leader_listeners: list[Callable[[int], None]] = []
         self._told_leader = (-1, -1)
@@ -533,8 +533,9 @@ class RaftDriver:
         if self.quorum.is_leader and not self.quorum.is_voter and self._log.history.offset < self.applied_offset:
             logger.info("this node's vote is taken away; it leads no longer")
             self.resign()
-        if self._applied.bytes_since_snapshot >= self._snapshot_bytes:
+        if self._snapshots.is_due(self._applied.bytes_since_snapshot):
             self._applied.bytes_since_snapshot = 0
+            self._snapshots.last_ms = self._env.monotonic_ms()
             # A snapshot must not outlive entries that it stands for: those here may be on other voters' disks only.
             self._sync.durable(self.applied_offset).add_done_callback(self._begin_snapshot)
 
@@ -556,7 +557,7 @@ class RaftDriver:
 
     def _snapshot_failed(self) -> None:
         """Try again when half as much again has come."""
-        self._applied.bytes_since_snapshot = self._snapshot_bytes // 2
+        self._applied.bytes_since_snapshot = self._snapshots.bytes_max // 2
 
     def take_snapshot(self) -> None:
         """Write a snapshot of everything applied, before this returns."""

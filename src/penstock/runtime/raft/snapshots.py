@@ -64,12 +64,20 @@ class SnapshotPlan:
 
 
 class SnapshotTaker:
-    """Takes one snapshot at a time."""
+    """Takes one snapshot at a time, when so many bytes were applied since the last, or so long ago (0 for never)."""
 
-    def __init__(self, env: Env, log: MetadataLog) -> None:
+    def __init__(self, env: Env, log: MetadataLog, bytes_max: int, interval_ms: int) -> None:
         self._env = env
         self._log = log
+        self.bytes_max = bytes_max
+        self._interval_ms = interval_ms
+        self.last_ms = env.monotonic_ms()
         self._work: asyncio.Future[None] | None = None
+
+    def is_due(self, bytes_since_snapshot: int) -> bool:
+        """Whether it is time for the next one."""
+        is_old = 0 < self._interval_ms <= self._env.monotonic_ms() - self.last_ms
+        return bytes_since_snapshot >= self.bytes_max or (is_old and bytes_since_snapshot > 0)
 
     def take(self, applied_offset: int) -> None:
         """Write a snapshot of everything before `applied_offset` now, and let go of what it makes superfluous."""

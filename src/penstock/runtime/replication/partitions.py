@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.config.topic import BrokerDefaults, TopicSettings, topic_settings
+from penstock.config.topic import TopicSettings, topic_settings
 from penstock.core.metadata.image import Image, PartitionState, ResourceType, Topic
 from penstock.core.metrics.counters import ReplicaCounters
 from penstock.core.replica.follower import FollowerState
@@ -62,7 +62,7 @@ class Partitions:
         env: Env,
         node_id: int,
         image: Image,
-        defaults: Callable[[], BrokerDefaults],
+        defaults: Callable[[], TopicSettings],
         directories: Sequence[LogDirectory],
         decompressed_bytes_max: int,
         *,
