@@ -109,7 +109,7 @@ def _check_factors(
     ):
         if isr > values[factor_name]:
             text = f"{isr_name}={isr} is more than {factor_name}={values[factor_name]}: "
-            warnings.append(Finding(isr_name, text + "such topics would take no acks=all write"))
+            warnings.append(Finding(isr_name, text + "such topics would refuse every write with acks=all"))
     if settings.default_replication_factor < 1:
         name = "default.replication.factor"
         errors.append(Finding(name, f"{name}={settings.default_replication_factor}: expected at least 1"))
@@ -158,7 +158,7 @@ def _check_limits(settings: NodeSettings, errors: list[Finding], warnings: list[
         text = f"message.max.bytes={message_max} is more than socket.request.max.bytes={request_max}: raise the latter"
         warnings.append(Finding("message.max.bytes", text))
     if settings.max_connections_per_ip == 0 and not settings.max_connections_per_ip_overrides:
-        text = "max.connections.per.ip=0 lets nobody in: raise it, or set max.connections.per.ip.overrides"
+        text = "max.connections.per.ip=0 accepts no connection: raise it, or set max.connections.per.ip.overrides"
         errors.append(Finding("max.connections.per.ip", text))
     if settings.log_cleaner_dedupe_buffer_size <= _MEBIBYTE:
         name = "log.cleaner.dedupe.buffer.size"

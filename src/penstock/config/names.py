@@ -111,7 +111,7 @@ def check_names(names: Iterable[str], errors: list[Finding], warnings: list[Find
 
 
 def unknown_text(name: str) -> tuple[str, bool]:
-    """What to say about a name that is no broker property, and whether it must be refused."""
+    """What to say about a name that is not a broker property, and whether it must be refused."""
     if name.startswith("zookeeper."):
         text = f"{name}: Penstock, like Kafka 4, runs without ZooKeeper: remove it, and set process.roles, node.id, "
         return text + "controller.quorum.voters and controller.listener.names", True

@@ -228,7 +228,7 @@ class Property:
             if choice.lower() == item.lower():
                 if self.ignore_case:
                     return choice
-                raise self._refusal(text, f" (mind the case: {choice})")
+                raise self._refusal(text, f" (upper and lower case matter: {choice})")
         raise self._refusal(text)
 
     def _refusal(self, text: str, addition: str = "") -> ConfigError:

@@ -65,7 +65,7 @@ def test_values_are_read_as_kafka_reads_them(name: str, text: str, value: object
         ("compression.gzip.level", "0", "from 1 to 9, or -1"),
         ("min.cleanable.dirty.ratio", "1.1", "a number from 0 to 1"),
         ("min.cleanable.dirty.ratio", "NaN", "a number"),
-        ("compression.type", "LZ4", "mind the case: lz4"),
+        ("compression.type", "LZ4", "upper and lower case matter: lz4"),
         ("message.timestamp.type", "later", "one of CreateTime, LogAppendTime"),
         ("preallocate", "yes", "true or false"),
         ("cleanup.policy", "delete,", "list of compact, delete"),
