@@ -17,9 +17,9 @@ from penstock.cli.failures import CommandFailure
 from penstock.cli.main import penstock
 from penstock.cli.up.nodes import FAILED_STARTS_MAX, Nodes, SupervisedNode
 from penstock.config.load import load_node_settings
+from penstock.local.layout import PORTS, free_ports, node_properties, places, write_properties
+from penstock.local.process import BrokerProcess
 from penstock.testing import Cluster
-from penstock.testing.layout import PORTS, free_ports, node_properties, places, write_properties
-from penstock.testing.process import BrokerProcess
 
 STAND_IN = """
 import json, os, signal, sys

@@ -16,12 +16,12 @@ from random import Random
 from typing import Any
 
 from penstock.api.update_raft_voter import make_update_raft_voter
+from penstock.client.frames import FrameStream
 from penstock.core.metadata.result import Result
 from penstock.core.raft.events import QuorumTimes
 from penstock.core.raft.quorum import Role
 from penstock.model.errors import ApiError
 from penstock.model.ids import ZERO_UUID
-from penstock.runtime.peer_frames import FrameStream
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.storage.settings import LogSettings
 from penstock.wire.apis import APIS, request_class, response_header_version

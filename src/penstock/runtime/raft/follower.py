@@ -17,6 +17,7 @@ from penstock.core.metadata.image import Image
 from penstock.core.raft.events import Effects, Event, QuorumTimes, Received, Taken, Unanswered
 from penstock.core.raft.messages import FetchRequest, LogEnd, SnapshotRequest, SnapshotResponse
 from penstock.core.raft.quorum import Quorum, Role
+from penstock.model.errors import error_name
 from penstock.runtime.env import Env
 from penstock.runtime.logs.sync import LogSync
 from penstock.runtime.peer import PeerLost
@@ -229,13 +230,13 @@ class Follower:
         try:
             row = response.topics[0].partitions[0]
         except IndexError:
-            raise Interrupted(f"it answered with error {response.error_code}") from None
+            raise Interrupted(f"it answered {error_name(response.error_code)}") from None
         leader = row.current_leader
         refused = row.error_code != 0
         if row.error_code in EPOCH_ERRORS:
             self._step(Received(leader_id, SnapshotResponse(leader.leader_epoch, leader.leader_id, refused)))
         if refused:
-            raise Interrupted(f"it answered with error {row.error_code}")
+            raise Interrupted(f"it answered {error_name(row.error_code)}")
         self._check_still(leader_id, epoch)
         if row.position != position or (row.snapshot_id.end_offset, row.snapshot_id.epoch) != (
             snapshot.offset,

@@ -132,7 +132,10 @@ class Transport:
     def read_reply(self, answer: asyncio.Future[Any], message: Message) -> Reply:
         """The reply in a finished answer; raises what it failed with."""
         reply = from_wire(answer.result(), message)
-        self._addresses.learn(getattr(reply.message, "leader_id", -1), reply.leader_address)
+        leader_id = getattr(reply.message, "leader_id", -1)
+        # Others may still tell where this node was when it led before: it knows better.
+        if leader_id != self._sender().node_id:
+            self._addresses.learn(leader_id, reply.leader_address)
         return reply
 
     async def settle(self, timeout_s: float) -> None:

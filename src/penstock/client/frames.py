@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import Callable
 from struct import Struct
 
+from penstock.client.protocol import FRAME_BYTES_MAX, SIZE_REFUSED
+
 SCRATCH_BYTES = 64 * 1024
 # A larger frame's buffer begins with this much and grows with what arrives, whatever size was announced.
 FRAME_BYTES_FIRST = 16 * 1024 * 1024
-FRAME_BYTES_MAX = 256 * 1024 * 1024
 FRAME_GROWTH = 4
 
 _SIZE = Struct(">i")
@@ -88,7 +89,7 @@ class FrameStream(asyncio.BufferedProtocol):
         while self._filled - position >= _SIZE.size:
             (size,) = _SIZE.unpack_from(view, position)
             if not 0 < size <= FRAME_BYTES_MAX:
-                self.end(f"it announced an answer of {size} bytes")
+                self.end(SIZE_REFUSED.format(size))
                 return
             start = position + _SIZE.size
             if self._filled - start < size:

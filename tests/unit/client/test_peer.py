@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import peer as peer_module
+from penstock.client import peer as peer_module
+from penstock.client.failures import NoAnswer, NotServed
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.peer import Peer, PeerLost, PeerUnsupported
+from penstock.runtime.peer import Peer
 from penstock.wire.apis import APIS, request_class, response_header_version
 from penstock.wire.codec import decode, encode
 from penstock.wire.frame import decode_request_header, encode_response
@@ -136,13 +137,29 @@ def test_answers_of_any_size_arrive_whole(size: int) -> None:
     run(check)
 
 
+def test_whoever_asks_while_a_connection_is_being_opened_waits_for_that_one() -> None:
+    async def check() -> None:
+        async with world() as made:
+            made.server.answers[ApiKey.VOTE] = lambda _: VoteResponse()
+            first = made.peer.send(VoteRequest())
+            # Connected, and not yet told which versions there are.
+            async with asyncio.timeout(10):
+                while made.peer._stream is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            assert not made.peer.is_open
+            await asyncio.gather(first, made.peer.send(VoteRequest()))
+            assert len(made.server.writers) == 1
+
+    run(check)
+
+
 def test_silence_fails_everything_that_waits_and_the_next_request_opens_another_connection() -> None:
     async def check() -> None:
         async with world() as made:
             first, second = made.peer.send(VoteRequest(), timeout_ms=60), made.peer.send(VoteRequest())
-            with pytest.raises(PeerLost, match=rf"127.0.0.1:{made.server.port} .*Vote within 60 ms"):
+            with pytest.raises(NoAnswer, match=rf"127.0.0.1:{made.server.port} .*Vote within 60 ms"):
                 await first
-            with pytest.raises(PeerLost):
+            with pytest.raises(NoAnswer):
                 await second
             assert made.lost == 1
             made.server.answers[ApiKey.VOTE] = lambda _: VoteResponse(error_code=7)
@@ -170,7 +187,7 @@ def test_a_refused_connection_fails_with_its_reason_and_pauses_double() -> None:
         async with world() as made:
             port, made.server.port = made.server.port, 1
             for tries in range(1, 6):
-                with pytest.raises(PeerLost, match="cannot connect"):
+                with pytest.raises(NoAnswer, match="cannot connect"):
                     await made.peer.send(VoteRequest())
                 assert made.lost == tries
             assert made.peer._backoff_ms == 80
@@ -190,7 +207,7 @@ def test_a_request_too_impatient_for_the_pause_does_not_make_it_longer() -> None
             made.server.answers[ApiKey.VOTE] = lambda _: VoteResponse()
             made.peer._not_before = asyncio.get_running_loop().time() + 0.1
             patient = made.peer.send(VoteRequest())
-            with pytest.raises(PeerLost, match="a moment ago"):
+            with pytest.raises(NoAnswer, match="a moment ago"):
                 await made.peer.send(VoteRequest(), timeout_ms=20)
             await patient
             assert made.lost == 0
@@ -202,16 +219,16 @@ def test_an_unknown_address_an_unserved_api_and_a_closed_peer_are_said_so() -> N
     async def check() -> None:
         async with world() as made:
             nowhere = Peer(made.env, lambda: None, "test", 100)
-            with pytest.raises(PeerLost, match="no address"):
+            with pytest.raises(NoAnswer, match="no address"):
                 await nowhere.send(VoteRequest())
             del made.server.versions[ApiKey.VOTE]
-            with pytest.raises(PeerUnsupported, match="serves no Vote"):
+            with pytest.raises(NotServed, match="serves no version of Vote"):
                 await made.peer.send(VoteRequest())
             waiting = made.peer.send(FetchRequest())
             made.peer.close()
-            with pytest.raises(PeerLost):
+            with pytest.raises(NoAnswer):
                 await waiting
-            with pytest.raises(PeerLost, match="closed"):
+            with pytest.raises(NoAnswer, match="closed"):
                 await made.peer.send(FetchRequest())
             assert made.lost == 0
 
@@ -224,7 +241,7 @@ def test_nonsense_ends_the_connection(announce: int | None, wrong: bool) -> None
         async with world() as made:
             made.server.answers[ApiKey.VOTE] = lambda _: VoteResponse()
             made.server.announce, made.server.wrong_correlation = announce, wrong
-            with pytest.raises(PeerLost, match=r"announced|expected"):
+            with pytest.raises(NoAnswer, match=r"announced|expected"):
                 await made.peer.send(VoteRequest())
             assert made.lost == 1
 

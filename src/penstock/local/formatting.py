@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+from penstock.local.layout import NodePlace
 from penstock.model.ids import format_uuid
 from penstock.storage.files import OsFilesystem
 from penstock.storage.metadata_files import MetaProperties, read_meta_properties, write_meta_properties
-from penstock.testing.layout import NodePlace
 
 
 def format_places(places: Sequence[NodePlace]) -> str:

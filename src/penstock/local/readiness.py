@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
-from penstock.testing.channel import Channel, NoAnswer
+from penstock.client.connection import Connection
+from penstock.client.failures import NoAnswer
+from penstock.client.settings import read_settings
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 POLL_S = 0.02
+ANSWER_TIMEOUT_S = 3.0
 
 
 def wait_until_known(addresses: Sequence[str], broker_ids: Collection[int], timeout_s: float) -> bool:
@@ -18,12 +21,12 @@ def wait_until_known(addresses: Sequence[str], broker_ids: Collection[int], time
 
 
 def _wait_at(address: str, wanted: set[int], deadline: float) -> bool:
-    host, _, port = address.rpartition(":")
+    settings = read_settings({"bootstrap.servers": address, "socket.connection.setup.timeout.ms": "3000"})
     while time.monotonic() < deadline:
         try:
-            with Channel(host.strip("[]"), int(port)) as channel:
+            with Connection(settings.bootstrap[0], settings, ANSWER_TIMEOUT_S) as connection:
                 while time.monotonic() < deadline:
-                    response: MetadataResponse = channel.call(MetadataRequest(topics=()))
+                    response: MetadataResponse = connection.call(MetadataRequest(topics=()))
                     if wanted <= {broker.node_id for broker in response.brokers}:
                         return True
                     time.sleep(POLL_S)
