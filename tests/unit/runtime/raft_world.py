@@ -20,6 +20,7 @@ from penstock.core.metadata.result import Result
 from penstock.core.raft.events import QuorumTimes, Role
 from penstock.model.errors import ApiError
 from penstock.model.ids import ZERO_UUID
+from penstock.runtime.controller.decisions import Decisions
 from penstock.runtime.peer_frames import FrameStream
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.storage.settings import LogSettings
@@ -228,6 +229,7 @@ class FakeNode:
         self.disk = SimDisk()
         self.raft: RaftDriver | None = None
         self.env: FakeEnv
+        self.decisions: Decisions
         self.heard: list[Any] = []
         self.leads: list[bool] = []
 
@@ -252,6 +254,8 @@ class FakeNode:
             raft.set_endpoint("host", world.moved[self.node_id])
         raft.on_commit(self.heard.extend)
         raft.on_leadership(self.leads.append)
+        self.decisions = Decisions(raft)
+        raft.on_leadership(self.decisions.on_leadership)
         await raft.start()
         self.raft = raft
 
@@ -328,8 +332,7 @@ class World:
         """Have a controller decide."""
 
         async def call() -> list[asyncio.Future[Any]]:
-            assert node.raft is not None
-            return [node.raft.decide(lambda _: Result(records, response))]
+            return [node.decisions.decide(lambda _: Result(records, response))]
 
         return self.loop.run_until_complete(call())[0]
 
