@@ -11,7 +11,7 @@ from importlib import import_module
 from random import Random
 from typing import Any
 
-from penstock.api.table import VERSIONS
+from penstock.api.table import BROKER_VERSIONS
 from penstock.wire import schema
 from penstock.wire.apis import APIS, request_class
 from penstock.wire.codec import definition_of, encoder
@@ -69,7 +69,7 @@ class Frames:
             frame
             for key, api in sorted(APIS.items())
             for version in range(api.first_version, api.last_version + 1)
-            for frame in self._requests(random, key, version) * (SERVED_WEIGHT if key in VERSIONS else 1)
+            for frame in self._requests(random, key, version) * (SERVED_WEIGHT if key in BROKER_VERSIONS else 1)
         ]
 
     def _requests(self, random: Random, key: int, version: int) -> list[bytes]:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from penstock.api.transactional_produce import TransactionalProduce
 from penstock.core.metadata import alter_partition
 from penstock.core.metadata.changes import PartitionChange
 from penstock.core.raft.messages import NOBODY
@@ -23,8 +22,10 @@ from penstock.core.transaction import decisions
 from penstock.core.transaction.shard import TransactionShard
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER
+from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.coordinator.transactions import Transactions
 from penstock.runtime.logs.sync import LogSync
+from penstock.runtime.replication import follower_fetch
 from penstock.runtime.replication.partition import Partition
 from penstock.storage import recovery
 from penstock.storage.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EndOffset
@@ -66,25 +67,24 @@ def skip_truncation() -> Iterator[None]:
     def divergence(partition: Partition, offset: int, last_epoch: int) -> None:  # noqa: ARG001
         return None
 
-    with patch.object(Partition, "divergence", divergence):
+    with patch.object(follower_fetch, "divergence", divergence):
         yield
 
 
 @contextmanager
 def forget_a_vote() -> Iterator[None]:
     """Vote for every candidate that asks; only those who stand themselves remember whom they want."""
-    right = Quorum._may_vote
+    right = Quorum._vote
 
-    def may_vote(quorum: Any, request: Any) -> bool:
+    def vote(quorum: Any, request: Any, effects: Any, now_ms: int) -> None:
         voted = quorum.election
-        if voted.voted_id != quorum.node_id:
-            quorum.election = replace(voted, voted_id=NOBODY)
-        try:
-            return right(quorum, request)
-        finally:
+        forgotten = voted if voted.voted_id == quorum.node_id else replace(voted, voted_id=NOBODY)
+        quorum.election = forgotten
+        right(quorum, request, effects, now_ms)
+        if quorum.election is forgotten:
             quorum.election = voted
 
-    with patch.object(Quorum, "_may_vote", may_vote):
+    with patch.object(Quorum, "_vote", vote):
         yield
 
 
@@ -232,12 +232,12 @@ def fence_nobody() -> Iterator[None]:
 @contextmanager
 def verify_nothing() -> Iterator[None]:
     """Let a batch of version 1 that was on its way for long begin or join whatever transaction there is."""
-    right = TransactionalProduce.__init__
+    right = TransactionGuard.__init__
 
-    def init(admission: Any, env: Any, partitions: Any, verify: Any, is_required: Any) -> None:  # noqa: ARG001
-        right(admission, env, partitions, verify, lambda: False)
+    def init(guard: Any, env: Any, verify: Any, is_required: Any) -> None:  # noqa: ARG001
+        right(guard, env, verify, lambda: False)
 
-    with patch.object(TransactionalProduce, "__init__", init):
+    with patch.object(TransactionGuard, "__init__", init):
         yield
 
 

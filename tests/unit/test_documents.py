@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from penstock.api.document import DOCUMENT_PATH, document
+from penstock.api.document import DOCUMENT_PATH, INDEX_PATH, document, index
 from penstock.gateway import metrics_document
 
 
 def test_the_page_of_supported_apis_is_current() -> None:
     assert DOCUMENT_PATH.read_text() == document(), "run `make docs`"
+
+
+def test_the_index_of_apis_is_what_their_modules_declare() -> None:
+    assert INDEX_PATH.read_text() == index(), "run `make docs`"
 
 
 def test_the_page_of_metrics_is_current() -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.api.controller_table import CONTROLLER_TABLE
-from penstock.api.table import TABLE
+from penstock.api.table import ROWS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCE = REPOSITORY / "src" / "penstock"
@@ -137,14 +136,12 @@ def test_modules_postpone_annotations() -> None:
 
 
 def test_handlers_open_with_their_versions() -> None:
-    from penstock.api.table import TABLE
-
     wrong = []
-    for entry in TABLE.values():
-        docstring = ast.get_docstring(tree(SOURCE / "api" / f"{entry.module}.py")) or ""
+    for row in ROWS:
+        docstring = ast.get_docstring(tree(SOURCE / "api" / f"{row.module}.py")) or ""
         match = re.match(r"Versions? (\d+)(?:-(\d+))?\b", docstring)
-        if match is None or int(match[2] or match[1]) != entry.last_version:
-            wrong.append(f"{entry.module}: serves up to {entry.last_version}, says {docstring[:40]!r}")
+        if match is None or int(match[2] or match[1]) != row.last_version:
+            wrong.append(f"{row.module}: serves up to {row.last_version}, says {docstring[:40]!r}")
     assert wrong == []
 
 
@@ -162,7 +159,7 @@ def test_no_module_is_dead() -> None:
     """Every module is reached from something that users run or import; messages and handlers are found by name."""
     names = {name_of(path): path for path in modules() if tree(path).body}
     reached: set[str] = set()
-    served = {f"penstock.api.{entry.module}" for entry in (*TABLE.values(), *CONTROLLER_TABLE.values())}
+    served = {f"penstock.api.{row.module}" for row in ROWS}
     waiting = {name for name in ENTRY_POINTS | served if name in names}
     while waiting:
         name = waiting.pop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.core.contract import ProducerIdentity
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError, ErrorCode
@@ -10,7 +11,14 @@ from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
 from penstock.runtime.coordinator.shards import partition_for
 from penstock.runtime.coordinator.transactions import Transactions
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+API = Api(
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    (0, 4),
+    on_broker=lambda services: make_add_offsets_to_txn(services.image, services.groups, services.transactions),
+)
 
 FENCED_SINCE = 2
 

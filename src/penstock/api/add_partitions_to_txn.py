@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.core.contract import ProducerIdentity
 from penstock.core.metadata.image import Image
 from penstock.core.transaction.transaction import EPOCH_BUMPS, by_topic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator.transactions import Transactions
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -19,6 +21,12 @@ from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
+)
+
+API = Api(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    (0, 5),
+    on_broker=lambda services: make_add_partitions_to_txn(services.image, services.transactions),
 )
 
 BATCHED_SINCE = 4

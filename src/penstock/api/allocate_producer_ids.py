@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+API = Api(
+    ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), on_controller=lambda services: make_allocate_producer_ids(services.controller)
+)
 
 
 def make_allocate_producer_ids(controller: Controller) -> Handler:

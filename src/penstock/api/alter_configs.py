@@ -6,15 +6,24 @@ from collections.abc import Mapping
 
 from penstock.api.config_resources import alter_each, scope_of
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
 from penstock.config.alter import validate_overrides
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller.controller import Controller
 from penstock.runtime.live_settings import LiveSettings
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
+)
+
+API = shared_api(
+    ApiKey.ALTER_CONFIGS,
+    (0, 2),
+    lambda services: make_alter_configs(services.controller, services.settings),
+    is_forwarded=True,
 )
 
 

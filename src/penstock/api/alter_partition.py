@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+API = Api(ApiKey.ALTER_PARTITION, (2, 3), on_controller=lambda services: make_alter_partition(services.controller))
 
 
 def make_alter_partition(controller: Controller) -> Handler:

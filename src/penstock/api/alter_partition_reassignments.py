@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+)
+
+API = shared_api(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    (0, 1),
+    lambda services: make_alter_partition_reassignments(services.controller),
+    is_forwarded=True,
 )
 
 

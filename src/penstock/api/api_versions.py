@@ -8,15 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from penstock.api.context import Handler, RequestContext
-from penstock.core.metadata.features import levels_of
+from penstock.api.declaration import Api
+from penstock.api.table import ADVERTISED, CONTROLLER_VERSIONS
+from penstock.core.metadata.features import SUPPORTED_FEATURES, levels_of
 from penstock.model.errors import ErrorCode
 from penstock.runtime.raft.driver import RaftDriver
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
+)
+
+API = Api(
+    ApiKey.API_VERSIONS,
+    (0, 4),
+    on_broker=lambda services: make_api_versions(ADVERTISED, SUPPORTED_FEATURES, finalized_in(services.raft)),
+    on_controller=lambda services: make_api_versions(
+        CONTROLLER_VERSIONS, SUPPORTED_FEATURES, finalized_in(services.raft)
+    ),
 )
 
 NEWEST = 4

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+
+API = Api(
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+    (0, 0),
+    on_controller=lambda services: make_assign_replicas_to_dirs(services.controller),
+)
 
 
 def make_assign_replicas_to_dirs(controller: Controller) -> Handler:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+
+API = Api(
+    ApiKey.BROKER_REGISTRATION, (0, 4), on_controller=lambda services: make_broker_registration(services.controller)
+)
 
 
 def make_broker_registration(controller: Controller) -> Handler:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.group_calls import check_consumer_protocol
 from penstock.api.operations import ALL_ON_GROUP, NOT_ASKED
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError
 from penstock.runtime.coordinator.groups import Groups
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
+)
+
+API = Api(
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    (0, 1),
+    on_broker=lambda services: make_consumer_group_describe(services.image, services.groups),
 )
 
 

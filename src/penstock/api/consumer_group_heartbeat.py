@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.group_calls import answer_or, caller_of, check_consumer_protocol
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError
 from penstock.runtime.coordinator.groups import Groups
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+)
+
+API = Api(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    (0, 1),
+    on_broker=lambda services: make_consumer_group_heartbeat(services.image, services.groups),
 )
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.runtime.raft.driver import RaftDriver
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
+
+API = Api(ApiKey.FETCH, (4, 18), on_controller=lambda services: make_controller_fetch(services.raft))
 
 
 def make_controller_fetch(raft: RaftDriver) -> Handler:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
+)
+
+API = Api(
+    ApiKey.CONTROLLER_REGISTRATION,
+    (0, 0),
+    on_controller=lambda services: make_controller_registration(services.controller),
 )
 
 

@@ -6,9 +6,13 @@ Not yet: an authorizer.
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
 from penstock.api.operations import NO_AUTHORIZER
 from penstock.model.errors import ErrorCode
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+API = shared_api(ApiKey.CREATE_ACLS, (1, 3), lambda _: make_create_acls())
 
 
 def make_create_acls() -> Handler:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections import Counter
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller.controller import Controller
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
+)
+
+API = shared_api(
+    ApiKey.CREATE_PARTITIONS, (0, 3), lambda services: make_create_partitions(services.controller), is_forwarded=True
 )
 
 

@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
 from penstock.config.describe import BrokerProperties, describe_topic
 from penstock.core.metadata.topics import NewTopic, TopicOutcome
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
+)
+
+API = shared_api(
+    ApiKey.CREATE_TOPICS,
+    (2, 7),
+    lambda services: make_create_topics(services.controller, services.settings.broker_properties),
+    is_forwarded=True,
 )
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.group_calls import answer_or
 from penstock.model.errors import ErrorCode
 from penstock.runtime.coordinator.groups import Groups
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+
+API = Api(ApiKey.DELETE_GROUPS, (0, 2), on_broker=lambda services: make_delete_groups(services.groups))
 
 
 def make_delete_groups(groups: Groups) -> Handler:

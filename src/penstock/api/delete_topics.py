@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
 from penstock.core.metadata.image import Image, Topic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid, format_uuid
 from penstock.runtime.controller.controller import Controller
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+
+API = shared_api(
+    ApiKey.DELETE_TOPICS,
+    (1, 6),
+    lambda services: make_delete_topics(services.controller, services.settings.node.delete_topic_enable),
+    is_forwarded=True,
+)
 
 NAMES_AND_IDS_SINCE = 6
 

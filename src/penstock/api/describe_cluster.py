@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.operations import ALL_ON_CLUSTER, NOT_ASKED
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ErrorCode
+from penstock.runtime.raft.driver import RaftDriver
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
+)
+
+API = Api(
+    ApiKey.DESCRIBE_CLUSTER,
+    (0, 2),
+    on_broker=lambda services: make_describe_cluster(services.image, services.cluster_id, services.controller_id),
+    on_controller=lambda services: make_describe_controllers(
+        services.image, lambda: services.raft.leader_id, lambda: voter_addresses(services.raft), services.cluster_id
+    ),
 )
 
 BROKER_ENDPOINTS = 1
@@ -46,6 +58,12 @@ def make_describe_cluster(image: Image, cluster_id: str, controller_id: Callable
         )
 
     return describe_cluster
+
+
+def voter_addresses(raft: RaftDriver) -> dict[int, tuple[str, int]]:
+    """Where each voter listens, as far as that is known."""
+    found = ((voter, raft.addresses.of(voter)) for voter in raft.quorum.voters.ids)
+    return {voter: address for voter, address in found if address is not None}
 
 
 def make_describe_controllers(

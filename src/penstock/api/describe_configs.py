@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.api.config_resources import scope_of
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
 from penstock.config.alter import ConfigScope
 from penstock.config.describe import (
     ConfigEntry,
@@ -17,6 +18,7 @@ from penstock.core.metadata.image import Image, ResourceType
 from penstock.core.metadata.names import check_topic_name
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.live_settings import LiveSettings
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -24,6 +26,10 @@ from penstock.wire.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
+)
+
+API = shared_api(
+    ApiKey.DESCRIBE_CONFIGS, (1, 4), lambda services: make_describe_configs(services.image, services.settings)
 )
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.operations import ALL_ON_GROUP, NOT_ASKED
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+
+API = Api(ApiKey.DESCRIBE_GROUPS, (0, 6), on_broker=lambda services: make_describe_groups(services.groups))
 
 UNKNOWN_GROUPS_SINCE = 6
 DEAD = "Dead"

@@ -6,10 +6,14 @@ Not advertised: Kafka's clients have no use for it. Without names every group on
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.model.errors import ApiError
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.coordinator.lag import LagView
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_lag import DescribeLagRequest, DescribeLagResponse, LagGroup
+
+API = Api(ApiKey.DESCRIBE_LAG, (0, 0), on_broker=lambda services: make_describe_lag(services.groups, services.lag))
 
 
 def make_describe_lag(groups: Groups, lag: LagView) -> Handler:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.model.errors import ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.logs.directories import LogDirectory
 from penstock.runtime.replication.partitions import Partitions
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
+)
+
+API = Api(
+    ApiKey.DESCRIBE_LOG_DIRS,
+    (1, 4),
+    on_broker=lambda services: make_describe_log_dirs(services.env, services.partitions),
 )
 
 

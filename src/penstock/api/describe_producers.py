@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.model.errors import ApiError
 from penstock.runtime.replication.partitions import Partitions
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -12,6 +14,8 @@ from penstock.wire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+
+API = Api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), on_broker=lambda services: make_describe_producers(services.partitions))
 
 
 def make_describe_producers(partitions: Partitions) -> Handler:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
 from penstock.runtime.raft.driver import RaftDriver
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+
+API = shared_api(
+    ApiKey.DESCRIBE_QUORUM, (0, 2), lambda services: make_describe_quorum(services.raft), is_forwarded=True
+)
 
 
 def make_describe_quorum(raft: RaftDriver) -> Handler:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.metadata import brokers_on, leader_error, offline_replicas
 from penstock.api.operations import ALL_ON_TOPIC
 from penstock.core.metadata.image import Image, Topic
 from penstock.core.metadata.names import INTERNAL_TOPICS
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
+)
+
+API = Api(
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    (0, 0),
+    on_broker=lambda services: make_describe_topic_partitions(
+        services.image, services.settings.node.max_request_partition_size_limit
+    ),
 )
 
 

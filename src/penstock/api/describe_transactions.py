@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.transactions import Transactions
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TransactionState,
+)
+
+API = Api(
+    ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), on_broker=lambda services: make_describe_transactions(services.transactions)
 )
 
 

@@ -19,28 +19,25 @@ from struct import error as StructError
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.api.context import Client, Handler, RequestContext
+from penstock.api.context import Client, Handler, Reply, RequestContext
 from penstock.api.errors_in import Finder, error_finder
-from penstock.api.forwarding import FORWARDED_KEYS, Forwarding
-from penstock.api.table import API_VERSIONS_KEY, FETCH_BY_CONSUMERS, FETCH_BY_FOLLOWERS
-from penstock.core.metrics.counters import ApiCounters, RequestCounters
+from penstock.api.forwarding import Forwarding
+from penstock.api.table import FORWARDED_KEYS
+from penstock.core.metrics.counters import FETCH_BY_CONSUMERS, FETCH_BY_FOLLOWERS, ApiCounters, RequestCounters
 from penstock.model.errors import ApiError, ProtocolError
-from penstock.wire.apis import APIS, request_class, response_class, response_header_version
+from penstock.wire.apis import APIS, ApiKey, request_class, response_class, response_header_version
 from penstock.wire.codec import decoder, encoder
 from penstock.wire.frame import decode_request_header, encode_response
 from penstock.wire.primitives import Buffer, MalformedMessage
 
 _KEY_VERSION_ID = Struct(">HHi")
 _SIZE = Struct(">i")
-FETCH_KEY = 1
 # Handlers that most requests are for; they tell of errors themselves, so that nobody has to look through good answers.
 TELLING = frozenset(("Produce", FETCH_BY_CONSUMERS))
 
 T = TypeVar("T")
 
 logger = logging.getLogger("penstock.api")
-
-Reply = list[Buffer]
 
 
 class Route(NamedTuple):
@@ -88,7 +85,7 @@ class Dispatcher:
         """A new connection's conversation."""
         return ClientSession(self, Client(address, listener_name))
 
-    def answer(self, frame: bytearray, client: Client) -> Reply | asyncio.Future[Reply] | None:
+    def answer(self, frame: bytearray, client: Client) -> Reply | asyncio.Future[Reply | None] | None:
         """Serve one frame. Handlers do not keep the frame's records once they have returned."""
         started = self._clock()
         try:
@@ -99,7 +96,7 @@ class Dispatcher:
         if route is None:
             route = self._find_route(api_key, version)
             if route is None:
-                return self._unsupported(api_key, version, correlation_id, client)
+                return self._unsupported(api_key, version, correlation_id, client, started)
         header, position = decode_request_header(frame)
         # Like Kafka we overlook bytes behind the message: librdkafka sends some after a Metadata request.
         request, _ = route.decode(frame, position)
@@ -108,19 +105,26 @@ class Dispatcher:
             return self._own(self._decide(bytes(frame), request, context, route, started))
         if route.of_followers is not None and _is_followers(request):
             route = route.of_followers
-        counters = route.counters
         response = route.handle(request, context)
-        if response is None:
-            counters.answered(self._clock() - started)
-            return None
         if isinstance(response, asyncio.Future) or iscoroutine(response):
             return self._park(response, route, correlation_id, started)
-        if route.errors is not None:
-            route.errors(response, counters.failed)
-        body: list[Buffer] = []
-        route.encode(response, body)
-        reply = encode_response(correlation_id, route.header_version, body)
-        counters.answered(self._clock() - started)
+        return self._finish(response, route, correlation_id, started)
+
+    def _finish(
+        self, response: Any, route: Route, correlation_id: int, started: float, waited_s: float | None = None
+    ) -> Reply | None:
+        """What is sent for a response, now that there is one; None where it wants no reply."""
+        reply = None
+        if response is not None:
+            if route.errors is not None:
+                route.errors(response, route.counters.failed)
+            body: list[Buffer] = []
+            route.encode(response, body)
+            reply = encode_response(correlation_id, route.header_version, body)
+        if waited_s is None:
+            route.counters.answered(self._clock() - started)
+        else:
+            route.counters.answered_late(self._clock() - started, waited_s)
         return reply
 
     def _find_route(self, api_key: int, version: int) -> Route | None:
@@ -130,7 +134,7 @@ class Dispatcher:
         # Produce 0-2 are advertised, as Kafka does for the sake of old clients' checks, and served by nobody.
         if version < APIS[api_key].first_version:
             return None
-        name = FETCH_BY_CONSUMERS if api_key == FETCH_KEY else APIS[api_key].name
+        name = FETCH_BY_CONSUMERS if api_key == ApiKey.FETCH else APIS[api_key].name
         response = response_class(api_key)
         errors = error_finder(response) if self.counters.is_on else None
         route = Route(
@@ -144,23 +148,26 @@ class Dispatcher:
             None if name in TELLING else errors,
             None,
         )
-        if api_key == FETCH_KEY:
+        if api_key == ApiKey.FETCH:
             followed = route._replace(counters=self.counters.api(self._followers_fetch), errors=errors)
             route = route._replace(of_followers=followed)
         self._routes[api_key << 16 | version] = route
         return route
 
-    def _unsupported(self, api_key: int, version: int, correlation_id: int, client: Client) -> Reply:
+    def _unsupported(
+        self, api_key: int, version: int, correlation_id: int, client: Client, started: float
+    ) -> Reply | None:
         """A client that asks for a newer ApiVersions is told, in version 0, which ones there are."""
-        if api_key != API_VERSIONS_KEY:
+        route = self._find_route(api_key, 0) if api_key == ApiKey.API_VERSIONS else None
+        if route is None:
             name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
             raise ProtocolError(f"{name} version {version} is not served here")
-        response = self._handlers[API_VERSIONS_KEY](None, RequestContext(version, None, client))
-        body: list[Buffer] = []
-        encoder(response_class(API_VERSIONS_KEY), 0)(response, body)
-        return encode_response(correlation_id, 0, body)
+        response = route.handle(None, RequestContext(version, None, client))
+        return self._finish(response, route, correlation_id, started)
 
-    async def _decide(self, frame: bytes, request: Any, context: RequestContext, route: Route, started: float) -> Reply:
+    async def _decide(
+        self, frame: bytes, request: Any, context: RequestContext, route: Route, started: float
+    ) -> Reply | None:
         """Have the active controller answer; without one the client hears so in its own API's terms."""
         forwarding = route.forwarding
         assert forwarding is not None
@@ -175,12 +182,7 @@ class Dispatcher:
             except ApiError:
                 if response is None:
                     response = await _settled(forwarding.unavailable[api_key](request, context))
-        if route.errors is not None:
-            route.errors(response, route.counters.failed)
-        body: list[Buffer] = []
-        route.encode(response, body)
-        route.counters.answered(self._clock() - started)
-        return encode_response(correlation_id, route.header_version, body)
+        return self._finish(response, route, correlation_id, started)
 
     def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
@@ -189,52 +191,37 @@ class Dispatcher:
         return task
 
     def _park(
-        self,
-        response: Awaitable[Any],
-        route: Route,
-        correlation_id: int,
-        started: float,
-    ) -> asyncio.Future[Reply]:
-        loop = asyncio.get_running_loop()
+        self, response: Awaitable[Any], route: Route, correlation_id: int, started: float
+    ) -> asyncio.Future[Reply | None]:
+        """A future of what `_finish` makes of a response that comes later."""
         if iscoroutine(response):
             waiting: asyncio.Future[Any] = self._own(response)
         else:
             assert isinstance(response, asyncio.Future)
             waiting = response
-        reply: asyncio.Future[Reply] = loop.create_future()
-        counters = route.counters
-        counters.parked += 1
-        clock = self._clock
-        parked = clock()
+        reply: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+        route.counters.parked += 1
+        parked = self._clock()
 
         def finish(done: asyncio.Future[Any]) -> None:
-            counters.parked -= 1
-            resumed = clock()
-            if reply.done():
-                if not done.cancelled():
-                    done.exception()
-                return
+            route.counters.parked -= 1
+            waited_s = self._clock() - parked
             if done.cancelled():
                 reply.cancel()
                 return
             error = done.exception()
-            if error is not None:
-                reply.set_exception(error)
+            if reply.done():
                 return
-            body: list[Buffer] = []
-            response = done.result()
-            if route.errors is not None:
-                route.errors(response, counters.failed)
-            try:
-                route.encode(response, body)
-            except ValueError as problem:
-                # Whoever reads the reply must hear of it, or it waits for ever.
-                reply.set_exception(problem)
-                return
-            reply.set_result(encode_response(correlation_id, route.header_version, body))
-            counters.answered_late(clock() - started, resumed - parked)
+            if error is None:
+                try:
+                    reply.set_result(self._finish(done.result(), route, correlation_id, started, waited_s))
+                    return
+                except ValueError as problem:
+                    # Whoever reads the reply must hear of it, or it waits for ever.
+                    error = problem
+            reply.set_exception(error)
 
-        def abandon(done: asyncio.Future[Reply]) -> None:
+        def abandon(done: asyncio.Future[Reply | None]) -> None:
             if done.cancelled():
                 waiting.cancel()
 
@@ -252,7 +239,7 @@ class ClientSession:
         self._dispatcher = dispatcher
         self.client = client
 
-    def answer(self, frame: bytearray) -> Reply | asyncio.Future[Reply] | None:
+    def answer(self, frame: bytearray) -> Reply | asyncio.Future[Reply | None] | None:
         """Serve one frame; raises ProtocolError when the connection should be closed."""
         try:
             return self._dispatcher.answer(frame, self.client)

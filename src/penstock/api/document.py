@@ -1,24 +1,26 @@
-"""Writes docs/api_support.md from the table of APIs: `python -m penstock.api.document`."""
+"""Writes docs/api_support.md and index.py from the declarations of APIs: `python -m penstock.api.document`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from pkgutil import iter_modules
+from typing import NamedTuple
 
-from penstock.api.controller_table import CONTROLLER_TABLE
-from penstock.api.table import TABLE, Entry
+from penstock.api.declaration import Api
 from penstock.wire.apis import APIS
 
-DOCUMENT_PATH = Path(__file__).resolve().parents[3] / "docs" / "api_support.md"
+FOLDER = Path(__file__).parent
+INDEX_PATH = FOLDER / "index.py"
+DOCUMENT_PATH = FOLDER.parents[2] / "docs" / "api_support.md"
 
 INTRODUCTION = """\
 # Supported APIs
 
-Generated from `src/penstock/api/table.py` and `controller_table.py` by `make docs`. The versions are those that Apache
-Kafka 4.1 advertises; what a handler leaves out, its page says under *Not yet*. An API that is not listed here is not
-advertised to clients.
+Generated from the declarations in `src/penstock/api/` by `make docs`. The versions are those that Apache Kafka 4.1
+advertises; what a handler leaves out, its page says under *Not yet*. An API that is not listed here is not advertised
+to clients.
 
 ## Brokers
 
@@ -34,33 +36,70 @@ HEAD = """\
 | key | API | versions | what it covers |
 |---:|---|---|---|
 """
+INDEX_HEAD = '''\
+"""Every API that is served, and the module that declares it.
+
+Generated from the declarations in this folder by `make docs`; edit those instead.
+"""
+
+from __future__ import annotations
+
+# Key, module, first and last version, whether brokers and controllers serve it, whether brokers forward it.
+INDEX: tuple[tuple[int, str, int, int, bool, bool, bool], ...] = (
+'''
+
+
+class Declared(NamedTuple):
+    """An API with the module that declares it."""
+
+    module: str
+    api: Api
+    doc: str
+
+
+def declared() -> list[Declared]:
+    """All declarations in this folder, by key."""
+    found = []
+    for name in sorted(module.name for module in iter_modules([str(FOLDER)])):
+        module = import_module(f"penstock.api.{name}")
+        api = getattr(module, "API", None)
+        if isinstance(api, Api):
+            found.append(Declared(name, api, module.__doc__ or ""))
+    return sorted(found, key=lambda one: one.api.key)
+
+
+def index() -> str:
+    """The whole of index.py."""
+    rows = [
+        f'    ({api.key:d}, "{name}", {api.versions[0]}, {api.versions[1]}, '
+        f"{api.on_broker is not None}, {api.on_controller is not None}, {api.is_forwarded}),\n"
+        for name, api, _ in declared()
+    ]
+    return INDEX_HEAD + "".join(rows) + ")\n"
 
 
 def document() -> str:
     """The whole page."""
-    served = {*TABLE, *CONTROLLER_TABLE, 58}
-    missing = [api.name for key, api in sorted(APIS.items()) if key not in served]
+    found = declared()
+    missing = [api.name for key, api in sorted(APIS.items()) if key not in {one.api.key for one in found}]
     return (
         INTRODUCTION
-        + _rows(TABLE)
+        + _rows(one for one in found if one.api.on_broker is not None)
         + CONTROLLERS
-        + _rows(CONTROLLER_TABLE)
+        + _rows(one for one in found if one.api.on_controller is not None)
         + "\nNot served yet: "
         + ", ".join(missing)
         + ".\n"
     )
 
 
-def _rows(table: Mapping[int, Entry[Any]]) -> str:
+def _rows(found: Iterable[Declared]) -> str:
     rows = []
-    for key, entry in sorted(table.items()):
-        versions = f"{entry.first_version}-{entry.last_version}"
-        if entry.first_version == entry.last_version:
-            versions = str(entry.first_version)
-        doc = import_module(f"penstock.api.{entry.module}").__doc__ or ""
-        rows.append(
-            f"| {key} | [{APIS[key].name}](../src/penstock/api/{entry.module}.py) | {versions} | {_cell(doc)} |\n"
-        )
+    for module, api, doc in found:
+        first, last = api.versions
+        versions = str(first) if first == last else f"{first}-{last}"
+        name = APIS[api.key].name
+        rows.append(f"| {api.key:d} | [{name}](../src/penstock/api/{module}.py) | {versions} | {_cell(doc)} |\n")
     return HEAD + "".join(rows)
 
 
@@ -72,4 +111,5 @@ def _cell(doc: str) -> str:
 
 
 if __name__ == "__main__":
+    INDEX_PATH.write_text(index())
     DOCUMENT_PATH.write_text(document())

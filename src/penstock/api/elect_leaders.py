@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
 from penstock.core.metadata.elections import ElectionType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller.controller import Controller
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
+)
+
+API = shared_api(
+    ApiKey.ELECT_LEADERS, (0, 2), lambda services: make_elect_leaders(services.controller), is_forwarded=True
 )
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.runtime.raft.driver import RaftDriver
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+
+API = Api(ApiKey.END_QUORUM_EPOCH, (0, 1), on_controller=lambda services: make_end_quorum_epoch(services.raft))
 
 
 def make_end_quorum_epoch(raft: RaftDriver) -> Handler:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.group_calls import caller_of
 from penstock.model.errors import ApiError
 from penstock.runtime.coordinator.transactions import Transactions
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+API = Api(ApiKey.END_TXN, (0, 5), on_broker=lambda services: make_end_txn(services.transactions))
 
 
 def make_end_txn(transactions: Transactions) -> Handler:

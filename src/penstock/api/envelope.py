@@ -8,18 +8,22 @@ from collections.abc import Callable
 from struct import Struct
 from struct import error as StructError
 
-from penstock.api.context import Client, Handler, RequestContext
-from penstock.api.forwarding import FORWARDED_KEYS
+from penstock.api.context import Answer, Client, Handler, RequestContext
+from penstock.api.declaration import Api
+from penstock.api.table import FORWARDED_KEYS
 from penstock.model.errors import ErrorCode, ProtocolError
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from penstock.wire.primitives import Buffer
+
+API = Api(
+    ApiKey.ENVELOPE,
+    (0, 0),
+    on_controller=lambda services: make_envelope(lambda: services.raft.is_leader, services.answer),
+)
 
 SIZE_BYTES = 4
 
 _KEY = Struct(">h")
-
-Reply = list[Buffer]
-Answer = Callable[[bytearray, Client], "Reply | asyncio.Future[Reply] | None"]
 
 
 def make_envelope(is_active: Callable[[], bool], answer: Answer) -> Handler:

@@ -11,20 +11,37 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.fetch_rows import Found, Key, forgotten_in, respond, wanted_in
-from penstock.api.follower_fetch import Privilege, allow_all, make_follower_fetch
+from penstock.api.declaration import Api
+from penstock.core.metrics.counters import FETCH_BY_CONSUMERS
 from penstock.core.replica.fetch_session import SessionCache, Wanted
 from penstock.core.replica.selector import choose_replica
-from penstock.core.replica.throttle import Throttle
 from penstock.model.errors import ApiError
 from penstock.runtime.env import Env
+from penstock.runtime.replication.fetch_rows import Found, Key, forgotten_in, respond, wanted_in
+from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.long_poll import LongPoll
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse, PartitionData
 from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD, read_header
 
+API = Api(
+    ApiKey.FETCH,
+    (4, 18),
+    on_broker=lambda services: make_fetch(
+        services.env,
+        services.partitions,
+        services.sessions,
+        services.follower_fetch,
+        services.settings.node.fetch_max_bytes,
+        by_rack=services.settings.node.replica_selector_class == RACK_AWARE_SELECTOR,
+        failed=services.counters.api(FETCH_BY_CONSUMERS).failed,
+    ),
+)
+
 TOPIC_IDS_SINCE = 13
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 RACKS_SINCE = 11
 READ_COMMITTED = 1
 ABORTED_AT_ONCE = 50
@@ -36,24 +53,20 @@ def make_fetch(
     env: Env,
     partitions: Partitions,
     sessions: SessionCache,
+    followers: FollowerFetch,
     response_bytes_max: int,
     *,
     by_rack: bool = False,
-    may_replicate: Privilege = allow_all,
-    propose: Callable[[Partition], None] | None = None,
-    throttle: Throttle | None = None,
     failed: Callable[[int], None] = lambda _: None,
 ) -> Handler:
     """The handler; `response_bytes_max` is fetch.max.bytes, `by_rack` whether replica.selector.class asks for racks.
 
-    `may_replicate` decides whose fetches count as a follower's, `propose` is told of followers that may be in sync,
-    `failed` of every error that a consumer gets.
+    `failed` is told of every error that a consumer gets.
     """
-    replicate = make_follower_fetch(env, partitions, sessions, response_bytes_max, may_replicate, propose, throttle)
 
     def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | asyncio.Future[FetchResponse]:
         if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
-            return replicate(request, context)
+            return followers.fetch(request, context.api_version, context.client.listener_name)
         session = sessions.open(
             request.session_id, request.session_epoch, wanted_in(request), forgotten_in(request), env.now_ms()
         )
@@ -68,7 +81,7 @@ def make_fetch(
         found = collect(asked, request, context)
         size = sum(row.size_bytes for row in found)
         if size >= request.min_bytes or request.max_wait_ms <= 0 or not asked or any(map(_ends_the_wait, found)):
-            return respond(session, found, partitions, context)
+            return respond(session, found, partitions, context.api_version, context.client.listener_name)
         for row in found:
             if row.size_bytes:
                 # It is not sent now, and counts when it is.
@@ -77,7 +90,13 @@ def make_fetch(
             watched(asked, context),
             request.min_bytes - size,
             request.max_wait_ms,
-            lambda: respond(session, collect(asked, request, context), partitions, context),
+            lambda: respond(
+                session,
+                collect(asked, request, context),
+                partitions,
+                context.api_version,
+                context.client.listener_name,
+            ),
         )
         return poll.reply
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.runtime.raft.driver import RaftDriver
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+
+API = Api(ApiKey.FETCH_SNAPSHOT, (0, 1), on_controller=lambda services: make_fetch_snapshot(services.raft))
 
 
 def make_fetch_snapshot(raft: RaftDriver) -> Handler:

@@ -1,19 +1,30 @@
-"""Versions 0-6. KIP-699: coordinators of many groups in one request. The offsets topic is created when first needed.
+"""Versions 0-6. KIP-98 coordinators of transactions, KIP-699 of many groups in one request.
 
-Not yet: coordinators of transactions (key type 1) and share groups (2).
+The topic that a coordinator keeps its state in is created when first needed.
+
+Not yet: coordinators of share groups (key type 2).
 """
 
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.coordinator.transactions import Transactions
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+API = Api(
+    ApiKey.FIND_COORDINATOR,
+    (0, 6),
+    on_broker=lambda services: make_find_coordinator(services.image, services.groups, services.transactions),
+)
 
 GROUP = 0
 TRANSACTION = 1
+SHARE = 2
 MANY_SINCE = 4
 
 
@@ -37,7 +48,7 @@ def make_find_coordinator(image: Image, groups: Groups, transactions: Transactio
         try:
             if key_type not in (GROUP, TRANSACTION):
                 raise ApiError(
-                    ErrorCode.COORDINATOR_NOT_AVAILABLE if key_type in (1, 2) else ErrorCode.INVALID_REQUEST,
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE if key_type == SHARE else ErrorCode.INVALID_REQUEST,
                     f"coordinators of type {key_type} are not served yet",
                 )
             state = await (groups if key_type == GROUP else transactions).leader_of(key)

@@ -17,10 +17,6 @@ from penstock.wire.frame import encode_versioned
 from penstock.wire.messages.default_principal import DefaultPrincipalData
 from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
-# CreateTopics, DeleteTopics, AlterConfigs, CreatePartitions, ElectLeaders, IncrementalAlterConfigs,
-# AlterPartitionReassignments, ListPartitionReassignments, DescribeQuorum, UpdateFeatures, UnregisterBroker,
-# AddRaftVoter, RemoveRaftVoter.
-FORWARDED_KEYS = frozenset({19, 20, 33, 37, 43, 44, 45, 46, 55, 57, 64, 80, 81})
 # A client that gives no time at all still wants its answer.
 PATIENCE_MS_MIN = 1_000
 PATIENCE_MS_MAX = 30_000

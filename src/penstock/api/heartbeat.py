@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.group_calls import answer_or, caller_of
 from penstock.runtime.coordinator.groups import Groups
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+API = Api(ApiKey.HEARTBEAT, (0, 4), on_broker=lambda services: make_heartbeat(services.groups))
 
 
 def make_heartbeat(groups: Groups) -> Handler:

@@ -6,15 +6,24 @@ from collections.abc import Mapping
 
 from penstock.api.config_resources import alter_each, scope_of
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
 from penstock.config.alter import Alteration, AlterOperation, apply_incremental
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller.controller import Controller
 from penstock.runtime.live_settings import LiveSettings
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+)
+
+API = shared_api(
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    (0, 1),
+    lambda services: make_incremental_alter_configs(services.controller, services.settings),
+    is_forwarded=True,
 )
 
 

@@ -6,11 +6,19 @@ from collections.abc import Coroutine
 from typing import Any
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.group_calls import caller_of
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.producer_ids import ProducerIds
 from penstock.runtime.coordinator.transactions import Transactions
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+API = Api(
+    ApiKey.INIT_PRODUCER_ID,
+    (0, 5),
+    on_broker=lambda services: make_init_producer_id(services.producer_ids, services.transactions),
+)
 
 
 def make_init_producer_id(producer_ids: ProducerIds, transactions: Transactions) -> Handler:

@@ -8,9 +8,13 @@ from __future__ import annotations
 import asyncio
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.group_calls import answer_or, caller_of
 from penstock.runtime.coordinator.groups import Groups
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+API = Api(ApiKey.JOIN_GROUP, (0, 9), on_broker=lambda services: make_join_group(services.groups))
 
 
 def make_join_group(groups: Groups) -> Handler:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.group_calls import answer_or, caller_of
 from penstock.runtime.coordinator.groups import Groups
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+
+API = Api(ApiKey.LEAVE_GROUP, (0, 5), on_broker=lambda services: make_leave_group(services.groups))
 
 
 def make_leave_group(groups: Groups) -> Handler:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
 from penstock.core.metadata.image import Image, ResourceType
 from penstock.model.errors import ErrorCode
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+
+API = shared_api(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), lambda services: make_list_config_resources(services.image))
 
 LISTED = (
     ResourceType.TOPIC,

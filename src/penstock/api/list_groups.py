@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.model.errors import ApiError
 from penstock.runtime.coordinator.groups import Groups
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+API = Api(ApiKey.LIST_GROUPS, (0, 5), on_broker=lambda services: make_list_groups(services.groups))
 
 
 def make_list_groups(groups: Groups) -> Handler:

@@ -7,9 +7,11 @@ that lies before one it named earlier. A follower that asks for the latest offse
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -17,6 +19,8 @@ from penstock.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+
+API = Api(ApiKey.LIST_OFFSETS, (1, 10), on_broker=lambda services: make_list_offsets(services.partitions))
 
 READ_COMMITTED = 1
 LEADER_EPOCHS_SINCE = 4

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+)
+
+API = shared_api(
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    (0, 0),
+    lambda services: make_list_partition_reassignments(services.controller),
+    is_forwarded=True,
 )
 
 

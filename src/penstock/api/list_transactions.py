@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.transaction_pattern import compile_pattern
 from penstock.core.transaction.listing import TransactionFilter
 from penstock.core.transaction.states import BY_TITLE
 from penstock.model.errors import ApiError
 from penstock.runtime.coordinator.transactions import Transactions
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+API = Api(ApiKey.LIST_TRANSACTIONS, (0, 2), on_broker=lambda services: make_list_transactions(services.transactions))
 
 
 def make_list_transactions(transactions: Transactions) -> Handler:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.operations import ALL_ON_CLUSTER, ALL_ON_TOPIC, NOT_ASKED
 from penstock.core.metadata.image import Image, Topic
 from penstock.core.metadata.names import INTERNAL_TOPICS, check_topic_name
@@ -16,6 +17,7 @@ from penstock.core.metadata.topics import NewTopic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, ZERO_UUID
 from penstock.runtime.controller.client import TopicCreator
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -23,6 +25,18 @@ from penstock.wire.messages.metadata import (
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+)
+
+API = Api(
+    ApiKey.METADATA,
+    (0, 13),
+    on_broker=lambda services: make_metadata(
+        services.image,
+        services.topic_creator,
+        services.cluster_id,
+        services.controller_id,
+        services.settings.node.auto_create_topics_enable,
+    ),
 )
 
 NULL_NAMES_SINCE = 12

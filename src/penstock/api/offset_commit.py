@@ -10,10 +10,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.group_calls import answer_or, caller_of
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ErrorCode
 from penstock.runtime.coordinator.groups import Groups
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -21,6 +23,8 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+
+API = Api(ApiKey.OFFSET_COMMIT, (2, 9), on_broker=lambda services: make_offset_commit(services.image, services.groups))
 
 Rows = list[OffsetCommitResponsePartition]
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.group_calls import answer_or, caller_of
 from penstock.runtime.coordinator.groups import Groups
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+
+API = Api(ApiKey.OFFSET_DELETE, (0, 0), on_broker=lambda services: make_offset_delete(services.groups))
 
 
 def make_offset_delete(groups: Groups) -> Handler:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.group_calls import caller_of
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -15,6 +17,8 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+
+API = Api(ApiKey.OFFSET_FETCH, (1, 9), on_broker=lambda services: make_offset_fetch(services.groups))
 
 MANY_SINCE = 8
 GROUP_ERROR_SINCE = 2

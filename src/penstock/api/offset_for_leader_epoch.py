@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.model.errors import ApiError
 from penstock.runtime.replication.partitions import Partitions
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
+)
+
+API = Api(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), on_broker=lambda services: make_offset_for_leader_epoch(services.partitions)
 )
 
 

@@ -9,18 +9,20 @@ the only one of them, when it is on disk. `acks=0` gets no answer: an error ther
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
 
-from penstock.api.context import Handler, RequestContext
-from penstock.api.leader_hints import HINTED, LeaderHints
-from penstock.api.transactional_produce import Admission, Place, TransactionalProduce, Verify
-from penstock.core.replica.producer_state import Verification
+from penstock.api.context import RequestContext
+from penstock.api.declaration import Api
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
+from penstock.runtime.coordinator.transaction_guard import TransactionGuard, Unverified
 from penstock.runtime.env import Env
+from penstock.runtime.replication.leader_hints import HINTED, LeaderHints
 from penstock.runtime.replication.partition import Appended, Partition
 from penstock.runtime.replication.partitions import Partitions
-from penstock.runtime.schemas.guard import NOTHING_REFUSED, Refusals, SchemaGuard
+from penstock.runtime.replication.produced import ADMITTED, Admission, Produced, Refusals
+from penstock.runtime.schemas.guard import SchemaGuard, Unchecked
+from penstock.wire.apis import ApiKey
 from penstock.wire.compression import Compression
 from penstock.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -35,6 +37,21 @@ from penstock.wire.messages.produce import (
 )
 from penstock.wire.record_types import RefusedRecords
 
+API = Api(
+    ApiKey.PRODUCE,
+    (0, 13),
+    on_broker=lambda services: (
+        Produce(
+            services.env,
+            services.partitions,
+            services.transaction_guard,
+            services.schema_guard,
+            sync_on_ack=services.settings.node.penstock_sync_on_ack,
+            failed=services.counters.api("Produce").failed,
+        ).produce
+    ),
+)
+
 ALL = -1
 LEADER = 1
 NONE = 0
@@ -48,59 +65,117 @@ TRANSACTIONAL = 0x10
 
 Waiting = tuple[asyncio.Future[None], int, int]
 Answers = list[tuple[TopicProduceData, list[PartitionProduceResponse]]]
+Response = ProduceResponse | asyncio.Future[ProduceResponse] | None
 
 
-def make_produce(
-    env: Env,
-    partitions: Partitions,
-    sync_on_ack: bool,
-    verify: Verify | None = None,
-    must_verify: Callable[[], bool] = lambda: True,
-    guard: SchemaGuard | None = None,
-    failed: Callable[[int], None] = lambda _: None,
-) -> Handler:
-    """The handler; `sync_on_ack` is penstock.sync.on.ack, `must_verify` transaction.partition.verification.enable.
+class Questions(NamedTuple):
+    """What must be asked before a request is appended, and what is certain of it already."""
 
-    Without `verify` nothing is written in transactions; without `guard` no schema ids are looked at. `failed` is told
-    of every error that is answered.
+    unverified: Sequence[Unverified]
+    unchecked: Sequence[Unchecked]
+    admission: Admission
+
+
+class Produce:
+    """Appends a request at once where it can.
+
+    Where a transaction's coordinator or the schema registry must be asked first, the request waits, and the later ones
+    of its connection wait behind it: batches must arrive in the order of their sequences.
     """
-    transactional = None if verify is None else TransactionalProduce(env, partitions, verify, must_verify)
+
+    __slots__ = ("_env", "_failed", "_partitions", "_schemas", "_sync_on_ack", "_transactions")
+
+    def __init__(
+        self,
+        env: Env,
+        partitions: Partitions,
+        transactions: TransactionGuard,
+        schemas: SchemaGuard,
+        *,
+        sync_on_ack: bool = True,
+        failed: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`sync_on_ack` is penstock.sync.on.ack; `failed` is told of every error that is answered."""
+        self._env = env
+        self._partitions = partitions
+        self._transactions = transactions
+        self._schemas = schemas
+        self._sync_on_ack = sync_on_ack
+        self._failed = failed
 
     def produce(
-        request: ProduceRequest, context: RequestContext
-    ) -> ProduceResponse | asyncio.Future[ProduceResponse] | Coroutine[Any, Any, ProduceResponse | None] | None:
-        if guard is None or not guard.watched:
-            return produce_checked(request, context, NOTHING_REFUSED)  # type: ignore[no-any-return]
-        batches = guarded(partitions, guard, request, by_id=context.api_version >= TOPIC_IDS_SINCE)
-        reply = guard.admit(context.client, batches, lambda refusals: produce_checked(request, context, refusals))
-        return unfold(reply) if asyncio.iscoroutine(reply) else reply  # type: ignore[return-value]
+        self, request: ProduceRequest, context: RequestContext
+    ) -> Response | Coroutine[Any, Any, ProduceResponse | None]:
+        """Append at once where nothing stands in the way, else in turn."""
+        client = context.client
+        if client.last_write is None and not request.transactional_id and not self._schemas.watched:
+            return self._append(request, context, ADMITTED)
+        questions = self._questions(request, context.api_version)
+        if client.last_write is None and not questions.unverified and not questions.unchecked:
+            return self._append(request, context, questions.admission)
+        # From now on later requests wait, though this one's coroutine has not begun to run.
+        before = client.last_write
+        appended = client.last_write = asyncio.get_running_loop().create_future()
+        return self._append_in_turn(request, context, questions, before, appended)
 
-    def produce_checked(request: ProduceRequest, context: RequestContext, refusals: Refusals) -> Any:
-        if transactional is None or not request.transactional_id:
-            return produce_now(request, context, None, refusals)
-        reply = transactional.admit(
-            request, context.api_version, lambda admission: produce_now(request, context, admission, refusals)
-        )
-        return unfold(reply) if asyncio.iscoroutine(reply) else reply
-
-    async def unfold(waiting: Awaitable[Any]) -> ProduceResponse | None:
-        """The answer of a write that had to wait for its turn, and then perhaps for other replicas."""
-        reply: Any = await waiting
-        while isinstance(reply, asyncio.Future) or asyncio.iscoroutine(reply):
-            reply = await reply
-        return reply  # type: ignore[no-any-return]
-
-    def produce_now(
+    async def _append_in_turn(
+        self,
         request: ProduceRequest,
         context: RequestContext,
-        admission: Admission | None,
-        refusals: Refusals,
-    ) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
+        questions: Questions,
+        before: asyncio.Future[None] | None,
+        appended: asyncio.Future[None],
+    ) -> ProduceResponse | None:
+        unverified, unchecked, admission = questions
+        try:
+            refusals = {**admission.refusals}
+            if unchecked:
+                refusals |= await self._schemas.ask(unchecked)
+            if unverified:
+                name = request.transactional_id or ""
+                refusals |= await self._transactions.verify(name, unverified, context.api_version)
+            if before is not None:
+                await asyncio.shield(before)
+            response = self._append(request, context, admission._replace(refusals=refusals))
+        finally:
+            appended.set_result(None)
+            if context.client.last_write is appended:
+                context.client.last_write = None
+        return await response if isinstance(response, asyncio.Future) else response
+
+    def _questions(self, request: ProduceRequest, api_version: int) -> Questions:
+        batches = self._batches(request, by_id=api_version >= TOPIC_IDS_SINCE)
+        refusals: Refusals = {}
+        unchecked: Sequence[Unchecked] = ()
+        if self._schemas.watched:
+            refusals, unchecked = self._schemas.check(batches)
+        if not request.transactional_id:
+            return Questions((), unchecked, Admission(refusals, {}))
+        unverified = self._transactions.unverified(batches, api_version)
+        tokens = {one.place: one.verification for one in unverified} if self._transactions.is_required() else None
+        return Questions(unverified, unchecked, Admission(refusals, tokens))
+
+    def _batches(self, request: ProduceRequest, *, by_id: bool) -> list[Produced]:
+        """The batches for partitions that are led here; the others are refused when they are to be appended."""
+        found = []
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                if data.records:
+                    try:
+                        partition = self._partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id)
+                    except ApiError:
+                        continue
+                    place = topic.name, topic.topic_id, data.index
+                    found.append(Produced(place, partition, memoryview(data.records)))
+        return found
+
+    def _append(self, request: ProduceRequest, context: RequestContext, admission: Admission) -> Response:
         acks = request.acks
         answers: Answers = []
         waiting: list[Waiting] = []
-        now_ms = env.now_ms()
-        by_id = context.api_version >= TOPIC_IDS_SINCE
+        now_ms = self._env.now_ms()
+        version = context.api_version
+        by_id = version >= TOPIC_IDS_SINCE
         refused = False
         for topic in request.topic_data:
             rows: list[PartitionProduceResponse] = []
@@ -109,21 +184,18 @@ def make_produce(
                 try:
                     if acks not in (ALL, LEADER, NONE):
                         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
-                    partition = partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id)
-                    if refusals and (topic.name, topic.topic_id, data.index) in refusals:
-                        raise refusals[topic.name, topic.topic_id, data.index]
-                    verification = admitted(admission, (topic.name, topic.topic_id, data.index))
-                    appended = append(partition, data, acks, context.api_version, now_ms, verification)
+                    partition = self._partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id)
+                    appended = self._append_batch(partition, topic, data, acks, version, now_ms, admission)
                 except ApiError as error:
                     rows.append(_refused(data.index, error))
                     refused = True
                     continue
                 if acks == ALL:
-                    committed = partition.committed(appended.next_offset, sync=sync_on_ack)
+                    committed = partition.committed(appended.next_offset, sync=self._sync_on_ack)
                     if not committed.done() or committed.exception() is not None:
                         waiting.append((committed, len(answers) - 1, len(rows)))
                 if partition.log.is_flush_due:
-                    durable = partition.durable(appended.next_offset)
+                    durable = partition.sync.durable(appended.next_offset)
                     if not durable.done():
                         waiting.append((durable, len(answers) - 1, len(rows)))
                 rows.append(
@@ -139,29 +211,27 @@ def make_produce(
             _close_if_refused(answers)
             return None
         if waiting:
-            return _park(answers, waiting, request.timeout_ms, lambda: respond(answers, context, True))
-        return respond(answers, context, refused)
+            return _park(answers, waiting, request.timeout_ms, lambda: self._respond(answers, context, True))
+        return self._respond(answers, context, refused)
 
-    def admitted(admission: Admission | None, place: Place) -> Verification | None:
-        if admission is None:
-            return None
-        if place in admission.errors:
-            code = admission.errors[place]
-            raise ApiError(code, "the partition could not be verified as part of the transaction")
-        return admission.verification(place)
-
-    def append(
+    def _append_batch(
+        self,
         partition: Partition,
+        topic: TopicProduceData,
         data: PartitionProduceData,
         acks: int,
         version: int,
         now_ms: int,
-        verification: Verification | None,
+        admission: Admission,
     ) -> Appended:
+        if admission.refusals:
+            refusal = admission.refusals.get((topic.name, topic.topic_id, data.index))
+            if refusal is not None:
+                raise refusal
         records = data.records
         if not records:
             raise ApiError(ErrorCode.INVALID_RECORD, "a partition was named, and no records were sent for it")
-        partitions.home(partition).check_writable()
+        self._partitions.home(partition).check_writable()
         if acks == ALL:
             partition.check_enough_replicas()
         attributes = records[ATTRIBUTES_AT] if len(records) > ATTRIBUTES_AT else 0
@@ -169,35 +239,20 @@ def make_produce(
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
         assert isinstance(records, memoryview)
         if attributes & TRANSACTIONAL:
+            verification = admission.verification((topic.name, topic.topic_id, data.index))
             return partition.append(records, now_ms, verification=verification)
         return partition.append(records, now_ms)
 
-    def respond(answers: Answers, context: RequestContext, may_have_failed: bool) -> ProduceResponse:
+    def _respond(self, answers: Answers, context: RequestContext, may_have_failed: bool) -> ProduceResponse:
         response = ProduceResponse([TopicProduceResponse(topic.name, topic.topic_id, rows) for topic, rows in answers])
         if not may_have_failed:
             return response
         codes = [row.error_code for _, rows in answers for row in rows if row.error_code]
         for code in codes:
-            failed(code)
+            self._failed(code)
         if context.api_version >= HINTS_SINCE and any(code in HINTED for code in codes):
-            return _with_hints(response, LeaderHints(partitions), context)
+            return _with_hints(response, LeaderHints(self._partitions), context)
         return response
-
-    return produce
-
-
-def guarded(
-    partitions: Partitions, guard: SchemaGuard, request: ProduceRequest, *, by_id: bool
-) -> Iterator[tuple[Place, str, memoryview]]:
-    """The batches for topics whose schema ids are checked; those without a partition here are refused later anyway."""
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            try:
-                name = partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id).name.topic
-            except ApiError:
-                continue
-            if name in guard.watched and data.records:
-                yield (topic.name, topic.topic_id, data.index), name, memoryview(data.records)
 
 
 def _with_hints(response: ProduceResponse, hints: LeaderHints, context: RequestContext) -> ProduceResponse:

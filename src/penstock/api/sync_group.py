@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.group_calls import answer_or, caller_of
 from penstock.runtime.coordinator.groups import Groups
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+API = Api(ApiKey.SYNC_GROUP, (0, 5), on_broker=lambda services: make_sync_group(services.groups))
 
 
 def make_sync_group(groups: Groups) -> Handler:

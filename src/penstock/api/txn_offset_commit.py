@@ -3,9 +3,10 @@ offsets become part of the transaction by being committed."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.api.group_calls import caller_of
 from penstock.core.contract import ProducerIdentity
 from penstock.core.group.offsets.requests import transactional_commit_refused
@@ -15,9 +16,11 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
 from penstock.runtime.coordinator.shards import partition_for
+from penstock.runtime.coordinator.verifier import Verify, is_verification_enabled
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
@@ -26,8 +29,18 @@ from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-# Whether a partition is part of a producer's open transaction; with the last argument it becomes that.
-Verify = Callable[[str, ProducerIdentity, TopicPartition, bool], Awaitable[ErrorCode]]
+API = Api(
+    ApiKey.TXN_OFFSET_COMMIT,
+    (0, 5),
+    on_broker=lambda services: make_txn_offset_commit(
+        services.env,
+        services.image,
+        services.partitions,
+        services.groups,
+        services.verify,
+        lambda: is_verification_enabled(services.settings),
+    ),
+)
 
 LOADING_SINCE = 2
 ABORTABLE_SINCE = 4

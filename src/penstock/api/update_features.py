@@ -7,14 +7,20 @@ changing `kraft.version`, which is what the controllers' storage was formatted w
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
 from penstock.core.metadata.features import FeatureUpdate, UpgradeType
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
+)
+
+API = shared_api(
+    ApiKey.UPDATE_FEATURES, (0, 2), lambda services: make_update_features(services.controller), is_forwarded=True
 )
 
 

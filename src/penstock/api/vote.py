@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.runtime.raft.driver import RaftDriver
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.vote import VoteRequest, VoteResponse
+
+API = Api(ApiKey.VOTE, (0, 2), on_controller=lambda services: make_vote(services.raft))
 
 
 def make_vote(raft: RaftDriver) -> Handler:

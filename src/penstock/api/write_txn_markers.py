@@ -6,13 +6,15 @@ From version 2 on a marker says in which version its transaction was (KIP-1228).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
 from penstock.core.replica.producer_state import EndMarker
 from penstock.core.transaction.transaction import by_topic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.runtime.coordinator.marker_writer import WriteMarker
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -22,8 +24,7 @@ from penstock.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-# Writes one partition's marker for a producer id and epoch; done when it is committed, fails with ApiError.
-WriteMarker = Callable[[TopicPartition, int, int, EndMarker], Awaitable[None]]
+API = Api(ApiKey.WRITE_TXN_MARKERS, (1, 2), on_broker=lambda services: make_write_txn_markers(services.write_marker))
 
 # A group coordinator that is not there yet is for the transaction coordinator a leader that is not there yet.
 _AS_LEADER = frozenset(

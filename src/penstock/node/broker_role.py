@@ -9,11 +9,13 @@ from dataclasses import replace
 
 from penstock.api.add_partitions_to_txn import make_add_partitions_to_txn
 from penstock.api.context import Client, RequestContext
+from penstock.api.declaration import BrokerServices
 from penstock.api.dispatch import Dispatcher
 from penstock.api.forwarding import Forwarding
-from penstock.api.table import FEATURES, VERSIONS, Services, make_handlers
+from penstock.api.table import BROKER_VERSIONS, broker_handlers
 from penstock.api.write_txn_markers import answer_markers
 from penstock.config.node import NodeSettings
+from penstock.core.metadata.features import SUPPORTED_FEATURES
 from penstock.core.metrics.counters import ReplicaCounters, RequestCounters
 from penstock.core.replica.fetch_session import SessionCache
 from penstock.core.replica.throttle import Throttle
@@ -35,8 +37,9 @@ from penstock.runtime.coordinator.marker_writer import MarkerWriter
 from penstock.runtime.coordinator.markers import TransactionMarkers
 from penstock.runtime.coordinator.producer_ids import ProducerIds
 from penstock.runtime.coordinator.shards import partition_for
+from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC, Transactions
-from penstock.runtime.coordinator.verifier import TransactionVerifier
+from penstock.runtime.coordinator.verifier import TransactionVerifier, is_verification_enabled
 from penstock.runtime.env import Env
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.logs.cleaner import Cleaner
@@ -50,6 +53,7 @@ from penstock.runtime.replication.fetchers import (
     fetcher_settings,
     throttled_rate,
 )
+from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.isr import InSyncKeeper
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
@@ -201,8 +205,18 @@ class BrokerRole:
 
     def _dispatcher(self, keeper: InSyncKeeper, controller: Controller, unreachable: Controller) -> Dispatcher:
         settings, env, raft = self._settings, self._env, self._raft
-
-        services = Services(
+        sessions = SessionCache(settings.max_incremental_fetch_session_cache_slots, env.random)
+        follower_fetch = FollowerFetch(
+            env,
+            self.partitions,
+            sessions,
+            settings.fetch_max_bytes,
+            keeper.propose,
+            Throttle(throttled_rate(raft.image, settings.node_id, LEADER_RATE)),
+        )
+        sessions.on_closed = follower_fetch.end_session
+        self.partitions.on_leader(follower_fetch.invite)
+        services = BrokerServices(
             env=env,
             image=raft.image,
             raft=raft,
@@ -210,25 +224,25 @@ class BrokerRole:
             topic_creator=self._requests,
             partitions=self.partitions,
             producer_ids=self._producer_ids,
-            sessions=SessionCache(settings.max_incremental_fetch_session_cache_slots, env.random),
+            sessions=sessions,
+            follower_fetch=follower_fetch,
             settings=self._live,
             cluster_id=self._directories.cluster_id,
             controller_id=self._some_broker,
             settle_deletions=self._housekeeping.settle_deletions,
             groups=self._groups,
             lag=self._lag,
-            propose=keeper.propose,
-            replication_throttle=Throttle(throttled_rate(raft.image, settings.node_id, LEADER_RATE)),
             transactions=self._transactions,
             verify=self._verifier.verify,
+            transaction_guard=TransactionGuard(env, self._verifier.verify, lambda: is_verification_enabled(self._live)),
             schema_guard=self._schema_guard,
             write_marker=self._marker_writer.write,
             counters=self._counters,
         )
-        refusing = make_handlers(replace(services, controller=unreachable))
+        refusing = broker_handlers(replace(services, controller=unreachable))
         return Dispatcher(
-            make_handlers(services),
-            VERSIONS,
+            broker_handlers(services),
+            BROKER_VERSIONS,
             Forwarding(self._requests, lambda: raft.is_leader, refusing),
             self._counters,
         )
@@ -330,7 +344,7 @@ class BrokerRole:
             cluster_id=self._directories.cluster_id,
             incarnation_id=self._directories.begun_incarnation or self._env.random.randbytes(16),
             listeners=[RegisteredListener(*address) for address in self._endpoints.broker_addresses()],
-            features=[Feature(name, low, high) for name, (low, high) in FEATURES.items()],
+            features=[Feature(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
             rack=settings.broker_rack,
             log_dirs=[directory.directory_id for directory in self._directories.log_directories],
             previous_broker_epoch=self._directories.previous_broker_epoch,

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
-from penstock.api.context import Client, RequestContext
-from penstock.api.controller_table import (
-    CONTROLLER_VERSIONS,
-    ENVELOPE_KEY,
-    ControllerServices,
-    make_controller_handlers,
-)
+from penstock.api.context import Client, Reply, RequestContext
+from penstock.api.declaration import ControllerServices
 from penstock.api.dispatch import Dispatcher
-from penstock.api.envelope import make_envelope
-from penstock.api.table import FEATURES
+from penstock.api.table import CONTROLLER_VERSIONS, controller_handlers
+from penstock.core.metadata.features import SUPPORTED_FEATURES
 from penstock.core.metrics.counters import RequestCounters
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller.client import ControllerClient
+from penstock.runtime.controller.controller import Controller
 from penstock.runtime.env import Env
+from penstock.runtime.live_settings import LiveSettings
+from penstock.runtime.raft.driver import RaftDriver
 from penstock.wire.apis import APIS
 from penstock.wire.messages.controller_registration import ControllerRegistrationRequest, Feature, Listener
 
@@ -34,13 +33,23 @@ _KEYS = {api.module: key for key, api in APIS.items()}
 class ControllerRole:
     """What the controller listener serves."""
 
-    def __init__(self, services: ControllerServices, counters: RequestCounters) -> None:
-        self._raft = services.raft
-        handlers = make_controller_handlers(services)
-        self.dispatcher = Dispatcher(handlers, CONTROLLER_VERSIONS, counters=counters, followers_fetch=QUORUM_FETCH)
-        handlers[ENVELOPE_KEY] = make_envelope(lambda: self._raft.is_leader, self.dispatcher.answer)
-        self._handlers = handlers
+    def __init__(
+        self,
+        raft: RaftDriver,
+        controller: Controller,
+        settings: LiveSettings,
+        cluster_id: str,
+        counters: RequestCounters,
+    ) -> None:
+        services = ControllerServices(raft.image, raft, controller, settings, cluster_id, self._answer)
+        self._handlers = controller_handlers(services)
+        self.dispatcher = Dispatcher(
+            self._handlers, CONTROLLER_VERSIONS, counters=counters, followers_fetch=QUORUM_FETCH
+        )
         self._local = Client(("local", 0), "")
+
+    def _answer(self, frame: bytearray, client: Client) -> Reply | asyncio.Future[Reply | None] | None:
+        return self.dispatcher.answer(frame, client)
 
     def serve(self, request: Any) -> Any:
         """Answer a request of this process as one that came over the network would be."""
@@ -57,7 +66,7 @@ def register_controller(
         controller_id=node_id,
         incarnation_id=env.random.randbytes(16),
         listeners=[Listener(*address) for address in addresses],
-        features=[Feature(name, low, high) for name, (low, high) in FEATURES.items()],
+        features=[Feature(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
     )
 
     async def register() -> None:

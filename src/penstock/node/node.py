@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.api.controller_table import ControllerServices
 from penstock.config.node import NodeSettings
 from penstock.core.metadata.topics import TopicDefaults
 from penstock.core.metrics.counters import RequestCounters
@@ -17,10 +16,11 @@ from penstock.node.directories import Directories
 from penstock.node.endpoints import Endpoints, MakeListener
 from penstock.node.metrics.health import Check, quorum_checks
 from penstock.node.metrics.port import MetricsPort
-from penstock.node.metrics.quorum import CountingQuorum, QuorumCollector
+from penstock.node.metrics.quorum import QuorumCollector
 from penstock.node.metrics.requests import RequestCollector
 from penstock.runtime.controller.client import ControllerClient
 from penstock.runtime.controller.controller import Controller
+from penstock.runtime.controller.decisions import Decisions
 from penstock.runtime.controller.duties import ControllerSettings
 from penstock.runtime.controller.unreachable import UnreachableQuorum
 from penstock.runtime.env import Env
@@ -82,7 +82,7 @@ class Node:
         live = LiveSettings(settings, raft.image)
         raft.on_commit(live.follow)
         defaults = TopicDefaults(settings.num_partitions, settings.default_replication_factor)
-        decisions = CountingQuorum(raft)
+        decisions = Decisions(raft)
         controller = Controller(
             env,
             decisions,
@@ -94,18 +94,18 @@ class Node:
             kraft_version=lambda: raft.metadata_log.history.kraft_version,
             next_offset=lambda: raft.log.end_offset,
         )
+        raft.on_leadership(decisions.on_leadership)
         raft.on_leadership(controller.on_leadership)
         if self._metrics is not None:
             self._metrics.tell(
-                QuorumCollector(raft, decisions, is_controller=settings.is_controller),
+                QuorumCollector(raft, decisions.counters, is_controller=settings.is_controller),
                 RequestCollector(self._counters, lambda: self._endpoints.listeners),
                 node=(settings.node_id, self.cluster_id, "+".join(sorted(settings.roles)), settings.broker_rack or ""),
             )
         await raft.start()
         live.on_change(self._endpoints.limit)
         if settings.is_controller:
-            services = ControllerServices(raft.image, raft, controller, live, self.cluster_id)
-            self._controller_role = ControllerRole(services, self._counters)
+            self._controller_role = ControllerRole(raft, controller, live, self.cluster_id, self._counters)
             self._endpoints.serve_controllers(self._controller_role.dispatcher)
             register_controller(env, settings.node_id, self._way(), self._endpoints.controller_addresses())
         if settings.is_broker:

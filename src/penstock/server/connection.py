@@ -7,8 +7,9 @@ its own, allocated only after its length was checked, and the transport writes s
 buffer grows with what arrives, so announcing much costs a peer as much as sending it. So an idle connection holds no
 buffer, and no buffer is reused while anything could still look at it.
 
-The dispatcher answers with buffers (send now), a future of buffers (parked: an ack or a long poll), or None (the
-request wants no reply). Replies leave strictly in request order: a finished reply waits behind unfinished ones.
+The dispatcher answers with buffers (send now), a future of them (parked: an ack or a long poll), or None (the request
+wants no reply, as a future may say too). Replies leave strictly in request order: a finished reply waits behind
+unfinished ones.
 
 A connection is busy while its peer leaves replies unread, has too many requests or reply bytes waiting, or waits for
 anything but a produce; produces alone are worth starting before those in front of them are done. It is also busy after
@@ -31,7 +32,7 @@ from penstock.server.limits import ConnectionLimits
 
 Buffer = bytes | bytearray | memoryview
 Reply = list[Buffer]
-Answer = Union[Reply, "asyncio.Future[Reply]", None]
+Answer = Union[Reply, "asyncio.Future[Reply | None]", None]
 
 SCRATCH_BYTES = 256 * 1024
 READ_AHEAD_BYTES = 64 * 1024
@@ -111,11 +112,11 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_size = 0
         self._frame_filled = 0
         self._frame_started_at: float | None = None
-        self._pending: deque[Reply | asyncio.Future[Reply]] = deque()
+        self._pending: deque[Reply | asyncio.Future[Reply | None]] = deque()
         # Bytes of finished replies that wait behind unfinished ones.
         self._pending_bytes = 0
         # The parked request that nothing may overtake.
-        self._alone: asyncio.Future[Reply] | None = None
+        self._alone: asyncio.Future[Reply | None] | None = None
         self._busy = False
         self._reading = True
         self._write_paused = False
@@ -265,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # Replies out.
 
-    def _parked_done(self, done: asyncio.Future[Reply]) -> None:
+    def _parked_done(self, done: asyncio.Future[Reply | None]) -> None:
         if self._closing and self._transport is None:
             if not done.cancelled():
                 done.exception()
@@ -279,12 +280,13 @@ class Connection(asyncio.BufferedProtocol):
                 if head.cancelled() or head.exception() is not None:
                     self._parked_failed(head)
                     return
-                head = head.result()
+                reply = head.result()
             else:
+                reply = head
                 self._pending_bytes -= sum(map(len, head))
             pending.popleft()
-            if self._transport is not None and head:
-                self._send(head)
+            if self._transport is not None and reply is not None:
+                self._send(reply)
         self.last_active_at = self._loop.time()
         if done is self._alone:
             self._alone = None
@@ -300,7 +302,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.writelines(reply)
 
-    def _parked_failed(self, failed: asyncio.Future[Reply]) -> None:
+    def _parked_failed(self, failed: asyncio.Future[Reply | None]) -> None:
         if not failed.cancelled():
             error = failed.exception()
             if isinstance(error, ProtocolError):

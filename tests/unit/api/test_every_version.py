@@ -19,7 +19,7 @@ from kio.index import load_entity_schema
 from kio.serial import entity_reader
 from kio.static.constants import EntityType
 
-from penstock.api.table import TABLE, VERSIONS
+from penstock.api.table import BROKER_APIS, BROKER_VERSIONS
 from penstock.wire.apis import APIS
 from penstock.wire.codec import decode
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -36,13 +36,13 @@ CHECKS: dict[str, Check] = {
 
 SERVED = [
     pytest.param(entry.module, version, id=f"{entry.module}-{version}")
-    for key, entry in TABLE.items()
+    for key, entry in BROKER_APIS.items()
     for version in range(max(entry.first_version, APIS[key].first_version), entry.last_version + 1)
 ]
 
 
 def test_every_api_of_the_table_has_a_check() -> None:
-    assert set(CHECKS) == {entry.module for entry in TABLE.values()}
+    assert set(CHECKS) == {entry.module for entry in BROKER_APIS.values()}
 
 
 @pytest.mark.parametrize(("module", "version"), SERVED)
@@ -57,7 +57,7 @@ def test_api_versions_of_a_later_kafka_is_answered_in_version_0(client: WireClie
     response = decode(ApiVersionsResponse, 0, frame[4:])
     assert response.error_code == 35
     assert [row.api_key for row in response.api_keys] == [18]
-    assert response.api_keys[0].max_version == VERSIONS[18][1]
+    assert response.api_keys[0].max_version == BROKER_VERSIONS[18][1]
     _, size = entity_reader(load_entity_schema("api_versions", 0, EntityType.response))(frame[4:], 0)
     assert size == len(frame) - 4
     assert client.call(ApiVersionsRequest("again", "1"), 3).error_code == 0

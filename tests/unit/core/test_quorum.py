@@ -16,10 +16,12 @@ from random import Random
 import pytest
 
 from penstock.core.raft.events import (
+    Contradiction,
     Effects,
     Election,
     QuorumTimes,
     Received,
+    Role,
     Started,
     Stopping,
     Synced,
@@ -37,7 +39,7 @@ from penstock.core.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from penstock.core.raft.quorum import Contradiction, Quorum, Role
+from penstock.core.raft.quorum import Quorum
 from penstock.core.raft.voters import Voter, VoterSet
 
 TIMES = QuorumTimes(election_ms=1_000, fetch_ms=2_000, backoff_max_ms=500)

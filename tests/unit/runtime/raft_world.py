@@ -18,10 +18,10 @@ from typing import Any
 from penstock.api.update_raft_voter import make_update_raft_voter
 from penstock.client.frames import FrameStream
 from penstock.core.metadata.result import Result
-from penstock.core.raft.events import QuorumTimes
-from penstock.core.raft.quorum import Role
+from penstock.core.raft.events import QuorumTimes, Role
 from penstock.model.errors import ApiError
 from penstock.model.ids import ZERO_UUID
+from penstock.runtime.controller.decisions import Decisions
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.storage.settings import LogSettings
 from penstock.wire.apis import APIS, request_class, response_header_version
@@ -229,6 +229,7 @@ class FakeNode:
         self.disk = SimDisk()
         self.raft: RaftDriver | None = None
         self.env: FakeEnv
+        self.decisions: Decisions
         self.heard: list[Any] = []
         self.leads: list[bool] = []
 
@@ -254,6 +255,8 @@ class FakeNode:
             raft.set_endpoint("host", world.moved[self.node_id])
         raft.on_commit(self.heard.extend)
         raft.on_leadership(self.leads.append)
+        self.decisions = Decisions(raft)
+        raft.on_leadership(self.decisions.on_leadership)
         await raft.start()
         self.raft = raft
 
@@ -338,8 +341,7 @@ class World:
         """Have a controller decide."""
 
         async def call() -> list[asyncio.Future[Any]]:
-            assert node.raft is not None
-            return [node.raft.decide(lambda _: Result(records, response))]
+            return [node.decisions.decide(lambda _: Result(records, response))]
 
         return self.loop.run_until_complete(call())[0]
 

@@ -13,20 +13,23 @@ from penstock.api.context import Client, RequestContext
 from penstock.api.dispatch import Dispatcher
 from penstock.api.fetch import make_fetch
 from penstock.api.list_offsets import make_list_offsets
-from penstock.api.produce import make_produce
+from penstock.api.produce import Produce
 from penstock.config.topic import broker_defaults
 from penstock.core.metadata.image import Image, PartitionState, ResourceType, partition_record
 from penstock.core.replica.fetch_session import SessionCache
 from penstock.core.replica.throttle import Throttle
 from penstock.model.errors import ErrorCode
+from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.logs.directories import begin_use, open_directory
 from penstock.runtime.peer import Peer
 from penstock.runtime.replication.fetcher import FetcherSettings
 from penstock.runtime.replication.fetchers import FOLLOWER_RATE, LEADER_RATE, ReplicaFetchers, throttled_rate
+from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.isr import InSyncKeeper
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.server.limits import ConnectionLimits
 from penstock.server.listener import Listener
 from penstock.wire.messages.alter_partition import (
@@ -76,22 +79,19 @@ class Broker:
         )
         self.keeper = InSyncKeeper(self.env, self.partitions, self._ask, lambda: self.epoch, LAG_MS)
         self.fetchers = self._new_fetchers()
-        self.produce = make_produce(self.env, self.partitions, True)
+        guard = TransactionGuard(self.env, self._no_coordinator, lambda: True)
+        self.produce = Produce(self.env, self.partitions, guard, SchemaGuard(None)).produce
 
     async def start(self) -> None:
         await self.listener.bind()
         sessions = SessionCache(10, self.env.random)
+        throttle = Throttle(throttled_rate(self.image, self.node_id, LEADER_RATE))
+        followers = FollowerFetch(self.env, self.partitions, sessions, SIZE, self.keeper.propose, throttle)
+        sessions.on_closed = followers.end_session
+        self.partitions.on_leader(followers.invite)
         handlers = {
             0: self.produce,
-            1: make_fetch(
-                self.env,
-                self.partitions,
-                sessions,
-                SIZE,
-                by_rack=True,
-                propose=self.keeper.propose,
-                throttle=Throttle(throttled_rate(self.image, self.node_id, LEADER_RATE)),
-            ),
+            1: make_fetch(self.env, self.partitions, sessions, followers, SIZE, by_rack=True),
             2: make_list_offsets(self.partitions),
             18: make_api_versions(VERSIONS, {}, lambda: (0, {})),
         }
@@ -100,6 +100,9 @@ class Broker:
         begin_use(self.env, self.directory)
         self.fetchers.start()
         self.keeper.start()
+
+    async def _no_coordinator(self, *_: object) -> ErrorCode:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def _new_fetchers(self) -> ReplicaFetchers:
         settings = FetcherSettings(wait_max_ms=100, backoff_ms=100, max_bytes=self.cluster.fetch_max_bytes)
@@ -145,7 +148,7 @@ class Broker:
         topic = TopicProduceData(TOPIC, TOPIC_ID, [PartitionProduceData(0, memoryview(batch))])
         context = RequestContext(13, "test", Client(("127.0.0.1", 1), LISTENER))
         reply = self.produce(ProduceRequest(None, acks, timeout_ms, [topic]), context)
-        response = await reply if isinstance(reply, asyncio.Future) else reply
+        response: Any = await reply if isinstance(reply, Awaitable) else reply
         row: PartitionProduceResponse = response.responses[0].partition_responses[0]
         self.last_response = response
         return row

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from raft_world import FakeEnv, FakeNode, World, outcome, quorum
 
-from penstock.core.raft.quorum import Role
+from penstock.core.raft.events import Role
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.metadata_records import RemoveTopicRecord
 
@@ -92,7 +92,7 @@ def test_what_a_cut_off_leader_appended_alone_is_cut_off_and_its_askers_are_told
         world.cut(first.node_id)
         _, lost = world.make(first)
         assert first.raft is not None
-        assert first.raft.log.end_offset > first.raft.committed_end
+        assert first.raft.log.end_offset > first.raft.quorum.high_watermark
         world.until(lambda: (found := world.leader()) is not None and found is not first)
         names += world.make_sure(4)
         error = world.until(lambda: lost.done() and lost.exception(), 10)

@@ -20,6 +20,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.logs.directories import LOG_START_OFFSETS, write_checkpoints
 from penstock.runtime.replication import store as replica_store
 from penstock.runtime.replication.fetcher import Followed, ReplicaFetcher
+from penstock.runtime.replication.leading import delete_records
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets, write_offsets
 from penstock.storage.flush import FlushTicket
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
@@ -166,7 +167,7 @@ def test_a_follower_far_behind_starts_where_the_leaders_log_begins(tmp_path: Pat
         two.fetchers.stop()
         for number in range(10):
             await one.send(b"%d" % number)
-        one.partition.delete_records(7)
+        delete_records(one.partition, 7)
         await two.crash()
         two = await cluster.start(2)
         await until(lambda: set(cluster.state.in_sync_replicas) == {1, 2})
@@ -186,7 +187,7 @@ def test_a_follower_starts_within_a_batch_where_the_leaders_log_begins_there(tmp
         records = [Record(number, now_ms, None, b"%d" % (number + 1)) for number in range(4)]
         one.partition.append(bytearray(build_batch(records)), now_ms)
         await one.send(b"5")
-        one.partition.delete_records(3)
+        delete_records(one.partition, 3)
         await two.crash()
         two = await cluster.start(2)
         await until(lambda: set(cluster.state.in_sync_replicas) == {1, 2})

@@ -13,8 +13,6 @@ from replication_world import LISTENER, TOPIC, TOPIC_ID, Broker, Cluster, in_clu
 
 from penstock.api.context import Client, RequestContext
 from penstock.api.delete_records import make_delete_records
-from penstock.api.fetch_rows import Key
-from penstock.api.follower_view import FollowerView
 from penstock.api.list_offsets import make_list_offsets
 from penstock.api.offset_for_leader_epoch import make_offset_for_leader_epoch
 from penstock.core.group.contract import Effects
@@ -22,6 +20,9 @@ from penstock.core.metadata.image import ResourceType
 from penstock.core.replica.fetch_session import Wanted
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.shards import Coordinator
+from penstock.runtime.replication.fetch_rows import Key
+from penstock.runtime.replication.follower_view import FollowerView
+from penstock.runtime.replication.leading import exclude
 from penstock.storage.files import StorageError
 from penstock.wire.messages.alter_partition import AlterPartitionRequest
 from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -235,7 +236,7 @@ def test_a_proposal_of_unknown_fate_holds_the_high_watermark_until_the_metadata_
         cluster.alter = real  # type: ignore[method-assign]
         await until(lambda: len(cluster.proposals) > 1)
         await asyncio.sleep(0.05)
-        one.partition.exclude(2)
+        exclude(one.partition, 2)
         row = await one.send(b"second", timeout_ms=300)
         assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
         assert one.partition.high_watermark == 0
@@ -348,7 +349,7 @@ def test_a_view_looks_at_partitions_where_something_happened(tmp_path: Path) -> 
         view.update([(key, Wanted(0, 100))], ())
         view.watch(key, partition)
         assert view.asked() == [(key, Wanted(0, 100))]
-        view.hush(key)
+        view.mark_clean(key)
         assert view.asked() == []
         grown: list[int] = []
         view.on_grown = grown.append

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ import pytest
 from penstock.config.topic import TOPIC_NAME_STRATEGY
 from penstock.core.schema_ids import Registered, Rules
 from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
 from penstock.runtime.env import SystemEnv
+from penstock.runtime.replication.produced import Place, Produced, Refusals
 from penstock.runtime.schemas import registry_client
-from penstock.runtime.schemas.guard import Place, Refusals, SchemaGuard
+from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.runtime.schemas.registry_client import RegistryClient, RegistryUnreachable
 from penstock.wire.record_types import Record
 from penstock.wire.records import build_batch
@@ -55,14 +58,19 @@ def guard(registry: Any) -> SchemaGuard:
     return made
 
 
+def produced(schema_id: int, topic: str = "orders") -> list[Produced]:
+    partition: Any = SimpleNamespace(name=TopicPartition(topic, 0))
+    return [Produced(PLACE, partition, batch(schema_id))]
+
+
 def codes(refusals: Refusals) -> dict[Place, ErrorCode]:
     return {place: error.code for place, error in refusals.items()}
 
 
-def test_what_is_known_does_not_wait() -> None:
+def test_what_is_known_need_not_be_asked_about() -> None:
     registry = Registry()
     registry.known[1] = ORDERS
-    assert guard(registry).admit("client", [(PLACE, "orders", batch(1))], codes) == {}
+    assert guard(registry).check(produced(1)) == ({}, [])
 
 
 @pytest.mark.parametrize(("now", "expected"), [(ORDERS, {}), (OTHERS, {PLACE: ErrorCode.INVALID_RECORD})])
@@ -71,47 +79,22 @@ def test_nothing_is_refused_for_what_was_so_some_time_ago(now: Registered, expec
         registry = Registry()
         registry.known[1] = OTHERS
         registry.answer_of(1).set_result(now)
-        refused = await guard(registry).admit("client", [(PLACE, "orders", batch(1))], codes)  # type: ignore[misc]
-        assert refused == expected
+        made = guard(registry)
+        refusals, unchecked = made.check(produced(1))
+        assert refusals == {}
+        assert codes(await made.ask(unchecked)) == expected
 
     asyncio.run(scenario())
 
 
 def test_topics_that_do_not_ask_for_it_are_let_through() -> None:
-    assert guard(Registry()).admit("client", [(PLACE, "free", batch(1))], codes) == {}
+    assert guard(Registry()).check(produced(1, "free")) == ({}, [])
 
 
 def test_without_a_registry_nothing_unchecked_gets_in() -> None:
-    assert guard(None).admit("client", [(PLACE, "orders", batch(1))], codes) == {PLACE: ErrorCode.INVALID_RECORD}
-
-
-def test_later_requests_of_a_connection_wait_behind_one_that_asks() -> None:
-    async def scenario() -> None:
-        registry = Registry()
-        made = guard(registry)
-        appended: list[str] = []
-
-        def append(name: str) -> Callable[[Refusals], None]:
-            return lambda _: appended.append(name)
-
-        first: Any = made.admit("client", [(PLACE, "orders", batch(1))], append("first"))
-        second: Any = made.admit("client", [(PLACE, "orders", batch(2))], append("second"))
-        registry.known[3] = ORDERS
-        made.admit("another", [(PLACE, "orders", batch(3))], append("another"))
-        assert appended == ["another"]
-        running, waiting = asyncio.ensure_future(first), asyncio.ensure_future(second)
-        await asyncio.sleep(0.01)
-        registry.asked[2].set_result(ORDERS)
-        await asyncio.sleep(0.01)
-        assert appended == ["another"]
-        registry.asked[1].set_result(ORDERS)
-        await asyncio.gather(running, waiting)
-        assert appended == ["another", "first", "second"]
-        third: Any = made.admit("client", [(PLACE, "orders", batch(3))], append("third"))
-        assert third is None
-        assert appended[-1] == "third"
-
-    asyncio.run(scenario())
+    refusals, unchecked = guard(None).check(produced(1))
+    assert codes(refusals) == {PLACE: ErrorCode.INVALID_RECORD}
+    assert unchecked == []
 
 
 def test_a_registry_that_cannot_be_asked_makes_producers_try_again() -> None:
@@ -119,7 +102,7 @@ def test_a_registry_that_cannot_be_asked_makes_producers_try_again() -> None:
         registry = Registry()
         made = guard(registry)
         registry.answer_of(1).set_exception(RegistryUnreachable("gone"))
-        refused = await made.admit("client", [(PLACE, "orders", batch(1))], dict)  # type: ignore[misc]
+        refused = await made.ask(made.check(produced(1))[1])
         assert refused[PLACE].code is ErrorCode.REQUEST_TIMED_OUT
         assert "gone" in refused[PLACE].message
 

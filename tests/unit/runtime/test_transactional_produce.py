@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from penstock.api.context import Client, RequestContext
-from penstock.api.produce import make_produce
+from penstock.api.produce import Produce
 from penstock.api.txn_offset_commit import make_txn_offset_commit
 from penstock.core.contract import ProducerIdentity
 from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
+from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.replication.partition import Partition
+from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -53,7 +55,9 @@ class World:
     def __init__(self, shell: TransactionShell, *, must_verify: bool = True) -> None:
         self.shell = shell
         self.coordinator = Coordinator()
-        self.produce = make_produce(shell.env, shell.partitions, False, self.coordinator.verify, lambda: must_verify)
+        guard = TransactionGuard(shell.env, self.coordinator.verify, lambda: must_verify)
+        self.produce = Produce(shell.env, shell.partitions, guard, SchemaGuard(None), sync_on_ack=False).produce
+        self.client = Client(("127.0.0.1", 1), "")
 
     def write(
         self, sequence: int, version: int = FIRST_VERSION, name: str | None = ID, epoch: int = PRODUCER.producer_epoch
@@ -70,7 +74,7 @@ class World:
         )
         data = PartitionProduceData(DATA.partition, memoryview(bytearray(batch)))
         request = ProduceRequest(name, -1, 1_000, [TopicProduceData(DATA.topic, partition_data=[data])])
-        reply: Any = self.produce(request, RequestContext(version, None, Client(("127.0.0.1", 1), "")))
+        reply: Any = self.produce(request, RequestContext(version, None, self.client))
         response = await reply if isinstance(reply, Awaitable) else reply
         return ErrorCode(response.responses[0].partition_responses[0].error_code)
 

@@ -10,6 +10,9 @@ from bisect import bisect_left
 
 from penstock.core.metrics.histogram import LATENCY_BOUNDS_S, Histogram
 
+# What Kafka's metrics call the two kinds of Fetch.
+FETCH_BY_CONSUMERS = "FetchConsumer"
+FETCH_BY_FOLLOWERS = "FetchFollower"
 # Bucket n of batch sizes holds those of up to 2**n bytes; none is larger than 2**31.
 BATCH_SIZE_BUCKETS = 32
 
@@ -125,6 +128,27 @@ class ReplicaCounters:
 
 
 TOPIC_FIELDS = tuple(field for field in TopicCounters.__slots__ if field not in ("_batch_sizes", "flushes"))
+
+
+class DecisionCounters:
+    """What the active controller decides: how long that takes, and the leaders that it elects."""
+
+    __slots__ = ("decision_times", "election_times", "elections", "unclean_elections")
+
+    def __init__(self) -> None:
+        self.decision_times = Histogram()
+        # The same of decisions that elect leaders.
+        self.election_times = Histogram()
+        self.elections = 0
+        self.unclean_elections = 0
+
+    def decided(self, elapsed_s: float, elections: int, unclean_elections: int) -> None:
+        """A decision that changed something is committed."""
+        self.decision_times.observe(elapsed_s)
+        if elections:
+            self.election_times.observe(elapsed_s)
+            self.elections += elections
+            self.unclean_elections += unclean_elections
 
 
 class ApiCounters:

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from penstock.core.raft.messages import NOBODY, LogEnd, Message
 from penstock.core.raft.voters import VoterSet
 from penstock.model.ids import ZERO_UUID, Uuid
+
+
+class Contradiction(Exception):
+    """A peer says what cannot be true of this log: committed history would change. Somebody's disk was exchanged."""
+
+
+class Role(Enum):
+    """What this voter is in the current epoch."""
+
+    UNATTACHED = "unattached"
+    PROSPECTIVE = "prospective"
+    CANDIDATE = "candidate"
+    FOLLOWER = "follower"
+    LEADER = "leader"
+    RESIGNED = "resigned"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,11 @@ class ReplicaProgress:
 class Progress:
     """Voters' log ends as their fetches tell, the leader's own as its disk tells."""
 
-    __slots__ = ("_heard_at", "_local", "_voters", "observers", "replicas")
+    __slots__ = ("_heard_at", "_local", "_voters", "epoch_start", "observers", "replicas")
 
-    def __init__(self, local_id: int, directory_id: Uuid, voters: VoterSet, now_ms: int) -> None:
+    def __init__(self, local_id: int, directory_id: Uuid, voters: VoterSet, epoch_start: int, now_ms: int) -> None:
+        """`epoch_start` is the offset of this leader's first entry."""
+        self.epoch_start = epoch_start
         self._local = ReplicaProgress(local_id, directory_id)
         self._voters = voters
         # Followers that were never heard of in this epoch have acknowledged nothing.
@@ -113,6 +115,14 @@ class Progress:
         """The offset before which a majority of voters has everything."""
         ends = sorted((replica.end_offset for replica in self.replicas.values()), reverse=True)
         return ends[len(ends) // 2] if ends else UNKNOWN
+
+    def committed_end(self) -> int:
+        """The offset before which everything is committed, as far as this epoch's entries show; -1 before they do.
+
+        Entries of earlier epochs count only once one of this epoch does.
+        """
+        end = self.majority_end()
+        return end if end > self.epoch_start else UNKNOWN
 
     def majority_heard_at(self, now_ms: int) -> int:
         """Since when a majority has been heard of, the leader itself included where it is a voter."""

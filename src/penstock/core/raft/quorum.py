@@ -24,10 +24,12 @@ fetching, so whichever of leader and voter was wrong about the other finds out.
 
 from __future__ import annotations
 
-from enum import Enum
+from operator import attrgetter
 
+from penstock.core.raft.deadlines import NEVER_MS, Deadlines
 from penstock.core.raft.events import (
     Chance,
+    Contradiction,
     Effects,
     Election,
     Event,
@@ -35,6 +37,7 @@ from penstock.core.raft.events import (
     LogView,
     QuorumTimes,
     Received,
+    Role,
     Started,
     Stopping,
     Synced,
@@ -43,6 +46,7 @@ from penstock.core.raft.events import (
     Unanswered,
     VotersChanged,
 )
+from penstock.core.raft.history import common_end, parting
 from penstock.core.raft.messages import (
     NOBODY,
     BeginEpochRequest,
@@ -51,7 +55,6 @@ from penstock.core.raft.messages import (
     EndEpochResponse,
     FetchRequest,
     FetchResponse,
-    LogEnd,
     Message,
     SnapshotRequest,
     SnapshotResponse,
@@ -60,30 +63,12 @@ from penstock.core.raft.messages import (
 )
 from penstock.core.raft.progress import Progress
 from penstock.core.raft.voters import VoterSet
+from penstock.core.raft.votes import has_part_in, may_vote
 from penstock.model.ids import ZERO_UUID, Uuid
 
-__all__ = ["Contradiction", "Effects", "Election", "LeaderChange", "Quorum", "QuorumTimes", "Role"]
-
-NEVER_MS = 2**63 - 1
-# How soon a voter without a leader sounds the others out: long enough for most leaders to make themselves known.
-SOON_MS = (50, 250)
-# How soon it does when it had a leader whose connection broke.
-LOST_MS = (100, 300)
-
-
-class Contradiction(Exception):
-    """A peer says what cannot be true of this log: committed history would change. Somebody's disk was exchanged."""
-
-
-class Role(Enum):
-    """What this voter is in the current epoch."""
-
-    UNATTACHED = "unattached"
-    PROSPECTIVE = "prospective"
-    CANDIDATE = "candidate"
-    FOLLOWER = "follower"
-    LEADER = "leader"
-    RESIGNED = "resigned"
+# What a step may change. Votes are never changed in place; nor is progress in a step with something to persist.
+STATE = ("voters", "election", "role", "high_watermark", "deadline_ms", "progress", "_votes", "_leader_heard_at")
+_state = attrgetter(*STATE)
 
 
 class Quorum:
@@ -111,11 +96,12 @@ class Quorum:
         self._log = log
         self._times = times
         self._chance = chance
+        self._deadlines = Deadlines(times, chance)
         # Whom an observer may ask who leads, besides the voters it knows of.
         self._guides = guides
         self._votes: dict[int, bool] = {}
-        self._progress: Progress | None = None
-        self._epoch_start = 0
+        # A leader's book about its followers.
+        self.progress: Progress | None = None
         self._leader_heard_at = -NEVER_MS
 
     @property
@@ -141,12 +127,17 @@ class Quorum:
     @property
     def is_established(self) -> bool:
         """Whether this node leads and its epoch's first entry is committed."""
-        return self.role is Role.LEADER and self.high_watermark > self._epoch_start
+        progress = self.progress
+        return self.is_leader and progress is not None and self.high_watermark > progress.epoch_start
 
-    @property
-    def progress(self) -> Progress | None:
-        """A leader's book about its followers."""
-        return self._progress
+    def save(self) -> tuple[object, ...]:
+        """The state as it is, for `restore`."""
+        return _state(self)
+
+    def restore(self, saved: tuple[object, ...]) -> None:
+        """Undo the step since `save`, whose `persist` could not be kept: it is as if its event had been lost."""
+        for name, value in zip(STATE, saved, strict=True):
+            setattr(self, name, value)
 
     def step(self, event: Event, now_ms: int) -> Effects:
         """Take one event; returns what must be done about it."""
@@ -187,19 +178,19 @@ class Quorum:
         else:
             # A leader that crashed does not lead on: others may have gone ahead meanwhile.
             self._detach(self.epoch, now_ms)
-            self.deadline_ms = now_ms + self._chance.randrange(*SOON_MS)
+            self.deadline_ms = self._deadlines.soon(now_ms)
 
     def _change_voters(self, voters: VoterSet, effects: Effects, now_ms: int) -> None:
         self.voters = voters
-        if self._progress is not None:
-            self._progress.set_voters(voters, now_ms)
+        if self.progress is not None:
+            self.progress.set_voters(voters, now_ms)
             self._commit(effects)
         elif self.role in (Role.PROSPECTIVE, Role.CANDIDATE) and not self.is_voter:
             self.role = Role.UNATTACHED
 
     def _stop(self, effects: Effects, now_ms: int, *, for_good: bool) -> None:
-        if self.role is Role.LEADER and self._progress is not None:
-            successors = self._progress.successors()
+        if self.role is Role.LEADER and self.progress is not None:
+            successors = self.progress.successors()
             farewell = EndEpochRequest(self.epoch, self.node_id, successors)
             effects.send = tuple((voter, farewell) for voter in successors)
         if for_good:
@@ -220,18 +211,14 @@ class Quorum:
                 # An observer asks any voter who leads.
                 self._ask_around(effects, now_ms)
 
-    def _election_deadline(self, now_ms: int) -> int:
-        return now_ms + self._times.election_ms + self._chance.randrange(0, self._times.election_ms)
-
     def _check_quorum(self, effects: Effects, now_ms: int) -> None:
         """A leader makes itself known to silent voters, and resigns when a majority is gone."""
-        assert self._progress is not None
-        if now_ms - self._progress.majority_heard_at(now_ms) >= self._times.check_quorum_ms:
+        assert self.progress is not None
+        if now_ms - self.progress.majority_heard_at(now_ms) >= self._times.check_quorum_ms:
             self._detach(self.epoch, now_ms)
             return
         hello = BeginEpochRequest(self.epoch, self.node_id)
-        silent = self._progress.silent_voters(now_ms, self._times.fetch_ms // 2)
-        effects.send = tuple((voter, hello) for voter in silent)
+        effects.send = tuple((voter, hello) for voter in self.progress.silent_voters(now_ms, self._times.fetch_ms // 2))
         self.deadline_ms = now_ms + max(1, self._times.fetch_ms // 4)
 
     def _ask_around(self, effects: Effects, now_ms: int) -> None:
@@ -245,22 +232,19 @@ class Quorum:
 
     def _sound_out(self, effects: Effects, now_ms: int) -> None:
         """Ask how the others would vote."""
-        self.role = Role.PROSPECTIVE
-        self._progress = None
-        self._votes = {self.node_id: True}
-        self.deadline_ms = self._election_deadline(now_ms)
-        self._ask_for_votes(effects, now_ms, pre_vote=True)
+        self._ask_for_votes(Role.PROSPECTIVE, effects, now_ms)
 
     def _stand(self, effects: Effects, now_ms: int) -> None:
         self.election = Election(self.epoch + 1, NOBODY, self.node_id, self.directory_id)
-        self.role = Role.CANDIDATE
-        self._progress = None
-        self._votes = {self.node_id: True}
-        self.deadline_ms = self._election_deadline(now_ms)
-        self._ask_for_votes(effects, now_ms, pre_vote=False)
+        self._ask_for_votes(Role.CANDIDATE, effects, now_ms)
 
-    def _ask_for_votes(self, effects: Effects, now_ms: int, *, pre_vote: bool) -> None:
-        request = VoteRequest(self.epoch, self.node_id, self._log.end(), pre_vote, self.directory_id)
+    def _ask_for_votes(self, role: Role, effects: Effects, now_ms: int) -> None:
+        self.role = role
+        self.progress = None
+        self._votes = {self.node_id: True}
+        self.deadline_ms = self._deadlines.election(now_ms)
+        is_pre_vote = role is Role.PROSPECTIVE
+        request = VoteRequest(self.epoch, self.node_id, self._log.end(), is_pre_vote, self.directory_id)
         effects.send = tuple((voter, request) for voter in self.voters.ids if voter != self.node_id)
         self._count(effects, now_ms)
 
@@ -278,19 +262,18 @@ class Quorum:
             if self.leader_id not in (NOBODY, self.node_id):
                 self.role = Role.FOLLOWER
                 self._fetch(effects)
-            self.deadline_ms = min(self.deadline_ms, now_ms + self._chance.randrange(*LOST_MS))
+            self.deadline_ms = min(self.deadline_ms, self._deadlines.lost(now_ms))
         else:
             # It cannot be won any more: wait a while before the next try, so that somebody else may.
-            backoff = self._chance.randrange(1, self._times.backoff_max_ms + 1)
-            self.deadline_ms = min(self.deadline_ms, now_ms + backoff)
+            self.deadline_ms = min(self.deadline_ms, self._deadlines.backoff(now_ms))
 
     def _lead(self, granting: tuple[int, ...], effects: Effects, now_ms: int) -> None:
         assert self.role is Role.CANDIDATE
         assert self.election.voted_id == self.node_id
         self.election = Election(self.epoch, self.node_id, self.node_id, self.directory_id)
         self.role = Role.LEADER
-        self._progress = Progress(self.node_id, self.directory_id, self.voters, now_ms)
-        self._epoch_start = self._log.end().offset
+        epoch_start = self._log.end().offset
+        self.progress = Progress(self.node_id, self.directory_id, self.voters, epoch_start, now_ms)
         effects.append = LeaderChange(self.epoch, self.node_id, self.voters.ids, granting)
         self._check_quorum(effects, now_ms)
 
@@ -300,8 +283,8 @@ class Quorum:
         """Know of no leader in this epoch."""
         self.election = self._election_in(epoch, NOBODY)
         self.role = Role.UNATTACHED
-        self._progress = None
-        self.deadline_ms = self._election_deadline(now_ms)
+        self.progress = None
+        self.deadline_ms = self._deadlines.election(now_ms)
 
     def _follow(self, epoch: int, leader_id: int, effects: Effects, now_ms: int) -> None:
         assert leader_id != self.node_id
@@ -310,7 +293,7 @@ class Quorum:
             raise Contradiction(f"two leaders in epoch {epoch}: {self.leader_id} and {leader_id}")
         self.election = self._election_in(epoch, leader_id)
         self.role = Role.FOLLOWER
-        self._progress = None
+        self.progress = None
         self._heard(now_ms)
         self._fetch(effects)
 
@@ -327,7 +310,7 @@ class Quorum:
     def _lose_leader(self, now_ms: int) -> None:
         """Nothing can be heard from the leader at the moment; see soon whether others hear more."""
         self._leader_heard_at = -NEVER_MS
-        self.deadline_ms = min(self.deadline_ms, now_ms + self._chance.randrange(*LOST_MS))
+        self.deadline_ms = min(self.deadline_ms, self._deadlines.lost(now_ms))
 
     def _unanswered(self, peer_id: int, message: Message, effects: Effects, now_ms: int) -> None:
         match message:
@@ -337,7 +320,7 @@ class Quorum:
             case VoteRequest(pre_vote=pre_vote):
                 expected = Role.PROSPECTIVE if pre_vote else Role.CANDIDATE
                 if self.role is expected and message.epoch == self.epoch and peer_id not in self._votes:
-                    self._votes[peer_id] = False
+                    self._votes = {**self._votes, peer_id: False}
                     self._count(effects, now_ms)
 
     def _fetch_request(self) -> FetchRequest:
@@ -401,41 +384,19 @@ class Quorum:
     def _vote(self, request: VoteRequest, effects: Effects, now_ms: int) -> None:
         if not request.pre_vote:
             self._learn(request.epoch, NOBODY, effects, now_ms)
-        granted = (
-            self._has_part_in(request)
-            and request.log_end.is_as_new_as(self._log.end())
-            and (self._would_vote(request, now_ms) if request.pre_vote else self._may_vote(request))
-        )
+        granted = request.log_end.is_as_new_as(self._log.end()) and has_part_in(request, self.voters, self.is_voter)
+        if request.pre_vote:
+            hears_leader = self.is_leader or (
+                self.role is Role.FOLLOWER and now_ms - self._leader_heard_at < self._times.fetch_ms
+            )
+            granted = granted and request.epoch >= self.epoch and not hears_leader
+        else:
+            granted = granted and self.role is not Role.RESIGNED and may_vote(request, self.election)
         if granted and not request.pre_vote:
             self.election = Election(self.epoch, NOBODY, request.candidate_id, request.directory_id)
             self.role = Role.UNATTACHED
-            self.deadline_ms = self._election_deadline(now_ms)
+            self.deadline_ms = self._deadlines.election(now_ms)
         effects.reply = VoteResponse(self.epoch, self.leader_id, granted, request.pre_vote)
-
-    def _has_part_in(self, request: VoteRequest) -> bool:
-        """Whether candidate and voter are what they say, as far as this node knows.
-
-        Where the log carries the voters, one that is behind may not have heard of the newest set: whoever has a newer
-        log knows better who may stand, and who may vote.
-        """
-        if any(voter.directory_id != ZERO_UUID for voter in self.voters.voters):
-            return True
-        return self.is_voter and request.candidate_id in self.voters
-
-    def _would_vote(self, request: VoteRequest, now_ms: int) -> bool:
-        """Encourage nobody while there is a leader that is heard of."""
-        if request.epoch < self.epoch or self.role is Role.LEADER:
-            return False
-        return self.role is not Role.FOLLOWER or now_ms - self._leader_heard_at >= self._times.fetch_ms
-
-    def _may_vote(self, request: VoteRequest) -> bool:
-        """One vote an epoch, and none where a leader is known."""
-        if request.epoch != self.epoch or self.leader_id != NOBODY or self.role is Role.RESIGNED:
-            return False
-        voted = self.election
-        return voted.voted_id == NOBODY or (
-            voted.voted_id == request.candidate_id and voted.voted_directory_id in (ZERO_UUID, request.directory_id)
-        )
 
     def _voted(self, sender_id: int, response: VoteResponse, effects: Effects, now_ms: int) -> None:
         self._learn(response.epoch, response.leader_id, effects, now_ms)
@@ -445,7 +406,7 @@ class Quorum:
         if self.role is expected and response.epoch <= self.epoch and sender_id in self.voters:
             if response.granted and not response.pre_vote and response.epoch != self.epoch:
                 return
-            self._votes[sender_id] = response.granted
+            self._votes = {**self._votes, sender_id: response.granted}
             self._count(effects, now_ms)
 
     def _succeed(self, request: EndEpochRequest, effects: Effects, now_ms: int) -> None:
@@ -466,23 +427,16 @@ class Quorum:
         if self.role is not Role.LEADER or request.epoch != self.epoch:
             effects.reply = FetchResponse(self.epoch, self.leader_id, is_refused=True)
             return
-        assert self._progress is not None
-        start, theirs = self._log.start(), request.log_end
+        assert self.progress is not None
         replica = (request.replica_id, request.directory_id)
-        is_behind = theirs.offset < start.offset or theirs.epoch < start.epoch
-        if is_behind or (theirs.offset == start.offset and theirs.epoch != start.epoch):
-            self._progress.heard(*replica, now_ms)
-            snapshot = self._log.snapshot()
-            effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark, snapshot=snapshot)
-            return
-        ours = self._log.end_of_epoch(theirs.epoch)
-        if ours.epoch != theirs.epoch or ours.offset < theirs.offset:
-            self._progress.heard(*replica, now_ms)
-            effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark, diverging=ours)
-            return
-        self._progress.fetched(*replica, theirs.offset, self._log.end().offset, now_ms)
-        self._commit(effects)
-        effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark)
+        apart = parting(self._log, request.log_end)
+        if apart is None:
+            self.progress.fetched(*replica, request.log_end.offset, self._log.end().offset, now_ms)
+            self._commit(effects)
+            effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark)
+        else:
+            self.progress.heard(*replica, now_ms)
+            effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark, *apart)
 
     def _fetched(self, sender_id: int, response: FetchResponse, effects: Effects, now_ms: int) -> None:
         if response.epoch < self.epoch:
@@ -503,14 +457,14 @@ class Quorum:
         if response.snapshot is not None:
             effects.fetch_snapshot = response.snapshot
         elif response.diverging is not None:
-            effects.truncate_to = self._common_end(response.diverging)
+            effects.truncate_to = self._cut_at(common_end(self._log, response.diverging))
         else:
             effects.take_entries = True
 
     def _serve_snapshot(self, request: SnapshotRequest, effects: Effects, now_ms: int) -> None:
         refused = self.role is not Role.LEADER or request.epoch != self.epoch
-        if self._progress is not None and not refused:
-            self._progress.heard(request.replica_id, request.directory_id, now_ms)
+        if self.progress is not None and not refused:
+            self.progress.heard(request.replica_id, request.directory_id, now_ms)
         effects.reply = SnapshotResponse(self.epoch, self.leader_id, is_refused=refused)
 
     def _fetched_snapshot(self, response: SnapshotResponse, effects: Effects, now_ms: int) -> None:
@@ -520,10 +474,7 @@ class Quorum:
         if self.role is Role.FOLLOWER and not response.is_refused and response.leader_id == self.leader_id:
             self._heard(now_ms)
 
-    def _common_end(self, diverging: LogEnd) -> int:
-        """Up to where our history can be the leader's."""
-        ours = self._log.end_of_epoch(diverging.epoch)
-        end = min(ours.offset, diverging.offset) if ours.epoch == diverging.epoch else ours.offset
+    def _cut_at(self, end: int) -> int:
         if end < self.high_watermark:
             raise Contradiction(
                 f"node {self.leader_id} leads epoch {self.epoch} with a log that lacks what was committed: it parts "
@@ -535,16 +486,13 @@ class Quorum:
 
     def _synced(self, offset: int, effects: Effects, now_ms: int) -> None:
         if self.role is Role.LEADER:
-            assert self._progress is not None
-            self._progress.synced(offset, self._log.end().offset, now_ms)
+            assert self.progress is not None
+            self.progress.synced(offset, self._log.end().offset, now_ms)
             self._commit(effects)
 
     def _commit(self, effects: Effects) -> None:
-        assert self._progress is not None
-        end = self._progress.majority_end()
-        # Entries of earlier epochs count only once one of this epoch does.
-        if end > self._epoch_start:
-            self._raise_high_watermark(end, effects)
+        assert self.progress is not None
+        self._raise_high_watermark(self.progress.committed_end(), effects)
 
     def _raise_high_watermark(self, offset: int, effects: Effects) -> None:
         if offset > self.high_watermark:

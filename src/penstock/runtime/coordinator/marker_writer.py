@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from penstock.core.contract import ProducerIdentity
 from penstock.core.replica.producer_state import EndMarker
 from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partitions import Partitions
+
+# Writes one partition's marker for a producer id and epoch; done when it is committed, fails with ApiError.
+WriteMarker = Callable[[TopicPartition, int, int, EndMarker], Awaitable[None]]
 
 
 class MarkerWriter:

@@ -31,6 +31,9 @@ from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
+# Whether a partition is part of a producer's open transaction; with the last argument it becomes that.
+Verify = Callable[[str, ProducerIdentity, TopicPartition, bool], Awaitable[ErrorCode]]
+
 logger = logging.getLogger("penstock.transactions")
 
 

@@ -199,7 +199,7 @@ class Cleaner:
         Cleaning leaves gaps. Past the recovery point, recovery takes a gap for something that a power cut took.
         """
         try:
-            await partition.durable(end_offset)
+            await partition.sync.durable(end_offset)
             if not self._is_here(partition):
                 return False
             raise_recovery_point(self._env, self._partitions.home(partition), partition.name, end_offset)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.metadata.image import Image
-from penstock.core.raft.events import Effects, Event, QuorumTimes, Received, Taken, Unanswered
+from penstock.core.raft.events import Effects, Event, QuorumTimes, Received, Role, Taken, Unanswered
 from penstock.core.raft.messages import FetchRequest, LogEnd, SnapshotRequest, SnapshotResponse
-from penstock.core.raft.quorum import Quorum, Role
+from penstock.core.raft.quorum import Quorum
 from penstock.model.errors import error_name
 from penstock.runtime.env import Env
 from penstock.runtime.logs.sync import LogSync

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.api.context import RequestContext
-from penstock.api.leader_hints import HINTED, LeaderHints
 from penstock.core.replica.fetch_session import FetchContext, Wanted
 from penstock.model.ids import Uuid
+from penstock.runtime.replication.leader_hints import HINTED, LeaderHints
 from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.fetch import (
     FetchableTopicResponse,
@@ -20,6 +19,7 @@ from penstock.wire.messages.fetch import (
 )
 
 TOPIC_IDS_SINCE = 13
+# Topics have ids by then.
 HINTS_SINCE = 16
 
 
@@ -63,9 +63,9 @@ def forgotten_in(request: FetchRequest) -> Iterator[Key]:
 
 
 def respond(
-    fetch: FetchContext, found: Sequence[Found], partitions: Partitions, context: RequestContext
+    fetch: FetchContext, found: Sequence[Found], partitions: Partitions, api_version: int, listener_name: str
 ) -> FetchResponse:
-    """The response: in a session only what is news."""
+    """The response to a client of this listener: in a session only what is news."""
     session = fetch.session
     if session is not None:
         told = [
@@ -81,8 +81,8 @@ def respond(
     else:
         told = list(found)
     endpoints: list[NodeEndpoint] = []
-    if context.api_version >= HINTS_SINCE and any(row.data.error_code in HINTED for row in told):
-        told, endpoints = _with_hints(told, LeaderHints(partitions), context)
+    if api_version >= HINTS_SINCE and any(row.data.error_code in HINTED for row in told):
+        told, endpoints = _with_hints(told, LeaderHints(partitions), listener_name)
     topics: dict[tuple[str, Uuid], list[PartitionData]] = {}
     for row in told:
         topics.setdefault((row.key.topic, row.key.topic_id), []).append(row.data)
@@ -94,10 +94,10 @@ def respond(
 
 
 def _with_hints(
-    rows: Sequence[Found], hints: LeaderHints, context: RequestContext
+    rows: Sequence[Found], hints: LeaderHints, listener_name: str
 ) -> tuple[list[Found], list[NodeEndpoint]]:
     hinted = []
     for row in rows:
-        leader = hints.leader(row.data.error_code, *row.key, by_id=context.api_version >= TOPIC_IDS_SINCE)
+        leader = hints.leader(row.data.error_code, *row.key, by_id=True)
         hinted.append(row._replace(data=row.data._replace(current_leader=LeaderIdAndEpoch(*leader))))
-    return hinted, hints.endpoints(context.client.listener_name, NodeEndpoint)
+    return hinted, hints.endpoints(listener_name, NodeEndpoint)

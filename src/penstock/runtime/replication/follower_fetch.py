@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
-from penstock.api.context import RequestContext
-from penstock.api.fetch_rows import TOPIC_IDS_SINCE, Found, Key, forgotten_in, respond, wanted_in
-from penstock.api.follower_view import FollowerView
 from penstock.core.replica.fetch_session import FetchContext, Session, SessionCache, Wanted
 from penstock.core.replica.leader import LeaderState
 from penstock.core.replica.throttle import Throttle, is_throttled
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
+from penstock.runtime.replication.fetch_rows import TOPIC_IDS_SINCE, Found, Key, forgotten_in, respond, wanted_in
+from penstock.runtime.replication.follower_view import FollowerView
+from penstock.runtime.replication.leading import divergence, note_fetch
 from penstock.runtime.replication.long_poll import LongPoll
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -25,105 +25,111 @@ from penstock.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResp
 
 REPLICA_STATE_SINCE = 15
 
-Privilege = Callable[[RequestContext], bool]
-Fetch = Callable[[FetchRequest, RequestContext], FetchResponse | asyncio.Future[FetchResponse]]
 
+class FollowerFetch:
+    """Serves one broker's followers, and keeps what their fetch sessions have to look at.
 
-def allow_all(context: RequestContext) -> bool:
-    """Take every fetch that says so for a follower's: nobody is told apart yet."""
-    return True
+    Whoever builds it has `end_session` called for every session that is over, and `invite` for every partition that
+    this broker begins to lead.
+    """
 
+    def __init__(
+        self,
+        env: Env,
+        partitions: Partitions,
+        sessions: SessionCache,
+        response_bytes_max: int,
+        propose: Callable[[Partition], None],
+        throttle: Throttle,
+    ) -> None:
+        """`propose` is told of followers that may be in sync; `throttle` holds back those that are not."""
+        self._env = env
+        self._partitions = partitions
+        self._sessions = sessions
+        self._reads = _FollowerReads(env, partitions, response_bytes_max, propose, throttle)
+        # By session.
+        self._views: dict[int, FollowerView] = {}
+        # By follower, its fetches that wait.
+        self._parked: dict[int, dict[LongPoll[FetchResponse], None]] = {}
 
-def make_follower_fetch(
-    env: Env,
-    partitions: Partitions,
-    sessions: SessionCache,
-    response_bytes_max: int,
-    may_replicate: Privilege,
-    propose: Callable[[Partition], None] | None,
-    throttle: Throttle | None,
-) -> Fetch:
-    """Serves fetches that carry a replica id."""
-    serving = _Serving(env, partitions, response_bytes_max, propose, throttle)
-    views: dict[int, FollowerView] = {}
-    parked: dict[int, dict[LongPoll[FetchResponse], None]] = {}
-
-    def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | asyncio.Future[FetchResponse]:
-        if not may_replicate(context):
-            refused = [_refused(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED) for key, _ in wanted_in(request)]
-            return respond(FetchContext(), refused, partitions, context)
-        session = sessions.open(
+    def fetch(
+        self, request: FetchRequest, api_version: int, listener_name: str
+    ) -> FetchResponse | asyncio.Future[FetchResponse]:
+        """Answer a follower, at once or when there is news for it."""
+        session = self._sessions.open(
             request.session_id,
             request.session_epoch,
             wanted_in(request),
             forgotten_in(request),
-            env.now_ms(),
+            self._env.now_ms(),
             is_privileged=True,
         )
         if session.error:
             return FetchResponse(error_code=session.error)
-        view = views.get(session.session_id)
+        view = self._views.get(session.session_id)
         if view is None:
-            view = FollowerView(_replica(request, context)[0], env.monotonic_ms)
+            view = FollowerView(_replica(request, api_version)[0], self._env.monotonic_ms)
             if session.session_id:
-                views[session.session_id] = view
+                self._views[session.session_id] = view
         view.update(wanted_in(request), forgotten_in(request))
-        found = serving.collect(view, request, context, is_news=True)
+        found = self._reads.collect(view, request, api_version, is_news=True)
         size = sum(row.size_bytes for row in found)
         if size >= request.min_bytes or request.max_wait_ms <= 0 or _is_urgent(session, found):
-            return answer(view, session, found, context)
-        return park(view, session, request, context, size)
+            return self._answer(view, session, found, api_version, listener_name)
 
-    def answer(
-        view: FollowerView, session: FetchContext, found: Sequence[Found], context: RequestContext
+        def answer_late() -> FetchResponse:
+            late = self._reads.collect(view, request, api_version, is_news=False)
+            return self._answer(view, session, late, api_version, listener_name)
+
+        return self._park(view, LongPoll((), request.min_bytes - size, request.max_wait_ms, answer_late))
+
+    def invite(self, partition: Partition) -> None:
+        """Have the followers of a partition that we lead now ask again: they know of it, or will in a moment."""
+        for replica in partition.replicas:
+            for poll in list(self._parked.get(replica, ())):
+                poll.wake()
+
+    def end_session(self, session: Session) -> None:
+        """A fetch session is over."""
+        view = self._views.pop(session.session_id, None)
+        if view is not None:
+            view.close()
+
+    def _answer(
+        self,
+        view: FollowerView,
+        session: FetchContext,
+        found: Sequence[Found],
+        api_version: int,
+        listener_name: str,
     ) -> FetchResponse:
         if not session.session_id:
             view.close()
-        return respond(session, found, partitions, context)
+        return respond(session, found, self._partitions, api_version, listener_name)
 
-    def park(
-        view: FollowerView, session: FetchContext, request: FetchRequest, context: RequestContext, size: int
-    ) -> asyncio.Future[FetchResponse]:
-        def respond_late() -> FetchResponse:
-            return answer(view, session, serving.collect(view, request, context, is_news=False), context)
+    def _park(self, view: FollowerView, poll: LongPoll[FetchResponse]) -> asyncio.Future[FetchResponse]:
+        waiting = self._parked.setdefault(view.replica, {})
 
         def unpark(_: asyncio.Future[FetchResponse]) -> None:
             view.on_grown = None
             waiting.pop(poll, None)
 
-        poll = LongPoll((), request.min_bytes - size, request.max_wait_ms, respond_late)
-        waiting = parked.setdefault(view.replica, {})
         waiting[poll] = None
         view.on_grown = poll.grown
         poll.reply.add_done_callback(unpark)
         return poll.reply
 
-    def invite(partition: Partition) -> None:
-        """Have the followers of a partition that we lead now ask again: they know of it, or will in a moment."""
-        for replica in partition.replicas:
-            for poll in list(parked.get(replica, ())):
-                poll.wake()
 
-    def end(session: Session) -> None:
-        view = views.pop(session.session_id, None)
-        if view is not None:
-            view.close()
-
-    partitions.on_leader(invite)
-    sessions.on_closed = end
-    return fetch
-
-
-class _Serving:
-    """Reads for one broker's followers."""
+class _FollowerReads:
+    """Reads for followers, and notes what their fetches tell."""
 
     def __init__(
         self,
         env: Env,
         partitions: Partitions,
         response_bytes_max: int,
-        propose: Callable[[Partition], None] | None,
-        throttle: Throttle | None,
+        propose: Callable[[Partition], None],
+        throttle: Throttle,
     ) -> None:
         self._env = env
         self._partitions = partitions
@@ -131,13 +137,11 @@ class _Serving:
         self._propose = propose
         self._throttle = throttle
 
-    def collect(
-        self, view: FollowerView, request: FetchRequest, context: RequestContext, *, is_news: bool
-    ) -> list[Found]:
+    def collect(self, view: FollowerView, request: FetchRequest, api_version: int, *, is_news: bool) -> list[Found]:
         """What there is for a follower. `is_news` says that its offsets have just come, and are progress."""
         now_ms = self._env.monotonic_ms()
-        by_id = context.api_version >= TOPIC_IDS_SINCE
-        replica, broker_epoch = _replica(request, context)
+        by_id = api_version >= TOPIC_IDS_SINCE
+        replica, broker_epoch = _replica(request, api_version)
         eligible = self._check_broker(replica, broker_epoch)
         room = min(request.max_bytes, self._response_bytes_max)
         found = []
@@ -156,7 +160,7 @@ class _Serving:
                 row = self._divergence(partition, key, wanted)
                 if row is None:
                     if is_news and self._note(partition, wanted, replica, broker_epoch, eligible, now_ms):
-                        self._proposed(partition)
+                        self._propose(partition)
                     row = self._read(partition, leading, key, wanted, replica, room, first, now_ms)
             except ApiError as error:
                 found.append(_refused(key, error.code))
@@ -170,7 +174,7 @@ class _Serving:
                 and replica in leading.in_sync_replicas
             ):
                 # One that is not in sync shows with every fetch that it could be.
-                view.hush(key)
+                view.mark_clean(key)
             found.append(row)
         return found
 
@@ -186,7 +190,7 @@ class _Serving:
 
     def _divergence(self, partition: Partition, key: Key, wanted: Wanted) -> Found | None:
         try:
-            end = partition.divergence(wanted.offset, wanted.last_fetched_epoch)
+            end = divergence(partition, wanted.offset, wanted.last_fetched_epoch)
         except ApiError as error:
             return _row(partition, key, b"", error.code)
         if end is None:
@@ -199,13 +203,15 @@ class _Serving:
     ) -> bool:
         if not partition.log.start_offset <= wanted.offset <= partition.log.end_offset:
             return False
-        return partition.fetched_by(
-            replica, wanted.offset, wanted.log_start_offset, broker_epoch, is_eligible=eligible, now_ms=now_ms
+        return note_fetch(
+            partition,
+            replica,
+            wanted.offset,
+            wanted.log_start_offset,
+            broker_epoch,
+            is_eligible=eligible,
+            now_ms=now_ms,
         )
-
-    def _proposed(self, partition: Partition) -> None:
-        if self._propose is not None:
-            self._propose(partition)
 
     def _read(
         self,
@@ -227,7 +233,7 @@ class _Serving:
             if throttle is not None and throttle.is_exceeded(now_ms):
                 data = b""
             elif size_max > 0 or first:
-                data = partition.read_to_end(wanted.offset, max(0, size_max), minimum_one_batch=first).read()
+                data = partition.log.read(wanted.offset, max(0, size_max), minimum_one_batch=first).read()
             else:
                 data = b""
         except ApiError as problem:
@@ -240,15 +246,15 @@ class _Serving:
 
     def _throttle_of(self, partition: Partition, leading: LeaderState, replica: int) -> Throttle | None:
         listed = partition.settings.leader_replication_throttled_replicas
-        if not listed or self._throttle is None or replica in leading.in_sync_replicas:
+        if not listed or replica in leading.in_sync_replicas:
             return None
         throttled = is_throttled(listed, partition.name.partition, self._partitions.node_id)
         return self._throttle if throttled else None
 
 
-def _replica(request: FetchRequest, context: RequestContext) -> tuple[int, int]:
+def _replica(request: FetchRequest, api_version: int) -> tuple[int, int]:
     """The follower's broker id and epoch; -1 for the epoch that old versions do not tell."""
-    if context.api_version >= REPLICA_STATE_SINCE:
+    if api_version >= REPLICA_STATE_SINCE:
         return request.replica_state
     return request.replica_id, -1
 

@@ -2,7 +2,7 @@
 
 A broker may follow thousands of partitions in one session, most of them quiet. Every partition of the session tells
 the view when it grows, when its high watermark moves, and when it is led elsewhere; a fetch looks at those, and at the
-partitions that it names itself. A partition is quiet again when the follower is in sync, has all of it and knows its
+partitions that it names itself. A partition is clean again when the follower is in sync, has all of it and knows its
 watermarks.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from penstock.api.fetch_rows import Key
 from penstock.core.replica.fetch_session import Wanted
-from penstock.runtime.replication.partition import EVERYTHING, Partition
+from penstock.runtime.replication.fetch_rows import Key
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.watcher import EVERYTHING
 
 
 class FollowerView:
@@ -24,21 +25,21 @@ class FollowerView:
         self._now_ms = now_ms
         self._wanted: dict[Key, Wanted] = {}
         self._watches: dict[Key, Watch] = {}
-        self._loud: dict[Key, None] = {}
+        self._dirty: dict[Key, None] = {}
 
     def update(self, wanted: Iterable[tuple[Key, Wanted]], forgotten: Iterable[Key]) -> None:
         """Take what a request names; it goes to the end of the line."""
         for key, want in wanted:
             self._wanted[key] = want
-            self._loud.pop(key, None)
-            self._loud[key] = None
+            self._dirty.pop(key, None)
+            self._dirty[key] = None
         for key in forgotten:
             self._forget(key)
 
     def asked(self) -> list[tuple[Key, Wanted]]:
         """The partitions to look at, and what the follower wants of them."""
         wanted = self._wanted
-        return [(key, wanted[key]) for key in self._loud]
+        return [(key, wanted[key]) for key in self._dirty]
 
     def watch(self, key: Key, partition: Partition) -> None:
         """Hear of what happens to this partition from now on."""
@@ -49,21 +50,21 @@ class FollowerView:
             self._watches[key] = watch = Watch(self, key, partition)
             partition.watch(watch)
 
-    def hush(self, key: Key) -> None:
+    def mark_clean(self, key: Key) -> None:
         """The follower has all there is, and knows it."""
-        self._loud.pop(key, None)
+        self._dirty.pop(key, None)
 
-    def call(self, key: Key, size_bytes: int) -> None:
+    def mark_dirty(self, key: Key, size_bytes: int) -> None:
         """Something happened to a partition."""
-        self._loud[key] = None
+        self._dirty[key] = None
         if size_bytes and self.on_grown is not None:
             self.on_grown(size_bytes)
 
     def fell_behind(self, key: Key, partition: Partition, size_bytes: int) -> None:
-        """A partition grew. If it was quiet, the follower had everything until this moment."""
-        if key not in self._loud and partition.leading is not None:
+        """A partition grew. If it was clean, the follower had everything until this moment."""
+        if key not in self._dirty and partition.leading is not None:
             partition.leading.was_caught_up(self.replica, self._now_ms())
-        self.call(key, size_bytes)
+        self.mark_dirty(key, size_bytes)
 
     def close(self) -> None:
         """The session is over."""
@@ -72,7 +73,7 @@ class FollowerView:
 
     def _forget(self, key: Key) -> None:
         self._wanted.pop(key, None)
-        self._loud.pop(key, None)
+        self._dirty.pop(key, None)
         watch = self._watches.pop(key, None)
         if watch is not None:
             watch.partition.unwatch(watch)
@@ -94,8 +95,8 @@ class Watch:
 
     def moved(self) -> None:
         """The high watermark moved: worth telling, not worth waking anybody."""
-        self._view.call(self._key, 0)
+        self._view.mark_dirty(self._key, 0)
 
     def changed(self) -> None:
         """The follower has to hear of it."""
-        self._view.call(self._key, EVERYTHING)
+        self._view.mark_dirty(self._key, EVERYTHING)

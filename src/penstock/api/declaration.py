@@ -1,0 +1,95 @@
+"""How the module of an API declares it, and the parts that a node gives to its handlers.
+
+Each module says `API = Api(...)`: its key, the versions it serves, where, and how its handler is made. `table` collects
+the declarations, `docs/api_support.md` is written from them and from the modules' first words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.api.context import Answer, Handler
+from penstock.core.metadata.image import Image
+from penstock.core.metrics.counters import RequestCounters
+from penstock.core.replica.fetch_session import SessionCache
+from penstock.runtime.controller.client import TopicCreator
+from penstock.runtime.controller.controller import Controller
+from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.coordinator.lag import LagView
+from penstock.runtime.coordinator.marker_writer import WriteMarker
+from penstock.runtime.coordinator.producer_ids import ProducerIds
+from penstock.runtime.coordinator.transaction_guard import TransactionGuard
+from penstock.runtime.coordinator.transactions import Transactions
+from penstock.runtime.coordinator.verifier import Verify
+from penstock.runtime.env import Env
+from penstock.runtime.live_settings import LiveSettings
+from penstock.runtime.raft.driver import RaftDriver
+from penstock.runtime.replication.follower_fetch import FollowerFetch
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.schemas.guard import SchemaGuard
+from penstock.wire.apis import ApiKey
+
+
+@dataclass(frozen=True, slots=True)
+class SharedServices:
+    """What handlers of brokers and of controllers are made from."""
+
+    image: Image
+    raft: RaftDriver
+    controller: Controller
+    settings: LiveSettings
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerServices(SharedServices):
+    """What a controller's handlers are made from. `answer` serves a frame as the controller's listener does."""
+
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerServices(SharedServices):
+    """What a broker's handlers are made from."""
+
+    env: Env
+    topic_creator: TopicCreator
+    partitions: Partitions
+    producer_ids: ProducerIds
+    sessions: SessionCache
+    controller_id: Callable[[], int]
+    settle_deletions: Callable[[list[Partition]], None]
+    groups: Groups
+    lag: LagView
+    follower_fetch: FollowerFetch
+    transactions: Transactions
+    verify: Verify
+    transaction_guard: TransactionGuard
+    schema_guard: SchemaGuard
+    write_marker: WriteMarker
+    counters: RequestCounters
+
+
+class Api(NamedTuple):
+    """One API. With `is_forwarded` a broker hands it to the active controller, which may be in its own process."""
+
+    key: ApiKey
+    # The first and the last.
+    versions: tuple[int, int]
+    on_broker: Callable[[BrokerServices], Handler] | None = None
+    on_controller: Callable[[ControllerServices], Handler] | None = None
+    is_forwarded: bool = False
+
+
+def shared_api(
+    key: ApiKey,
+    versions: tuple[int, int],
+    make: Callable[[SharedServices], Handler],
+    *,
+    is_forwarded: bool = False,
+) -> Api:
+    """An API that brokers and controllers serve with the same handler."""
+    return Api(key, versions, make, make, is_forwarded)
