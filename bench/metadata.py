@@ -21,7 +21,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from penstock.config.topic import BrokerDefaults
+from penstock.config.topic import TopicSettings
 from penstock.core.metadata import features
 from penstock.core.metadata.image import Image, new_partition, partition_record
 from penstock.core.metadata.result import Result
@@ -130,7 +130,7 @@ async def lose_a_broker(image: Image) -> dict[str, float]:
     settings = ControllerSettings(600_000, lost_connection_grace_ms=0, first_session_ms=600_000)
     defaults = TopicDefaults(1, 1)
     controller = Controller(
-        env, quorum, defaults, BrokerDefaults, settings=settings, next_offset=lambda: quorum.log.end_offset
+        env, quorum, defaults, TopicSettings, settings=settings, next_offset=lambda: quorum.log.end_offset
     )
     controller.on_leadership(True)
     await asyncio.sleep(0.1)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.local.process import BrokerFailed
 from penstock.model.errors import ErrorCode
 from penstock.testing import Cluster
-from penstock.testing.process import BrokerFailed
 from penstock.wire.records import split_batches
 from support.processes import fingerprint
 from support.wire_client import WireClient, batch_of, records_in

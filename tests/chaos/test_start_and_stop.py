@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.local.process import BrokerFailed
 from penstock.node import Node
 from penstock.runtime.replication.partitions import Partitions
 from penstock.testing import Cluster
-from penstock.testing.process import BrokerFailed
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.messages.produce import ProduceRequest
 from support.node_thread import NodeThread

@@ -19,9 +19,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from penstock.local.layout import free_ports
+from penstock.local.process import BrokerProcess
 from penstock.testing import Cluster
-from penstock.testing.layout import free_ports
-from penstock.testing.process import BrokerProcess
 from support.kafka_tools import kafka_tool
 
 PACE = {

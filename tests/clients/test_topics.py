@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
-from confluent_kafka.cimpl import NewPartitions
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from penstock.model.errors import ErrorCode
 from penstock.testing import Cluster
@@ -102,6 +102,22 @@ def test_a_topic_s_settings_are_described_completely(admin: AdminClient, penstoc
     assert all(entry.value is not None for entry in configs.values())
     assert configs["retention.ms"].value == "604800000"
     assert configs["max.message.bytes"].value == "1048588"
+
+
+def test_a_topic_with_tiered_storage_is_refused_and_one_without_it_is_made(
+    admin: AdminClient, penstock_topic: str
+) -> None:
+    """Kafka answers the same where remote.log.storage.system.enable is not set."""
+    name = fresh()
+    with pytest.raises(KafkaException, match="no tiered storage yet") as caught:
+        admin.create_topics([NewTopic(name, 1, config={"remote.storage.enable": "true"})])[name].result(timeout=10)
+    assert caught.value.args[0].code() == ErrorCode.INVALID_CONFIG
+    admin.create_topics([NewTopic(name, 1, config={"remote.storage.enable": "false"})])[name].result(timeout=10)
+    entry = ConfigEntry("remote.storage.enable", "true", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, penstock_topic, incremental_configs=[entry])
+    with pytest.raises(KafkaException, match="no tiered storage yet") as caught:
+        admin.incremental_alter_configs([resource])[resource].result(timeout=10)
+    assert caught.value.args[0].code() == ErrorCode.INVALID_CONFIG
 
 
 def test_a_broker_s_settings_are_described(admin: AdminClient) -> None:

@@ -13,17 +13,17 @@ import pytest
 from confluent_kafka import Producer
 from console_browser import Pages
 
+from penstock.client.settings import ConnectionSettings, read_settings
 from penstock.spark.pipelines.progress import PipelineStatus, QueryStatus
 from penstock.spark.pipelines.reporting import TOPIC, reported
-from penstock.spark.security import Access, read_access
 from penstock.testing import Cluster
 
 TIMEOUT_S = 30.0
 
 
 @pytest.fixture
-def access(three_nodes: Cluster) -> Access:
-    return read_access({"bootstrap.servers": three_nodes.bootstrap_servers})
+def settings(three_nodes: Cluster) -> ConnectionSettings:
+    return read_settings({"bootstrap.servers": three_nodes.bootstrap_servers})
 
 
 def status_of(name: str) -> PipelineStatus:
@@ -46,8 +46,10 @@ def wait_for(tell: Callable[[], None], rest: httpx.Client, name: str, state: str
     return row
 
 
-def test_a_running_pipeline_is_seen_and_its_end_too(access: Access, rest: httpx.Client, pages: Pages) -> None:
-    with reported(access, status_of("shop")) as tell:
+def test_a_running_pipeline_is_seen_and_its_end_too(
+    settings: ConnectionSettings, rest: httpx.Client, pages: Pages
+) -> None:
+    with reported(settings, status_of("shop")) as tell:
         row = wait_for(tell, rest, "shop", "running")
         assert row["queries"][0]["lag"] == 55
         page = pages.open("pipelines")
@@ -60,9 +62,9 @@ def test_a_running_pipeline_is_seen_and_its_end_too(access: Access, rest: httpx.
     page.wait_for_selector("section:has-text('shop') .tag:has-text('ended')")
 
 
-def test_a_failure_says_why(access: Access, rest: httpx.Client, pages: Pages) -> None:
+def test_a_failure_says_why(settings: ConnectionSettings, rest: httpx.Client, pages: Pages) -> None:
     def fail() -> None:
-        with reported(access, status_of("leak")) as tell:
+        with reported(settings, status_of("leak")) as tell:
             wait_for(tell, rest, "leak", "running")
             raise RuntimeError("no table of customers")
 
@@ -73,9 +75,9 @@ def test_a_failure_says_why(access: Access, rest: httpx.Client, pages: Pages) ->
 
 
 def test_silence_is_told_and_noise_is_not(
-    access: Access, three_nodes: Cluster, rest: httpx.Client, pages: Pages
+    settings: ConnectionSettings, three_nodes: Cluster, rest: httpx.Client, pages: Pages
 ) -> None:
-    with reported(access, status_of("loud")) as tell:
+    with reported(settings, status_of("loud")) as tell:
         wait_for(tell, rest, "loud", "running")
     producer = Producer({"bootstrap.servers": three_nodes.bootstrap_servers})
     long_ago = {"state": "running", "updated": time.time() - 3600, "started": 0, "host": "far", "pid": 1, "error": ""}

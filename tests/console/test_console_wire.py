@@ -1,4 +1,4 @@
-"""Questions over the wire: where brokers are, and clusters that cannot be asked this way."""
+"""Questions over the wire: clusters that do not answer, and those that cannot be asked this way."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.gateway.rest.console.wire import BrokerWire, parse_addresses
+from penstock.gateway.rest.console.wire import BrokerWire
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem
 from penstock.wire.messages.api_versions import ApiVersionsRequest
@@ -23,23 +23,12 @@ def run_apart(work: Coroutine[Any, Any, T]) -> T:
         return thread.submit(asyncio.run, work).result()
 
 
-@pytest.mark.parametrize(
-    ("text", "addresses"),
-    [
-        ("one:1, two:2", [("one", 1), ("two", 2)]),
-        ("PLAINTEXT://one:1", [("one", 1)]),
-        ("[::1]:9094", [("::1", 9094)]),
-        ("one,two:2,", [("one", 9092), ("two", 2)]),
-    ],
-)
-def test_bootstrap_lists_are_read_as_clients_read_them(text: str, addresses: list[tuple[str, int]]) -> None:
-    assert parse_addresses(text) == addresses
-
-
-def test_cluster_with_a_sign_in_is_not_asked() -> None:
-    settings = GatewaySettings("localhost:1", client_properties={"security.protocol": "SASL_SSL"})
-    with pytest.raises(Problem, match="TLS") as raised:
-        run_apart(BrokerWire(settings).ask(ApiVersionsRequest()))
+def test_a_sign_in_that_only_librdkafka_can_do_is_said() -> None:
+    properties = {"security.protocol": "SASL_SSL", "sasl.mechanisms": "GSSAPI"}
+    wire = BrokerWire(GatewaySettings("localhost:1", client_properties=properties))
+    assert not wire.is_usable
+    with pytest.raises(Problem, match="GSSAPI") as raised:
+        run_apart(wire.ask(ApiVersionsRequest()))
     assert raised.value.status == 501
 
 

@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzz.frames import TOPICS, Frames
-from penstock.testing.process import SERVER_COMMAND, BrokerProcess
+from penstock.local.process import SERVER_COMMAND, BrokerProcess
 from penstock.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.wire.messages.metadata import MetadataRequest

@@ -31,7 +31,7 @@ class Admin:
 class Wire:
     """Brokers that answer; `leader` is the quorum's, None where it cannot be described."""
 
-    is_plain = False
+    is_usable = False
 
     def __init__(self, named: int, leader: int | None) -> None:
         self._named, self._leader = named, leader

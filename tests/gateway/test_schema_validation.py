@@ -14,8 +14,8 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from penstock.local.layout import free_ports
 from penstock.testing import Cluster
-from penstock.testing.layout import free_ports
 from support.gateway_process import GatewayProcess
 
 OK = ""

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from penstock.local.process import BrokerProcess
 from penstock.testing import Cluster
-from penstock.testing.process import BrokerProcess
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from support.node_thread import ONE_NODE
 from support.processes import descriptors, eventually, rss_bytes

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from watched_cluster import TIMEOUT_S, Watched, consume, produce, produce_in_transaction
 
+from penstock.local.layout import free_ports
 from penstock.testing import Cluster
-from penstock.testing.layout import free_ports
 from support.gateway_process import GatewayProcess
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 from watched_cluster import TIMEOUT_S, Watched
 
+from penstock.local.layout import free_ports
 from penstock.testing import Cluster
-from penstock.testing.layout import free_ports
 from support.gateway_process import GatewayProcess
 from support.prometheus_process import eventually
 

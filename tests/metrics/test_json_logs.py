@@ -7,7 +7,7 @@ from pathlib import Path
 
 from watched_cluster import Watched
 
-from penstock.testing.process import SERVER_COMMAND, BrokerProcess
+from penstock.local.process import SERVER_COMMAND, BrokerProcess
 from support.gateway_process import GatewayProcess
 from support.kafka_broker import combined_node_properties, free_port, write_properties
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from watched_cluster import TIMEOUT_S, Watched, consume, produce, produce_in_transaction
 
-from penstock.testing.layout import free_ports
+from penstock.local.layout import free_ports
 from support.prometheus_process import Prometheus, eventually
 from support.tools import REPOSITORY
 

@@ -25,6 +25,7 @@ from penstock.model.ids import NO_LEADER
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.coordinator.transactions import Transactions
 from penstock.runtime.logs.sync import LogSync
+from penstock.runtime.replication import follower_fetch
 from penstock.runtime.replication.partition import Partition
 from penstock.storage import recovery
 from penstock.storage.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EndOffset
@@ -66,7 +67,7 @@ def skip_truncation() -> Iterator[None]:
     def divergence(partition: Partition, offset: int, last_epoch: int) -> None:  # noqa: ARG001
         return None
 
-    with patch.object(Partition, "divergence", divergence):
+    with patch.object(follower_fetch, "divergence", divergence):
         yield
 
 

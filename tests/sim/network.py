@@ -475,6 +475,9 @@ class SimListener:
         self._machine.listeners[self.port] = self
         self._watch = self.loop.create_task(self._watch_deadlines())
 
+    def limit(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+
     async def stop(self, drain_s: float) -> None:
         self._machine.listeners.pop(self.port, None)
         if self._watch is not None:

@@ -139,13 +139,9 @@ def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -
                 "log.cleaner.backoff.ms": shape.cleaner_pause_ms,
                 "log.retention.check.interval.ms": None if shape.policy == KEEP else 300,
                 "log.flush.offset.checkpoint.interval.ms": shape.checkpoint_ms,
-                "log.flush.start.offset.checkpoint.interval.ms": shape.checkpoint_ms,
-                "replica.high.watermark.checkpoint.interval.ms": shape.checkpoint_ms,
                 "metadata.log.max.record.bytes.between.snapshots": shape.snapshot_bytes,
                 "metadata.log.max.snapshot.interval.ms": shape.snapshot_ms,
                 "internal.metadata.log.segment.bytes": shape.metadata_segment_bytes,
-                # Old snapshots and what they cover go at once.
-                "metadata.max.retention.bytes": None if shape.metadata_segment_bytes is None else 1,
             }
         ),
     }

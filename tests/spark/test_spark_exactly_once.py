@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from penstock.client.settings import read_settings
 from penstock.spark.markers import Marker, MarkerLog, decode_marker, partition_of, write_once
-from penstock.spark.security import read_access
-from penstock.spark.topics import ensure_topic
+from penstock.spark.shared import shared_client
 from penstock.wire.records import ControlType, Record, build_batch, control_key
 from support.kafka_broker import kafka_broker
 from support.spark_topics import numbered, write
@@ -122,7 +122,7 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 def make_topics(bootstrap: str, *topics: str) -> None:
     for topic in topics:
-        ensure_topic(read_access({"bootstrap.servers": bootstrap}), topic, partitions=1)
+        shared_client(read_settings({"bootstrap.servers": bootstrap})).ensure_topic(topic, 1)
 
 
 def committed(bootstrap: str, topic: str) -> list[bytes | None]:

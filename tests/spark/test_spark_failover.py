@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.client.cluster import LATEST, ClusterClient
+from penstock.client.settings import read_settings
 from penstock.model.ids import TopicPartition
-from penstock.spark.cluster import LATEST, ClusterClient
 from penstock.spark.fetching import OffsetRange, RangeFetcher
-from penstock.spark.security import read_access
 from penstock.testing import Cluster
 from support.spark_topics import numbered, write
 
@@ -21,7 +21,7 @@ COUNT = 5000
 
 
 def client_for(cluster: Cluster) -> ClusterClient:
-    return ClusterClient(read_access({"bootstrap.servers": cluster.bootstrap_servers}))
+    return ClusterClient(read_settings({"bootstrap.servers": cluster.bootstrap_servers}))
 
 
 def offsets(client: ClusterClient, topic: str) -> Iterator[list[int]]:

@@ -1,8 +1,7 @@
-"""The parts of the Spark source that need neither Spark nor a broker: options, plans, SASL, aborted transactions."""
+"""The parts of the Spark source that need neither Spark nor a broker: options, plans, aborted transactions."""
 
 from __future__ import annotations
 
-import base64
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from penstock.spark.fetching import OffsetRange, aborted_batches, next_offset, r
 from penstock.spark.java import _shimmed, java_version
 from penstock.spark.options import Bound, read_options
 from penstock.spark.planning import from_stored, ranges_between, rate_limited, split_ranges, to_stored
-from penstock.spark.scram import AuthenticationFailed, conversation
-from penstock.spark.security import Address, Credentials, librdkafka_properties, parse_addresses, read_access
 from penstock.wire.messages.fetch import AbortedTransaction
 from penstock.wire.records import ControlType, Record, TimestampType, build_batch, control_key
 
@@ -51,7 +48,7 @@ def test_options_of_sparks_connector_are_understood() -> None:
     [
         ({"subscribe": ""}, "name at least one topic"),
         ({"assign": '{"t": [0]}'}, "subscribe and assign are set"),
-        ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
+        ({"kafka.bootstrap.servers": ""}, "bootstrap.servers is empty"),
         ({"kafka.bootstrap.servers": "host:port"}, "write host:port"),
         ({"startingOffsets": "sometime"}, "must be earliest, latest or JSON"),
         ({"startingOffsets": '{"t": [1]}'}, "must look like"),
@@ -104,55 +101,6 @@ def test_splits_cover_the_same_records(least: int | None, most: int | None) -> N
     ]
     assert len(parts) >= min(least or 0, 100)
     assert most is None or max(each.end - each.start for each in parts) <= most
-
-
-def test_addresses() -> None:
-    assert parse_addresses("a:1, [::1]:2 ,PLAINTEXT://c:3,d") == (
-        Address("a", 1),
-        Address("::1", 2),
-        Address("c", 3),
-        Address("d", 9092),
-    )
-
-
-def test_the_java_clients_properties_become_librdkafkas() -> None:
-    access = read_access(
-        {
-            "bootstrap.servers": "h:1",
-            "security.protocol": "sasl_ssl",
-            "sasl.mechanism": "PLAIN",
-            "sasl.jaas.config": 'org.apache.kafka.X required username="ann" password="a \\"b\\";c";',
-            "ssl.truststore.location": "ca.pem",
-            "ssl.truststore.type": "PEM",
-        }
-    )
-    assert access.credentials == Credentials("PLAIN", "ann", 'a "b";c')
-    assert "a \\" not in repr(access.credentials)
-    properties = librdkafka_properties(access)
-    assert properties["sasl.password"] == 'a "b";c'
-    assert properties["ssl.ca.location"] == "ca.pem"
-    assert "sasl.jaas.config" not in properties
-
-
-def test_scram_speaks_as_rfc_7677_shows() -> None:
-    steps = conversation(Credentials("SCRAM-SHA-256", "user", "pencil"), nonce="rOprNGfwEbeRWgbNEkqO")
-    assert next(steps) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
-    server_first = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
-    assert steps.send(server_first).endswith(b",p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
-    with pytest.raises(StopIteration):
-        steps.send(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
-
-
-def test_scram_finds_impostors() -> None:
-    steps = conversation(Credentials("SCRAM-SHA-256", "user", "pencil"), nonce="abc")
-    next(steps)
-    steps.send(b"r=abcdef,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
-    with pytest.raises(AuthenticationFailed, match="could not prove"):
-        steps.send(b"v=" + base64.b64encode(bytes(32)))
-    other = conversation(Credentials("SCRAM-SHA-512", "user", "pencil"), nonce="abc")
-    next(other)
-    with pytest.raises(AuthenticationFailed, match="does not fit"):
-        other.send(b"r=abcdef,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=1")
 
 
 def batch(base_offset: int, count: int = 2, *, producer: int = -1, timestamp_type: Any = TimestampType.CREATE) -> bytes:

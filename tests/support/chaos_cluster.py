@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from penstock.local.layout import free_ports
 from penstock.testing import Cluster
-from penstock.testing.layout import free_ports
 from penstock.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.testing.layout import free_ports
+from penstock.local.layout import free_ports
 
 from .tools import apt_install, want
 

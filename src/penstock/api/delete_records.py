@@ -14,6 +14,7 @@ from typing import Any
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.replication import leading
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.files import StorageError
@@ -51,13 +52,13 @@ def make_delete_records(partitions: Partitions, settle: Callable[[list[Partition
             for wanted in topic.partitions:
                 try:
                     partition = partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
-                    start = partition.delete_records(wanted.offset)
+                    start = leading.delete_records(partition, wanted.offset)
                 except ApiError as error:
                     rows.append(DeleteRecordsPartitionResult(wanted.partition_index, -1, error.code))
                     continue
                 moved.append(partition)
                 places.append((rows, len(rows)))
-                gone = partition.deleted(start)
+                gone = leading.deleted(partition, start)
                 if not gone.done():
                     waiting.append((gone, rows, len(rows)))
                 rows.append(DeleteRecordsPartitionResult(wanted.partition_index, start))

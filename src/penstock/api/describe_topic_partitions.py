@@ -20,14 +20,16 @@ from penstock.wire.messages.describe_topic_partitions import (
 )
 
 API = Api(
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), on_broker=lambda services: make_describe_topic_partitions(services.image)
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    (0, 0),
+    on_broker=lambda services: make_describe_topic_partitions(
+        services.image, services.settings.node.max_request_partition_size_limit
+    ),
 )
 
-PARTITIONS_PER_RESPONSE_MAX = 2000
 
-
-def make_describe_topic_partitions(image: Image) -> Handler:
-    """The handler."""
+def make_describe_topic_partitions(image: Image, partitions_max: int) -> Handler:
+    """The handler; a page has at most `partitions_max` partitions."""
 
     def describe_topic_partitions(
         request: DescribeTopicPartitionsRequest, context: RequestContext
@@ -38,7 +40,7 @@ def make_describe_topic_partitions(image: Image) -> Handler:
             names = [name for name in names if name >= request.cursor.topic_name]
             if names and names[0] == request.cursor.topic_name:
                 start = max(0, request.cursor.partition_index)
-        room = max(1, min(request.response_partition_limit, PARTITIONS_PER_RESPONSE_MAX))
+        room = max(1, min(request.response_partition_limit, partitions_max))
         topics: list[DescribeTopicPartitionsResponseTopic] = []
         for name in names:
             if room <= 0:

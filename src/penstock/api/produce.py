@@ -195,7 +195,7 @@ class Produce:
                     if not committed.done() or committed.exception() is not None:
                         waiting.append((committed, len(answers) - 1, len(rows)))
                 if partition.log.is_flush_due:
-                    durable = partition.durable(appended.next_offset)
+                    durable = partition.sync.durable(appended.next_offset)
                     if not durable.done():
                         waiting.append((durable, len(answers) - 1, len(rows)))
                 rows.append(

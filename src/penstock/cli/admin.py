@@ -21,22 +21,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init_
 )
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from penstock.cli.client import REQUEST_TIMEOUT_S, client_settings, explain, knock
+from penstock.cli.client import REQUEST_TIMEOUT_S, check_reachable, client_settings, explain
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
+from penstock.client.view import BrokerView
 
 # Stands for the high watermark in a DeleteRecords request.
 OFFSET_HIGH_WATERMARK = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Broker:
-    """One broker as the cluster advertises it."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +68,18 @@ class Admin:
     """A connected administrator. Raises CommandFailure from the start when no broker can be reached."""
 
     def __init__(self, connection: Connection, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        knock(connection.bootstrap)
+        check_reachable(connection)
         self._timeout_s = timeout_s
         try:
             self._client = AdminClient(client_settings(connection))
         except KafkaException as error:
             raise explain(error.args[0], "librdkafka refuses these settings") from error
 
-    def brokers(self) -> tuple[str, int | None, list[Broker]]:
+    def brokers(self) -> tuple[str, int | None, list[BrokerView]]:
         """The cluster's id, its controller and its brokers in order of their ids."""
         future = self._client.describe_cluster(request_timeout=self._timeout_s)
         cluster = self._result(future, "cannot describe the cluster")
-        brokers = [Broker(node.id, node.host, node.port, node.rack) for node in cluster.nodes]
+        brokers = [BrokerView(node.id, node.host, node.port, node.rack) for node in cluster.nodes]
         controller = cluster.controller.id if cluster.controller is not None else None
         return cluster.cluster_id, controller, sorted(brokers, key=lambda broker: broker.node_id)
 

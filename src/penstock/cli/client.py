@@ -1,4 +1,4 @@
-"""How commands reach a cluster with librdkafka: its settings, a first knock at the door, and its errors in words."""
+"""How commands reach a cluster with librdkafka: its settings, whether anybody is there, and its errors in words."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
+from penstock.client.address import Address, parse_addresses
+from penstock.client.failures import reason_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 15.0
-DEFAULT_PORT = 9092
+NO_BROKER_ADVICE = "start one here with `penstock up`, or name another with -b HOST:PORT (or PENSTOCK_BOOTSTRAP)"
 
 ADVICE = {
     "TOPIC_ALREADY_EXISTS": "choose another name, or change it with `penstock topic alter`",
@@ -46,56 +48,31 @@ def client_settings(connection: Connection, **more: Any) -> dict[str, Any]:
     }
 
 
-def parse_addresses(bootstrap: str) -> list[tuple[str, int]]:
-    """The hosts and ports of a bootstrap list; brackets around IPv6 addresses, `PLAINTEXT://` in front allowed."""
-    addresses = []
-    for word in bootstrap.split(","):
-        address = word.strip().rpartition("://")[2]
-        if not address:
-            continue
-        host, colon, port = address.rpartition(":")
-        if not colon or address.endswith("]"):
-            host, port = address, str(DEFAULT_PORT)
-        if not port.isdigit() or not 0 < int(port) < 65536:
-            raise CommandFailure(f"{word.strip()!r} is not an address", "the port must be a number from 1 to 65535")
-        addresses.append((host.strip("[]"), int(port)))
-    if not addresses:
-        raise CommandFailure("no bootstrap address is given", advice="add -b HOST:PORT")
-    return addresses
+def bootstrap_addresses(connection: Connection) -> tuple[Address, ...]:
+    """Where the cluster is said to be. Raises CommandFailure for what is not an address."""
+    try:
+        return parse_addresses(connection.bootstrap)
+    except ValueError as error:
+        raise CommandFailure("-b does not say where the cluster is", str(error), "write -b HOST:PORT,…") from None
 
 
-def knock(bootstrap: str, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+def check_reachable(connection: Connection, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
     """Return once any of the addresses accepts a connection; fail with what each of them said.
 
     librdkafka reports a refused connection only when its whole timeout has passed, and without the reason.
     """
-    addresses = parse_addresses(bootstrap)
+    addresses = bootstrap_addresses(connection)
     deadline = time.monotonic() + timeout_s
     reasons = []
-    for number, (host, port) in enumerate(addresses):
+    for number, address in enumerate(addresses):
         share_s = max(0.1, (deadline - time.monotonic()) / (len(addresses) - number))
         try:
-            socket.create_connection((host, port), timeout=share_s).close()
+            socket.create_connection(address, timeout=share_s).close()
         except OSError as error:
-            reasons.append(f"{host}:{port}: {connection_error(error)}")
+            reasons.append(f"{address}: {reason_of(error)}")
         else:
             return
-    raise CommandFailure(
-        f"cannot reach a broker at {bootstrap}",
-        "; ".join(reasons),
-        "start one here with `penstock up`, or name another with -b HOST:PORT (or PENSTOCK_BOOTSTRAP)",
-    )
-
-
-def connection_error(error: OSError) -> str:
-    """Why a connection failed, in words that a person can act on."""
-    if isinstance(error, socket.gaierror):
-        return "this name cannot be resolved"
-    if isinstance(error, ConnectionRefusedError):
-        return "nothing listens there (connection refused)"
-    if isinstance(error, TimeoutError):
-        return "no answer (a firewall, or the wrong address)"
-    return error.strerror or str(error)
+    raise CommandFailure(f"cannot reach a broker at {connection.bootstrap}", "; ".join(reasons), NO_BROKER_ADVICE)
 
 
 def explain(error: KafkaError, what: str) -> CommandFailure:

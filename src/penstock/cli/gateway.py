@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.client import knock
+from penstock.cli.client import check_reachable
 from penstock.cli.failures import CommandFailure
 from penstock.cli.logs import log_options, log_to_stderr
 from penstock.cli.options import Connection, connection_options, parse_assignments
@@ -96,7 +96,7 @@ def command(
         settings = settings.limited(parse_assignments(limits, "--limit")).checked()
     except SettingError as error:
         raise click.UsageError(str(error)) from None
-    knock(connection.bootstrap)
+    check_reachable(connection)
     writer: dict[str, Any] = {"service": "gateway"}
     log_to_stderr(log_level, log_format, lambda: writer)
     if lifeline_fd is not None:

@@ -90,15 +90,19 @@ def list_topics(pattern: str, internal: bool, connection: Connection, as_json: b
 def describe(name: str, all_configs: bool, connection: Connection, as_json: bool) -> None:
     """Show a topic's partitions, offsets, size and settings."""
     from penstock.cli.admin import Admin
-    from penstock.cli.broker_probe import replica_sizes
+    from penstock.cli.cluster.view import read_sizes
+    from penstock.cli.wire_client import direct_client
+    from penstock.model.ids import TopicPartition
 
     admin = Admin(connection)
     topic = admin.describe_topic(name)
     online = [partition.partition for partition in topic.partitions if partition.leader >= 0]
     first = admin.earliest_offsets(name, online)
     last = admin.latest_offsets(name, online)
-    leaders = {partition.partition: partition.leader for partition in topic.partitions}
-    sizes = replica_sizes(connection, admin.brokers()[2], name, leaders)
+    leaders = {partition.leader for partition in topic.partitions}
+    brokers = [broker for broker in admin.brokers()[2] if broker.node_id in leaders]
+    with direct_client(connection) as client:
+        sizes = read_sizes(client, brokers, [TopicPartition(name, number) for number in online]) if client else {}
     partitions: list[dict[str, object]] = [
         {
             "partition": partition.partition,
@@ -107,7 +111,7 @@ def describe(name: str, all_configs: bool, connection: Connection, as_json: bool
             "in_sync_replicas": list(partition.in_sync_replicas),
             "start_offset": first.get(partition.partition),
             "end_offset": last.get(partition.partition),
-            "size_bytes": sizes.get(partition.partition),
+            "size_bytes": sizes.get((TopicPartition(name, partition.partition), partition.leader)),
         }
         for partition in topic.partitions
     ]

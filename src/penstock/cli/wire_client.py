@@ -1,122 +1,93 @@
-"""Questions to brokers that librdkafka has no call for, over a plain socket with Penstock's own wire format.
-
-They answer only where no TLS and no sign-in is needed.
-"""
+"""Questions to brokers that librdkafka has no call for, with Penstock's own client; its failures in words."""
 
 from __future__ import annotations
 
-import contextlib
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
-from penstock.cli.client import parse_addresses
+from penstock.cli.client import CONNECT_TIMEOUT_S, NO_BROKER_ADVICE, REQUEST_TIMEOUT_S
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
-from penstock.model.errors import ErrorCode
-from penstock.testing.channel import Channel, NoAnswer, NotServed
+from penstock.client.cluster import ClusterClient
+from penstock.client.failures import NoAnswer, NotServed
+from penstock.client.settings import read_settings
+from penstock.model.errors import ApiError, ErrorCode, error_name
 
-__all__ = ["Channel", "NoAnswer", "NotServed", "WireClient", "check_error", "error_text", "is_plain"]
-
-REQUEST_TIMEOUT_S = 30.0
-
-
-class WireClient:
-    """A cluster that can be asked: by whichever broker answers, or by one of them in particular."""
-
-    def __init__(self, connection: Connection, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        if not is_plain(connection):
-            raise CommandFailure(
-                "this command needs a plain connection",
-                "it asks for what librdkafka has no call for, and does that without TLS and sign-in so far",
-                "name a PLAINTEXT listener with -b",
-            )
-        self.bootstrap = connection.bootstrap
-        self._addresses = parse_addresses(connection.bootstrap)
-        self._timeout_s = timeout_s
-        self._channels: dict[tuple[str, int], Channel] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Hang up everywhere."""
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
-
-    def know(self, addresses: list[tuple[str, int]]) -> None:
-        """Remember where else to ask when the brokers of the bootstrap list are down."""
-        self._addresses += [address for address in addresses if address not in self._addresses]
-
-    def ask(self, request: object) -> Any:
-        """Ask whichever broker answers. Raises CommandFailure when none does."""
-        reasons: dict[str, None] = {}
-        for host, port in list(self._addresses):
-            try:
-                return self.ask_at(host, port, request)
-            except NotServed as error:
-                raise CommandFailure(
-                    f"the cluster cannot do this: {error}",
-                    "its version of Penstock or Kafka is older than this command",
-                    "`penstock cluster info` shows what it is",
-                ) from None
-            except NoAnswer as error:
-                reasons[str(error)] = None
-        raise CommandFailure(
-            f"no broker of {self.bootstrap} answers",
-            "; ".join(reasons),
-            "start one here with `penstock up`, or name another with -b HOST:PORT (or PENSTOCK_BOOTSTRAP)",
-        )
-
-    def ask_at(self, host: str, port: int, request: object) -> Any:
-        """Ask one broker, over the connection from last time if it is still good. Raises NoAnswer."""
-        place = (host, port)
-        known = self._channels.pop(place, None)
-        if known is not None:
-            with contextlib.suppress(NoAnswer):
-                response = known.call(request)
-                self._channels[place] = known
-                return response
-            known.close()
-        channel = Channel(host, port, self._timeout_s)
-        try:
-            response = channel.call(request)
-        except BaseException:
-            channel.close()
-            raise
-        self._channels[place] = channel
-        return response
-
-
-def is_plain(connection: Connection) -> bool:
-    """Whether brokers can be asked directly: neither TLS nor a sign-in is set."""
-    return connection.properties.get("security.protocol", "plaintext").lower() == "plaintext"
-
-
-def check_error(code: int, message: str | None, what: str, advice: str = "") -> None:
-    """Raise CommandFailure when a response carries an error."""
-    if code == ErrorCode.NONE:
-        return
-    raise CommandFailure(what, error_text(code, message), advice or ADVICE.get(code, ""))
-
-
-def error_text(code: int, message: str | None) -> str:
-    """An error as people read it: the broker's words, and Kafka's name for it."""
-    try:
-        name = ErrorCode(code).name
-    except ValueError:
-        name = f"error {code}"
-    return f"{message} ({name})" if message else name
-
-
+ADMIN_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 3.0
 ADVICE: dict[int, str] = {
     ErrorCode.NOT_CONTROLLER: "the controller just changed: run it again",
     ErrorCode.REQUEST_TIMED_OUT: "the controllers may have lost their majority: look at `penstock cluster quorum`",
     ErrorCode.BROKER_ID_NOT_REGISTERED: "`penstock cluster info` shows the brokers that are",
     ErrorCode.UNSUPPORTED_VERSION: "the cluster does not have this feature; `penstock cluster info` shows its features",
 }
+
+
+class WireClient(ClusterClient):
+    """The cluster of a command. `ask` raises CommandFailure where no broker answers, `ask_at` raises NoAnswer.
+
+    Raises CommandFailure from the start where -X asks for what only librdkafka can do.
+    """
+
+    def __init__(self, connection: Connection, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
+        properties = {
+            "client.id": "penstock-cli",
+            "socket.connection.setup.timeout.ms": str(int(CONNECT_TIMEOUT_S * 1000)),
+            **connection.properties,
+            "bootstrap.servers": connection.bootstrap,
+        }
+        try:
+            super().__init__(read_settings(properties), timeout_s=timeout_s, patience_s=REQUEST_TIMEOUT_S)
+        except ValueError as error:
+            raise CommandFailure("brokers cannot be asked directly with these settings", str(error)) from None
+        self._bootstrap = connection.bootstrap
+
+    def ask(self, request: Any) -> Any:
+        """Ask whichever broker answers."""
+        try:
+            return super().ask(request)
+        except NotServed as error:
+            raise CommandFailure(
+                f"the cluster cannot do this: {error}",
+                "its version of Penstock or Kafka is older than this command",
+                "`penstock cluster info` shows what it is",
+            ) from None
+        except NoAnswer as error:
+            raise CommandFailure(f"no broker of {self._bootstrap} answers", str(error), NO_BROKER_ADVICE) from error
+
+    def ensure_topic(
+        self,
+        topic: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Create a topic unless it exists; True when it was created."""
+        try:
+            return super().ensure_topic(topic, partitions, replication_factor, configs)
+        except (ApiError, TimeoutError) as error:
+            raise CommandFailure(f"cannot create topic {topic}", str(error)) from error
+
+
+@contextmanager
+def direct_client(connection: Connection) -> Iterator[WireClient | None]:
+    """The cluster, for what a command can do without; None where -X asks for what only librdkafka can do."""
+    try:
+        client = WireClient(connection, ANSWER_TIMEOUT_S)
+    except CommandFailure:
+        yield None
+        return
+    with client:
+        yield client
+
+
+def check_error(code: int, message: str | None, what: str, advice: str = "") -> None:
+    """Raise CommandFailure when a response carries an error."""
+    if code:
+        raise CommandFailure(what, error_text(code, message), advice or ADVICE.get(code, ""))
+
+
+def error_text(code: int, message: str | None) -> str:
+    """An error as people read it: the broker's words, and Kafka's name for it."""
+    return f"{message} ({error_name(code)})" if message else error_name(code)

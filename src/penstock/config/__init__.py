@@ -1,5 +1,6 @@
-"""Settings: one table of Kafka's own property names, read into frozen dataclasses.
+"""Settings: Kafka's own property names, read into frozen dataclasses.
 
-`topic` and `broker` turn text into settings, `load` reads a configuration file, `describe` and `alter` serve the
-admin APIs, `tables/` holds the rows, `document` writes docs/configuration.md from them.
+`definitions/` holds a line for each setting and `tables` reads them. `topic` and `broker` turn text into settings,
+`load` reads a configuration file, `describe` and `alter` serve the admin APIs, `document` writes
+docs/configuration.md.
 """

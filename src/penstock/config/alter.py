@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
+from penstock.config.broker import CONNECTION_OVERRIDES, connection_overrides
 from penstock.config.names import find_property, has_listener_prefix, unknown_text
 from penstock.config.properties import ConfigError, Finding, Property, PropertyType, UpdateMode, config_error, nearest
-from penstock.config.tables.replication import DYNAMIC_ONLY
-from penstock.config.tables.topic import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES
-from penstock.config.topic import BrokerDefaults, topic_settings
+from penstock.config.tables import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES
+from penstock.config.topic import TopicSettings, check_topic_overrides
 from penstock.model.errors import ApiError, ErrorCode
+
+_CLUSTER_MODES = (UpdateMode.CLUSTER_WIDE, UpdateMode.DYNAMIC_ONLY)
 
 
 class ConfigScope(Enum):
@@ -48,7 +50,7 @@ def apply_incremental(
     current: Mapping[str, str],
     operations: Iterable[Alteration | tuple[str, AlterOperation, str | None]],
     scope: ConfigScope,
-    defaults: BrokerDefaults | None = None,
+    defaults: TopicSettings | None = None,
 ) -> dict[str, str]:
     """The settings after these operations. `defaults` are what a topic inherits, Kafka's own when not given.
 
@@ -78,12 +80,12 @@ def validate_overrides(
     overrides: Mapping[str, str],
     scope: ConfigScope,
     changed: Iterable[str] | None = None,
-    defaults: BrokerDefaults | None = None,
+    defaults: TopicSettings | None = None,
 ) -> None:
     """Check a whole set of overrides; raises ConfigError. Names outside `changed` were valid before."""
     match scope:
         case ConfigScope.TOPIC:
-            topic_settings(overrides, defaults or BrokerDefaults())
+            check_topic_overrides(overrides, defaults or TopicSettings(), changed)
         case ConfigScope.BROKER | ConfigScope.CLUSTER:
             names = overrides if changed is None else [name for name in changed if name in overrides]
             _check_broker(names, overrides, scope)
@@ -130,7 +132,7 @@ def _check_table(overrides: Mapping[str, str], table: Mapping[str, Property], ki
             findings.append(Finding(name, f"{name} is not a {kind} setting; {hint}"))
             continue
         try:
-            row.parse(text)
+            row.accept(text)
         except ConfigError as error:
             findings.extend(error.findings)
     if findings:
@@ -151,7 +153,9 @@ def _check_broker(names: Iterable[str], overrides: Mapping[str, str], scope: Con
             findings.append(Finding(name, refusal))
             continue
         try:
-            row.parse(overrides[name])
+            row.accept(overrides[name])
+            if row.name == CONNECTION_OVERRIDES:
+                connection_overrides(overrides[name])
         except ConfigError as error:
             findings.extend(Finding(name, name + finding.text[len(row.name) :]) for finding in error.findings)
     if findings:
@@ -165,6 +169,6 @@ def _refusal(name: str, row: Property, scope: ConfigScope) -> str | None:
         return f"{name} cannot change while the broker runs: set it in the configuration file and restart"
     if name.startswith("ssl."):
         return f"{name} can only change for one listener: use listener.name.<listener>.{name}"
-    if scope is ConfigScope.CLUSTER and row.update is not UpdateMode.CLUSTER_WIDE and row.name not in DYNAMIC_ONLY:
+    if scope is ConfigScope.CLUSTER and row.update not in _CLUSTER_MODES:
         return f"{name} belongs to one broker: name the broker instead of setting it for all"
     return None

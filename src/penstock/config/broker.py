@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.config.checks import check_settings, check_units
 from penstock.config.listeners import Endpoint, Listeners, ListenerTexts, parse_endpoint, resolve_listeners
 from penstock.config.names import check_names, find_property
 from penstock.config.node import NodeSettings, Voter
-from penstock.config.properties import INT_MAX, ConfigError, Finding, Value
-from penstock.config.tables.broker import BROKER_PROPERTIES
-from penstock.config.tables.topic import TOPIC_SYNONYMS
-from penstock.config.topic import BrokerDefaults, broker_defaults
+from penstock.config.properties import INT_MAX, ConfigError, Finding, UpdateMode, Value
+from penstock.config.tables import BROKER_PROPERTIES, TOPIC_SYNONYMS
+from penstock.config.topic import broker_defaults
 
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+CONNECTION_OVERRIDES = "max.connections.per.ip.overrides"
 _TOPIC_DEFAULT_NAMES = frozenset(synonym.name for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms)
 
 
@@ -47,8 +50,18 @@ def examine(properties: Mapping[str, str]) -> Examination:
     if errors:
         return Examination(None, tuple(errors), tuple(warnings))
     settings = NodeSettings(**parts)
-    check_settings(settings, errors, warnings)
+    check_settings(settings, values, errors, warnings)
     return Examination(None if errors else settings, tuple(errors), tuple(warnings))
+
+
+def with_changes(settings: NodeSettings, changes: Mapping[str, str]) -> NodeSettings:
+    """The settings of a node after these properties were changed while it runs; raises ConfigError."""
+    rows = [BROKER_PROPERTIES[name] for name in changes if name in BROKER_PROPERTIES]
+    values = {row.name: row.parse(changes[row.name]) for row in rows if row.update is not UpdateMode.READ_ONLY}
+    parts: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
+    if CONNECTION_OVERRIDES in values:
+        parts["max_connections_per_ip_overrides"] = connection_overrides(str(values[CONNECTION_OVERRIDES]))
+    return replace(settings, **{name: value for name, value in parts.items() if name in _FIELD_NAMES})
 
 
 def _parse(properties: Mapping[str, str], errors: list[Finding]) -> dict[str, Value]:
@@ -58,7 +71,7 @@ def _parse(properties: Mapping[str, str], errors: list[Finding]) -> dict[str, Va
         if found is None or name in _TOPIC_DEFAULT_NAMES:
             continue
         try:
-            value = found.parse(text)
+            value = found.accept(text)
         except ConfigError as error:
             # A value for one listener is reported under its full name.
             errors.extend(Finding(name, name + finding.text[len(found.name) :]) for finding in error.findings)
@@ -97,9 +110,8 @@ def _compose(
         "log_dirs": log_dirs,
         "metadata_log_dir": values["metadata.log.dir"] or (log_dirs or ("",))[0],
         "penstock_metrics_listener": _metrics_listener(values, errors),
-        "max_connections_per_ip_overrides": _connection_overrides(values, errors),
-        "super_users": frozenset(_split(str(values["super.users"]), ";")),
-        "topic_defaults": _topic_defaults(properties, errors),
+        "max_connections_per_ip_overrides": _or_none(connection_overrides, str(values[CONNECTION_OVERRIDES]), errors),
+        "topic_defaults": _or_none(broker_defaults, properties, errors),
     }
     return parts
 
@@ -199,24 +211,29 @@ def _metrics_listener(values: dict[str, Value], errors: list[Finding]) -> Endpoi
     return Endpoint("", endpoint.port) if text.startswith(":") else endpoint
 
 
-def _connection_overrides(values: dict[str, Value], errors: list[Finding]) -> Mapping[str, int]:
+def connection_overrides(text: str) -> Mapping[str, int]:
+    """How many connections some addresses may have, from max.connections.per.ip.overrides; raises ConfigError."""
     overrides: dict[str, int] = {}
-    name = "max.connections.per.ip.overrides"
-    for item in _split(str(values[name])):
+    findings = []
+    for item in _split(text):
         host, _, count = item.rpartition(":")
-        if not host or not (count.isascii() and count.isdigit() and int(count) <= INT_MAX):
-            errors.append(Finding(name, f"{name}: {item!r}: expected host:count, for example 10.0.0.7:200"))
-            continue
-        overrides[host] = int(count)
+        if host and count.isascii() and count.isdigit() and int(count) <= INT_MAX:
+            overrides[host] = int(count)
+        else:
+            example = "expected host:count, for example 10.0.0.7:200"
+            findings.append(Finding(CONNECTION_OVERRIDES, f"{CONNECTION_OVERRIDES}: {item!r}: {example}"))
+    if findings:
+        raise ConfigError(findings)
     return MappingProxyType(overrides)
 
 
-def _topic_defaults(properties: Mapping[str, str], errors: list[Finding]) -> BrokerDefaults:
+def _or_none(read: Callable[[Given], Result], given: Given, errors: list[Finding]) -> Result | None:
+    """What `read` makes of it; None and one error more when it raises."""
     try:
-        return broker_defaults(properties)
+        return read(given)
     except ConfigError as error:
         errors.extend(error.findings)
-        return BrokerDefaults()
+        return None
 
 
 _FIELD_NAMES = frozenset(field.name for field in fields(NodeSettings))

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from penstock.config.node import NodeSettings
 from penstock.config.properties import Finding
-from penstock.config.tables.topic import TOPIC_SYNONYMS
+from penstock.config.tables import TOPIC_SYNONYMS
 
 _MEBIBYTE = 1024 * 1024
 _JAVA_REPLICA_PACKAGE = "org.apache.kafka.common.replica."
 _REPLICA_SELECTORS = ("RackAwareReplicaSelector", "LeaderSelector")
 
 
-def check_settings(settings: NodeSettings, errors: list[Finding], warnings: list[Finding]) -> None:
-    """Everything that needs more than one setting, listeners and roles aside."""
+def check_settings(
+    settings: NodeSettings, values: Mapping[str, Any], errors: list[Finding], warnings: list[Finding]
+) -> None:
+    """Everything that needs more than one setting, listeners and roles aside; `values` has every property's."""
     _check_quorum(settings, errors, warnings)
     _check_replication(settings, errors, warnings)
+    _check_factors(settings, values, errors, warnings)
     _check_selector(settings, errors)
-    _check_groups(settings, errors)
+    _check_groups(values, errors)
     _check_limits(settings, errors, warnings)
-    _check_security(settings, errors)
+    _check_security(str(values["authorizer.class.name"]), errors)
     _check_directories(settings, errors, warnings)
 
 
@@ -82,39 +86,30 @@ def _check_replication(settings: NodeSettings, errors: list[Finding], warnings: 
     ):
         if wait > value:
             errors.append(Finding(name, f"{name}={value} is less than replica.fetch.wait.max.ms={wait}: raise it"))
-    topic = settings.topic_defaults.topic
-    for isr_name, isr, factor_name, factor in (
-        (
-            "min.insync.replicas",
-            topic.min_insync_replicas,
-            "default.replication.factor",
-            settings.default_replication_factor,
-        ),
-        (
-            "transaction.state.log.min.isr",
-            settings.transaction_state_log_min_isr,
-            "transaction.state.log.replication.factor",
-            settings.transaction_state_log_replication_factor,
-        ),
-        (
-            "share.coordinator.state.topic.min.isr",
-            settings.share_coordinator_state_topic_min_isr,
-            "share.coordinator.state.topic.replication.factor",
-            settings.share_coordinator_state_topic_replication_factor,
-        ),
-    ):
-        if isr > factor:
-            text = f"{isr_name}={isr} is more than {factor_name}={factor}: such topics would take no acks=all write"
-            warnings.append(Finding(isr_name, text))
-    if settings.default_replication_factor < 1:
-        name = "default.replication.factor"
-        errors.append(Finding(name, f"{name}={settings.default_replication_factor}: expected at least 1"))
     if settings.broker_heartbeat_interval_ms * 2 > settings.broker_session_timeout_ms:
         text = (
             f"broker.heartbeat.interval.ms={settings.broker_heartbeat_interval_ms} is more than half of "
             f"broker.session.timeout.ms={settings.broker_session_timeout_ms}: one lost heartbeat fences the broker"
         )
         warnings.append(Finding("broker.heartbeat.interval.ms", text))
+
+
+def _check_factors(
+    settings: NodeSettings, values: Mapping[str, Any], errors: list[Finding], warnings: list[Finding]
+) -> None:
+    for isr_name, isr, factor_name in (
+        ("min.insync.replicas", settings.topic_defaults.min_insync_replicas, "default.replication.factor"),
+        *(
+            (f"{topic}.min.isr", values[f"{topic}.min.isr"], f"{topic}.replication.factor")
+            for topic in ("transaction.state.log", "share.coordinator.state.topic")
+        ),
+    ):
+        if isr > values[factor_name]:
+            text = f"{isr_name}={isr} is more than {factor_name}={values[factor_name]}: "
+            warnings.append(Finding(isr_name, text + "such topics would refuse every write with acks=all"))
+    if settings.default_replication_factor < 1:
+        name = "default.replication.factor"
+        errors.append(Finding(name, f"{name}={settings.default_replication_factor}: expected at least 1"))
 
 
 def _check_selector(settings: NodeSettings, errors: list[Finding]) -> None:
@@ -126,25 +121,24 @@ def _check_selector(settings: NodeSettings, errors: list[Finding]) -> None:
         errors.append(Finding(name, text))
 
 
-def _check_groups(settings: NodeSettings, errors: list[Finding]) -> None:
+def _check_groups(values: Mapping[str, Any], errors: list[Finding]) -> None:
     for kind in ("consumer", "share"):
         for what in ("heartbeat.interval.ms", "session.timeout.ms"):
-            _check_order(settings, f"group.{kind}.min.{what}", f"group.{kind}.{what}", errors)
-            _check_order(settings, f"group.{kind}.{what}", f"group.{kind}.max.{what}", errors)
+            _check_order(values, f"group.{kind}.min.{what}", f"group.{kind}.{what}", errors)
+            _check_order(values, f"group.{kind}.{what}", f"group.{kind}.max.{what}", errors)
         _check_order(
-            settings, f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms", errors, strictly=True
+            values, f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms", errors, strictly=True
         )
-    _check_order(settings, "group.min.session.timeout.ms", "group.max.session.timeout.ms", errors)
+    _check_order(values, "group.min.session.timeout.ms", "group.max.session.timeout.ms", errors)
     lock = "record.lock.duration.ms"
-    _check_order(settings, f"group.share.min.{lock}", f"group.share.{lock}", errors)
-    _check_order(settings, f"group.share.{lock}", f"group.share.max.{lock}", errors)
+    _check_order(values, f"group.share.min.{lock}", f"group.share.{lock}", errors)
+    _check_order(values, f"group.share.{lock}", f"group.share.max.{lock}", errors)
 
 
 def _check_order(
-    settings: NodeSettings, smaller: str, larger: str, errors: list[Finding], strictly: bool = False
+    values: Mapping[str, Any], smaller: str, larger: str, errors: list[Finding], strictly: bool = False
 ) -> None:
-    low = getattr(settings, smaller.replace(".", "_"))
-    high = getattr(settings, larger.replace(".", "_"))
+    low, high = values[smaller], values[larger]
     if low > high or (strictly and low == high):
         relation = "must be less than" if strictly else "must not be more than"
         errors.append(Finding(smaller, f"{smaller}={low} {relation} {larger}={high}"))
@@ -156,12 +150,12 @@ def _check_limits(settings: NodeSettings, errors: list[Finding], warnings: list[
     if 0 < queued < request_max:
         text = f"queued.max.request.bytes={queued} is less than socket.request.max.bytes={request_max}: raise it"
         errors.append(Finding("queued.max.request.bytes", text))
-    message_max = settings.topic_defaults.topic.max_message_bytes
+    message_max = settings.topic_defaults.max_message_bytes
     if message_max > request_max:
         text = f"message.max.bytes={message_max} is more than socket.request.max.bytes={request_max}: raise the latter"
         warnings.append(Finding("message.max.bytes", text))
     if settings.max_connections_per_ip == 0 and not settings.max_connections_per_ip_overrides:
-        text = "max.connections.per.ip=0 lets nobody in: raise it, or set max.connections.per.ip.overrides"
+        text = "max.connections.per.ip=0 accepts no connection: raise it, or set max.connections.per.ip.overrides"
         errors.append(Finding("max.connections.per.ip", text))
     if settings.log_cleaner_dedupe_buffer_size <= _MEBIBYTE:
         name = "log.cleaner.dedupe.buffer.size"
@@ -169,8 +163,8 @@ def _check_limits(settings: NodeSettings, errors: list[Finding], warnings: list[
         errors.append(Finding(name, text))
 
 
-def _check_security(settings: NodeSettings, errors: list[Finding]) -> None:
-    if settings.authorizer_class_name:
+def _check_security(authorizer: str, errors: list[Finding]) -> None:
+    if authorizer:
         text = "authorizer.class.name asks for ACLs, which this release does not check yet: remove the line to start "
         errors.append(Finding("authorizer.class.name", text + "without them"))
 

@@ -8,9 +8,14 @@ from enum import IntEnum
 
 from penstock.config.names import find_property
 from penstock.config.properties import Property, UpdateMode, Value
-from penstock.config.tables.broker import BROKER_PROPERTIES
-from penstock.config.tables.replication import DYNAMIC_ONLY
-from penstock.config.tables.topic import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES, TOPIC_SYNONYMS
+from penstock.config.tables import (
+    BROKER_PROPERTIES,
+    CLIENT_METRICS_PROPERTIES,
+    GROUP_PROPERTIES,
+    GROUP_SYNONYMS,
+    TOPIC_PROPERTIES,
+    TOPIC_SYNONYMS,
+)
 from penstock.config.topic import synonym_value
 
 UNKNOWN_TYPE = 0
@@ -124,11 +129,9 @@ def describe_group(overrides: Mapping[str, str], broker: BrokerProperties) -> li
         if name in overrides:
             value, source = overrides[name], ConfigSource.GROUP
         else:
-            broker_row = BROKER_PROPERTIES.get("group." + name)
-            default = (
-                row.default_text if broker_row is None else effective.get(broker_row.name, broker_row.default_text)
-            )
-            value, source = default or "", ConfigSource.DEFAULT
+            broker_rows = [synonym.row for synonym in GROUP_SYNONYMS.get(name, ())]
+            inherited = [effective.get(broker_row.name, broker_row.default_text) for broker_row in broker_rows]
+            value, source = next(iter(inherited), row.default_text) or "", ConfigSource.DEFAULT
         entries.append(_entry(row, value, (ConfigSynonym(name, value, source),), read_only=False))
     return entries
 
@@ -158,7 +161,7 @@ def _entry(
 
 
 def _shown(row: Property) -> bool:
-    return not row.internal and row.name not in DYNAMIC_ONLY
+    return not row.internal and row.update is not UpdateMode.DYNAMIC_ONLY
 
 
 def _topic_value(row: Property, overrides: Mapping[str, str], effective: Mapping[str, str]) -> Value:

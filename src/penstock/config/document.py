@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from penstock.config.properties import INT_MAX, LONG_MAX, REQUIRED, Effect, Property, UpdateMode
-from penstock.config.tables.coordinators import COORDINATOR_ROWS
-from penstock.config.tables.log import LOG_ROWS
-from penstock.config.tables.node import NODE_ROWS, PENSTOCK_ROWS
-from penstock.config.tables.replication import CLUSTER_ROWS
-from penstock.config.tables.security import SECURITY_ROWS
-from penstock.config.tables.topic import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES, TOPIC_SYNONYMS
+from penstock.config.tables import (
+    BROKER_SECTIONS,
+    CLIENT_METRICS_PROPERTIES,
+    GROUP_PROPERTIES,
+    GROUP_SYNONYMS,
+    TOPIC_PROPERTIES,
+    TOPIC_SYNONYMS,
+)
 
 DOCUMENT_PATH = Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -21,29 +23,35 @@ _INTRODUCTION = """\
 Penstock takes Kafka's own property names, in Kafka's own file format: `penstock server --config server.properties`.
 Names, types, defaults and limits are those of Apache Kafka 4.1; settings that begin with `penstock.` are extras.
 Two defaults differ, so that the partitions of a host that falls silent have another leader within five seconds:
-`broker.session.timeout.ms` is 4000 (Kafka: 9000) and `broker.heartbeat.interval.ms` 1000 (Kafka: 2000).
+`broker.session.timeout.ms` is 4000 (Kafka: 9000) and `broker.heartbeat.interval.ms` 1000 (Kafka: 2000). Two more leave
+the sizes of a connection's buffers to the system, which knows them better: `socket.send.buffer.bytes` and
+`socket.receive.buffer.bytes` are -1 (Kafka: 102400).
 `python -m penstock.config.document` writes this page from the tables that the program reads.
 
 A configuration is read as a whole and every mistake is named with its line. A name that is nearly right is an
 error, with a suggestion; a name that Penstock cannot know, such as a plugin's, is a warning.
 
 The column *change* says where a setting can change without a restart: on one broker, or for the whole cluster.
-The column *effect* is empty for settings that Penstock acts on; **later** marks those that are read and checked but
-belong to a feature that is still to come, **none** those that have no use here.
+The column *effect* is empty for settings that Penstock acts on. **later** marks those that are checked but belong to a
+feature that is still to come, **none** those that have no use here; a node that is given one says so when it starts.
+**refused** are those of a feature that Penstock does not have: nothing but the default is accepted.
 """
+
+_EFFECTS = {Effect.ACTED_ON: "", Effect.PLANNED: "later", Effect.ACCEPTED: "none", Effect.REFUSED: "refused"}
 
 _TOPIC_TEXT = """\
 Set per topic, when it is created or later; a change takes effect at once. *Broker default* names the broker settings
 that give the value for topics that don't say, the first that is set; hours and minutes are turned into milliseconds.
 """
 
-_BROKER_SECTIONS: tuple[tuple[str, tuple[Property, ...]], ...] = (
-    ("Node, listeners, requests and quorum", tuple(row for row in NODE_ROWS if row not in PENSTOCK_ROWS)),
-    ("Log", LOG_ROWS),
-    ("Groups, offsets and transactions", COORDINATOR_ROWS),
-    ("Replication, quotas, tiered storage and metrics", CLUSTER_ROWS),
-    ("Security", SECURITY_ROWS),
-)
+_TITLES = {
+    "penstock": "Penstock's own settings",
+    "node": "Node, listeners, requests and quorum",
+    "log": "Log",
+    "coordinators": "Groups, offsets and transactions",
+    "cluster": "Replication, quotas, tiered storage and metrics",
+    "security": "Security",
+}
 
 
 def document() -> str:
@@ -53,18 +61,18 @@ def document() -> str:
         "## Topic settings\n",
         _TOPIC_TEXT,
         _table(TOPIC_PROPERTIES.values(), "broker default", _broker_default),
-        "## Penstock's own settings\n",
-        _table(PENSTOCK_ROWS, "change", _change),
     ]
-    for title, rows in _BROKER_SECTIONS:
-        parts += [f"## {title}\n", _table(rows, "change", _change)]
+    for stem, title in _TITLES.items():
+        parts += [f"## {title}\n", _table(BROKER_SECTIONS[stem], "change", _change)]
     parts += [
         "## Group settings\n",
         _table(GROUP_PROPERTIES.values(), "broker default", _group_default),
         "## Client metrics subscriptions\n",
         _table(CLIENT_METRICS_PROPERTIES.values(), "broker default", lambda _row: ""),
         "## Accepted without effect\n",
-        _reasons(),
+        _reasons(Effect.ACCEPTED),
+        "## Refused\n",
+        _reasons(Effect.REFUSED),
     ]
     return "\n".join(parts)
 
@@ -83,7 +91,7 @@ def _table(rows: Iterable[Property], last_title: str, last_column: Callable[[Pro
             _default(row),
             _allowed(row),
             last_column(row),
-            {Effect.ACTED_ON: "", Effect.PLANNED: "later", Effect.ACCEPTED: "none"}[row.effect],
+            _EFFECTS[row.effect],
             row.doc,
         )
         lines.append("| " + " | ".join(cells) + " |")
@@ -109,7 +117,7 @@ def _allowed(row: Property) -> str:
 
 
 def _change(row: Property) -> str:
-    return {UpdateMode.READ_ONLY: "", UpdateMode.PER_BROKER: "broker", UpdateMode.CLUSTER_WIDE: "cluster"}[row.update]
+    return {UpdateMode.READ_ONLY: "", UpdateMode.CLUSTER_WIDE: "cluster"}.get(row.update, "broker")
 
 
 def _broker_default(row: Property) -> str:
@@ -117,15 +125,14 @@ def _broker_default(row: Property) -> str:
 
 
 def _group_default(row: Property) -> str:
-    names = {broker_row.name for broker_row in COORDINATOR_ROWS}
-    return f"`group.{row.name}`" if f"group.{row.name}" in names else ""
+    return ", ".join(f"`{synonym.name}`" for synonym in GROUP_SYNONYMS.get(row.name, ()))
 
 
-def _reasons() -> str:
+def _reasons(effect: Effect) -> str:
     by_reason: dict[str, list[str]] = {}
-    rows = [*TOPIC_PROPERTIES.values(), *(row for _, section in _BROKER_SECTIONS for row in section)]
+    rows = [*TOPIC_PROPERTIES.values(), *(row for rows in BROKER_SECTIONS.values() for row in rows)]
     for row in rows:
-        if row.effect is Effect.ACCEPTED and not row.internal:
+        if row.effect is effect and not row.internal:
             by_reason.setdefault(row.reason, []).append(f"`{row.name}`")
     lines = [f"- {reason} {', '.join(sorted(names))}" for reason, names in sorted(by_reason.items())]
     return "\n".join(lines) + "\n"

@@ -231,10 +231,10 @@ def _check_roles(resolved: Listeners, roles: frozenset[str], texts: ListenerText
         text = f"{name}: {', '.join(missing)} is not among listeners ({known}): add it there, for example "
         findings.append(Finding(name, text + f"listeners={texts.listeners},{missing[0]}://:9093"))
     elif roles == {"broker"} and resolved.controller:
-        text = f"{name}: {resolved.controller[0].name} is among listeners, but this node is no controller: "
+        text = f"{name}: {resolved.controller[0].name} is among listeners, but this node is not a controller: "
         findings.append(Finding(name, text + "take it out of listeners, or add controller to process.roles"))
     elif roles == {"controller"} and resolved.broker:
-        text = f"listeners: {resolved.broker[0].name} is not a controller listener, but this node is no broker: "
+        text = f"listeners: {resolved.broker[0].name} is not a controller listener, but this node is not a broker: "
         findings.append(Finding("listeners", text + f"take it out, or add it to {name}"))
     if "broker" in roles and not findings:
         _check_broker_listeners(resolved, findings)

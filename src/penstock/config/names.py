@@ -5,15 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from penstock.config.properties import Effect, Finding, Property, nearest
-from penstock.config.tables.broker import (
-    BROKER_PROPERTIES,
-    REFUSED_BROKER_PROPERTIES,
-    REMOVED_BROKER_PROPERTIES,
-    REMOVED_PREFIXES,
-)
-from penstock.config.tables.replication import DYNAMIC_ONLY
-from penstock.config.tables.topic import TOPIC_PROPERTIES, TOPIC_SYNONYMS
+from penstock.config.properties import Effect, Finding, Property, UpdateMode, nearest
+from penstock.config.tables import BROKER_PROPERTIES, TOPIC_PROPERTIES, TOPIC_SYNONYMS
 
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.(?P<base>.+)", re.ASCII)
 # These can be set for one SASL mechanism of a listener: listener.name.<listener>.<mechanism>.<property>.
@@ -45,6 +38,39 @@ _PLUGIN_PREFIXES = (
     "xpack.",
 )
 
+_USE_LISTENERS = "say it with listeners, for example listeners=PLAINTEXT://myhost:9092"
+_USE_ADVERTISED = "say it with advertised.listeners, for example advertised.listeners=PLAINTEXT://myhost:9092"
+
+# Removed settings that would make a node do something else than its owner meant: refused, with the way out.
+_REFUSED = {
+    "host.name": _USE_LISTENERS,
+    "port": _USE_LISTENERS,
+    "advertised.host.name": _USE_ADVERTISED,
+    "advertised.port": _USE_ADVERTISED,
+}
+
+# Removed settings that are safe to leave out: named in a warning.
+_REMOVED = {
+    "auto.include.jmx.reporter": "metrics are exported for Prometheus",
+    "broker.id.generation.enable": "set node.id",
+    "control.plane.listener.name": "controllers have their own listeners, see controller.listener.names",
+    "delegation.token.master.key": "use delegation.token.secret.key",
+    "eligible.leader.replicas.enable": "it is a feature of the cluster, not a setting",
+    "group.coordinator.new.enable": "there is one group coordinator",
+    "inter.broker.protocol.version": "the cluster's metadata.version feature decides",
+    "log.message.downconversion.enable": "old record formats are no longer served",
+    "log.message.format.version": "records are always stored in the current format",
+    "log.message.timestamp.difference.max.ms": (
+        "use log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms"
+    ),
+    "leader.imbalance.per.broker.percentage": "leadership goes back to preferred replicas at any imbalance",
+    "offsets.commit.required.acks": "commits always wait for every in-sync replica",
+    "reserved.broker.max.id": "set node.id",
+    "quota.consumer.default": "Penstock has no quotas yet",
+    "quota.producer.default": "Penstock has no quotas yet",
+}
+_REMOVED_PREFIXES = {"password.encoder.": "dynamic settings are kept in the metadata log"}
+
 
 def find_property(name: str) -> Property | None:
     """The row for a broker property's name, seeing through a listener.name.<listener>. prefix."""
@@ -64,31 +90,36 @@ def has_listener_prefix(name: str) -> bool:
 
 
 def check_names(names: Iterable[str], errors: list[Finding], warnings: list[Finding]) -> None:
-    """Name what Penstock cannot know or use; a likely slip of the pen is an error, a stranger a warning."""
+    """Name what Penstock cannot know or use: an error if it looks misspelled, a warning otherwise."""
     unused = []
+    planned = []
     for name in names:
         row = find_property(name)
         if row is None:
             _check_unknown(name, errors, warnings)
-        elif name in DYNAMIC_ONLY:
+        elif row.update is UpdateMode.DYNAMIC_ONLY:
             warnings.append(Finding(name, f"{name} is ignored here: set it while the broker runs, with kafka-configs"))
         elif row.effect is Effect.ACCEPTED:
             unused.append(name)
+        elif row.effect is Effect.PLANNED:
+            planned.append(name)
     if unused:
         text = f"accepted without effect (docs/configuration.md says why): {', '.join(unused)}"
         warnings.append(Finding("", text))
+    if planned:
+        warnings.append(Finding("", f"checked, but without effect in this release: {', '.join(planned)}"))
 
 
 def unknown_text(name: str) -> tuple[str, bool]:
-    """What to say about a name that is no broker property, and whether it must be refused."""
+    """What to say about a name that is not a broker property, and whether it must be refused."""
     if name.startswith("zookeeper."):
         text = f"{name}: Penstock, like Kafka 4, runs without ZooKeeper: remove it, and set process.roles, node.id, "
         return text + "controller.quorum.voters and controller.listener.names", True
-    if name in REFUSED_BROKER_PROPERTIES:
-        return f"{name} is no longer a setting: {REFUSED_BROKER_PROPERTIES[name]}", True
-    if name in REMOVED_BROKER_PROPERTIES:
-        return f"{name} is no longer a setting and is ignored: {REMOVED_BROKER_PROPERTIES[name]}", False
-    for prefix, what in REMOVED_PREFIXES.items():
+    if name in _REFUSED:
+        return f"{name} is no longer a setting: {_REFUSED[name]}", True
+    if name in _REMOVED:
+        return f"{name} is no longer a setting and is ignored: {_REMOVED[name]}", False
+    for prefix, what in _REMOVED_PREFIXES.items():
         if name.startswith(prefix):
             return f"{name} is no longer a setting and is ignored: {what}", False
     if name.startswith(_PLUGIN_PREFIXES):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.config.listeners import Endpoint, Listener
-from penstock.config.tables.broker import BROKER_PROPERTIES
-from penstock.config.topic import BrokerDefaults
+from penstock.config.tables import BROKER_PROPERTIES
+from penstock.config.topic import TopicSettings
 
 BROKER_ROLE = "broker"
 CONTROLLER_ROLE = "controller"
@@ -45,15 +45,13 @@ class NodeSettings:
     metadata_log_dir: str
     penstock_metrics_listener: Endpoint | None
     max_connections_per_ip_overrides: Mapping[str, int]
-    super_users: frozenset[str]
-    topic_defaults: BrokerDefaults
+    topic_defaults: TopicSettings
     broker_heartbeat_interval_ms: int
     broker_rack: str | None
     broker_session_timeout_ms: int
     confluent_schema_registry_url: tuple[str, ...]
     connections_max_idle_ms: int
     controlled_shutdown_enable: bool
-    controller_quorum_append_linger_ms: int
     controller_quorum_election_backoff_max_ms: int
     controller_quorum_election_timeout_ms: int
     controller_quorum_fetch_timeout_ms: int
@@ -61,7 +59,6 @@ class NodeSettings:
     controller_quorum_retry_backoff_ms: int
     fetch_max_bytes: int
     initial_broker_registration_timeout_ms: int
-    max_connection_creation_rate: int
     max_connections: int
     max_connections_per_ip: int
     max_incremental_fetch_session_cache_slots: int
@@ -70,9 +67,6 @@ class NodeSettings:
     metadata_log_max_snapshot_interval_ms: int
     metadata_log_segment_bytes: int
     metadata_log_segment_ms: int
-    metadata_max_idle_interval_ms: int
-    metadata_max_retention_bytes: int
-    metadata_max_retention_ms: int
     penstock_connection_write_buffer_bytes: int
     penstock_disk_full_percent: float
     penstock_loop: str
@@ -82,23 +76,17 @@ class NodeSettings:
     penstock_write_stall_timeout_ms: int
     queued_max_request_bytes: int
     request_timeout_ms: int
-    socket_connection_setup_timeout_max_ms: int
-    socket_connection_setup_timeout_ms: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
-    telemetry_max_bytes: int
     auto_create_topics_enable: bool
     delete_topic_enable: bool
     log_cleaner_backoff_ms: int
     log_cleaner_dedupe_buffer_size: int
     log_cleaner_enable: bool
     log_cleaner_io_max_bytes_per_second: float
-    log_dir_failure_timeout_ms: int
     log_flush_offset_checkpoint_interval_ms: int
-    log_flush_start_offset_checkpoint_interval_ms: int
-    log_initial_task_delay_ms: int
     log_retention_check_interval_ms: int
     num_partitions: int
     producer_id_expiration_check_interval_ms: int
@@ -107,26 +95,13 @@ class NodeSettings:
     default_replication_factor: int
     leader_imbalance_check_interval_seconds: int
     num_replica_fetchers: int
-    remote_fetch_max_wait_ms: int
-    remote_list_offsets_request_timeout_ms: int
-    remote_log_index_file_cache_total_size_bytes: int
-    remote_log_manager_copy_max_bytes_per_second: int
-    remote_log_manager_fetch_max_bytes_per_second: int
-    remote_log_manager_task_interval_ms: int
-    remote_log_manager_task_retry_backoff_max_ms: int
-    remote_log_manager_task_retry_backoff_ms: int
-    remote_log_manager_task_retry_jitter: float
-    remote_log_reader_max_pending_tasks: int
-    remote_log_storage_system_enable: bool
     replica_fetch_backoff_ms: int
     replica_fetch_max_bytes: int
     replica_fetch_min_bytes: int
     replica_fetch_response_max_bytes: int
     replica_fetch_wait_max_ms: int
-    replica_high_watermark_checkpoint_interval_ms: int
     replica_lag_time_max_ms: int
     replica_selector_class: str | None
-    replica_socket_receive_buffer_bytes: int
     replica_socket_timeout_ms: int
     unclean_leader_election_interval_ms: int
     add_partitions_to_txn_retry_backoff_max_ms: int
@@ -142,42 +117,16 @@ class NodeSettings:
     group_consumer_regex_refresh_interval_ms: int
     group_consumer_session_timeout_ms: int
     group_coordinator_append_linger_ms: int
-    group_coordinator_rebalance_protocols: tuple[str, ...]
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
-    group_share_assignors: tuple[str, ...]
-    group_share_delivery_count_limit: int
-    group_share_heartbeat_interval_ms: int
-    group_share_max_heartbeat_interval_ms: int
-    group_share_max_record_lock_duration_ms: int
-    group_share_max_session_timeout_ms: int
-    group_share_max_share_sessions: int
-    group_share_max_size: int
-    group_share_min_heartbeat_interval_ms: int
-    group_share_min_record_lock_duration_ms: int
-    group_share_min_session_timeout_ms: int
-    group_share_partition_max_record_locks: int
-    group_share_record_lock_duration_ms: int
-    group_share_session_timeout_ms: int
     offset_metadata_max_bytes: int
-    offsets_commit_timeout_ms: int
     offsets_retention_check_interval_ms: int
     offsets_retention_minutes: int
-    offsets_topic_compression_codec: int
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
-    share_coordinator_append_linger_ms: int
-    share_coordinator_snapshot_update_records_per_snapshot: int
-    share_coordinator_state_topic_compression_codec: int
-    share_coordinator_state_topic_min_isr: int
-    share_coordinator_state_topic_num_partitions: int
-    share_coordinator_state_topic_replication_factor: int
-    share_coordinator_state_topic_segment_bytes: int
-    share_coordinator_write_timeout_ms: int
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int
     transaction_partition_verification_enable: bool
     transaction_remove_expired_transaction_cleanup_interval_ms: int
@@ -185,15 +134,7 @@ class NodeSettings:
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
-    transaction_two_phase_commit_enable: bool
     transactional_id_expiration_ms: int
-    allow_everyone_if_no_acl_found: bool
-    authorizer_class_name: str
-    connection_failed_authentication_delay_ms: int
-    connections_max_reauth_ms: int
-    delegation_token_expiry_check_interval_ms: int
-    delegation_token_expiry_time_ms: int
-    delegation_token_max_lifetime_ms: int
 
     @property
     def is_broker(self) -> bool:

@@ -40,6 +40,7 @@ class UpdateMode(Enum):
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
+    DYNAMIC_ONLY = "per-broker, and not in its file"
 
 
 class Effect(Enum):
@@ -48,15 +49,18 @@ class Effect(Enum):
     ACTED_ON = "acted on"
     PLANNED = "checked, not yet acted on"
     ACCEPTED = "accepted, no use for it"
+    REFUSED = "nothing but the default is accepted"
 
 
-class _Required:
+class Required:
+    """The type of REQUIRED."""
+
     def __repr__(self) -> str:
         return "REQUIRED"
 
 
 # The default of a property that has none and must be set.
-REQUIRED = _Required()
+REQUIRED = Required()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class Property:
 
     name: str
     type: PropertyType
-    default: Value | _Required
+    default: Value | Required
     doc: str
     minimum: float | None = None
     maximum: float | None = None
@@ -140,6 +144,15 @@ class Property:
             case _:
                 return self._choice(text, text)
 
+    def accept(self, text: str) -> Value:
+        """Read a value that somebody sets now; raises ConfigError also for what Penstock does not offer."""
+        value = self.parse(text)
+        if self.effect is Effect.REFUSED and value != self.default_value:
+            default = f", or set it to {self.default_text}" if self.default_text else ""
+            why = self.reason.removesuffix(".")
+            raise config_error(self.name, f"{self.name}={text.strip()}: {why}; leave it out{default}")
+        return value
+
     def format(self, value: Value) -> str | None:
         """The text that Kafka's tools show for a value; None stays None."""
         if value is None:
@@ -155,7 +168,7 @@ class Property:
     @property
     def default_value(self) -> Value:
         """The default; None when there is none."""
-        return None if isinstance(self.default, _Required) else self.default
+        return None if isinstance(self.default, Required) else self.default
 
     @property
     def default_text(self) -> str | None:
@@ -215,7 +228,7 @@ class Property:
             if choice.lower() == item.lower():
                 if self.ignore_case:
                     return choice
-                raise self._refusal(text, f" (mind the case: {choice})")
+                raise self._refusal(text, f" (upper and lower case matter: {choice})")
         raise self._refusal(text)
 
     def _refusal(self, text: str, addition: str = "") -> ConfigError:

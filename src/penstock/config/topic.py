@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from penstock.config.properties import (
-    ConfigError,
-    Finding,
-    Value,
-    config_error,
-    nearest,
-)
-from penstock.config.tables.topic import (
-    REMOVED_TOPIC_PROPERTIES,
-    SUBJECT_NAME_STRATEGIES,
-    TOPIC_PROPERTIES,
-    TOPIC_SYNONYMS,
-    Synonym,
-)
+from penstock.config.properties import ConfigError, Finding, Property, Value, config_error, nearest
+from penstock.config.tables import TOPIC_PROPERTIES, TOPIC_SYNONYMS, Synonym
 
 CLEANUP_DELETE = "delete"
 CLEANUP_COMPACT = "compact"
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
-# local.retention.* = -2 means "the same as retention.*".
-LIKE_RETENTION = -2
 UNLIMITED = -1
+TOPIC_NAME_STRATEGY = "io.confluent.kafka.serializers.subject.TopicNameStrategy"
+_REMOVED = {
+    "message.format.version": "records are always stored in the current format; leave it out",
+    "message.downconversion.enable": "old record formats are no longer served; leave it out",
+    "message.timestamp.difference.max.ms": "use message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +35,9 @@ class TopicSettings:
     compression_type: str = "producer"
     compression_zstd_level: int = 3
     confluent_key_schema_validation: bool = False
-    confluent_key_subject_name_strategy: str = SUBJECT_NAME_STRATEGIES[0]
+    confluent_key_subject_name_strategy: str = TOPIC_NAME_STRATEGY
     confluent_value_schema_validation: bool = False
-    confluent_value_subject_name_strategy: str = SUBJECT_NAME_STRATEGIES[0]
+    confluent_value_subject_name_strategy: str = TOPIC_NAME_STRATEGY
     delete_retention_ms: int = 86_400_000
     file_delete_delay_ms: int = 60_000
     flush_messages: int = 2**63 - 1
@@ -53,8 +45,6 @@ class TopicSettings:
     follower_replication_throttled_replicas: tuple[str, ...] = ()
     index_interval_bytes: int = 4096
     leader_replication_throttled_replicas: tuple[str, ...] = ()
-    local_retention_bytes: int = LIKE_RETENTION
-    local_retention_ms: int = LIKE_RETENTION
     max_compaction_lag_ms: int = 2**63 - 1
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = 3_600_000
@@ -64,9 +54,6 @@ class TopicSettings:
     min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
     preallocate: bool = False
-    remote_log_copy_disable: bool = False
-    remote_log_delete_on_disable: bool = False
-    remote_storage_enable: bool = False
     retention_bytes: int = UNLIMITED
     retention_ms: int = 604_800_000
     segment_bytes: int = 1_073_741_824
@@ -91,54 +78,42 @@ class TopicSettings:
         return self.message_timestamp_type == LOG_APPEND_TIME
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerDefaults:
-    """What a broker gives to topics that don't say otherwise. `BrokerDefaults()` is Kafka's defaults."""
-
-    topic: TopicSettings = field(default_factory=TopicSettings)
-    remote_storage_system_enable: bool = False
+_FIELD_NAMES = frozenset(one.name for one in fields(TopicSettings))
 
 
-def topic_settings(overrides: Mapping[str, str], broker: BrokerDefaults) -> TopicSettings:
+def topic_settings(overrides: Mapping[str, str], defaults: TopicSettings) -> TopicSettings:
     """The settings of a topic with these overrides; raises ConfigError naming every property that is wrong."""
-    fields = _parse_overrides(overrides)
-    internal_segment_bytes = fields.pop("internal_segment_bytes", None)
+    changes = _parse_overrides(overrides, Property.parse)
+    internal_segment_bytes = changes.pop("internal_segment_bytes", None)
     if internal_segment_bytes is not None:
-        fields["segment_bytes"] = internal_segment_bytes
-    settings = replace(broker.topic, **fields)
-    findings = _cross_checks(settings, broker.remote_storage_system_enable)
-    if findings:
-        raise ConfigError(findings)
-    return settings
+        changes["segment_bytes"] = internal_segment_bytes
+    return _checked(replace(defaults, **changes))
 
 
-def validate_topic_overrides(overrides: Mapping[str, str]) -> None:
-    """Check names and values on their own, without knowing a broker's defaults; raises ConfigError."""
-    _parse_overrides(overrides)
+def check_topic_overrides(
+    overrides: Mapping[str, str], defaults: TopicSettings, changed: Iterable[str] | None = None
+) -> None:
+    """Check what a topic is to have; raises ConfigError, for what is `changed` also if Penstock does not offer it."""
+    names = overrides.keys() if changed is None else overrides.keys() & set(changed)
+    _parse_overrides({name: overrides[name] for name in overrides if name in names}, Property.accept)
+    topic_settings(overrides, defaults)
 
 
-def broker_defaults(properties: Mapping[str, str]) -> BrokerDefaults:
-    """The topic defaults that broker properties (and their finer-unit synonyms) give; raises ConfigError."""
-    fields: dict[str, Any] = {}
+def broker_defaults(properties: Mapping[str, str]) -> TopicSettings:
+    """What a broker with these properties gives to topics that don't say otherwise; raises ConfigError."""
+    changes: dict[str, Any] = {}
     findings: list[Finding] = []
     for name, synonyms in TOPIC_SYNONYMS.items():
         chosen = next((synonym for synonym in synonyms if synonym.name in properties), None)
         if chosen is None:
             continue
         try:
-            value = synonym_value(chosen, properties[chosen.name])
+            changes[TOPIC_PROPERTIES[name].field] = _field_value(name, synonym_value(chosen, properties[chosen.name]))
         except ConfigError as error:
             findings.extend(error.findings)
-            continue
-        fields[TOPIC_PROPERTIES[name].field] = _field_value(name, value)
     if findings:
         raise ConfigError(findings)
-    remote = properties.get("remote.log.storage.system.enable", "false").strip().lower() == "true"
-    settings = replace(TopicSettings(), **fields)
-    findings = _cross_checks(settings, remote)
-    if findings:
-        raise ConfigError(findings)
-    return BrokerDefaults(settings, remote)
+    return _checked(replace(TopicSettings(), **_acting(changes)))
 
 
 def synonym_value(synonym: Synonym, text: str) -> Value:
@@ -150,8 +125,8 @@ def synonym_value(synonym: Synonym, text: str) -> Value:
     return UNLIMITED if value < 0 else value * synonym.multiplier
 
 
-def _parse_overrides(overrides: Mapping[str, str]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+def _parse_overrides(overrides: Mapping[str, str], read: Callable[[Property, str], Value]) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
     findings: list[Finding] = []
     for name, text in overrides.items():
         row = TOPIC_PROPERTIES.get(name)
@@ -159,14 +134,18 @@ def _parse_overrides(overrides: Mapping[str, str]) -> dict[str, Any]:
             findings.append(Finding(name, _unknown(name)))
             continue
         try:
-            fields[row.field] = _field_value(name, row.parse(text))
+            changes[row.field] = _field_value(name, read(row, text))
             if name.endswith(".replication.throttled.replicas"):
                 _check_throttled_replicas(name, text)
         except ConfigError as error:
             findings.extend(error.findings)
     if findings:
         raise ConfigError(findings)
-    return fields
+    return _acting(changes)
+
+
+def _acting(changes: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in changes.items() if name in _FIELD_NAMES or name == "internal_segment_bytes"}
 
 
 def _field_value(name: str, value: Value) -> object:
@@ -177,8 +156,8 @@ def _field_value(name: str, value: Value) -> object:
 
 
 def _unknown(name: str) -> str:
-    if name in REMOVED_TOPIC_PROPERTIES:
-        return f"{name} is no longer a topic setting: {REMOVED_TOPIC_PROPERTIES[name]}"
+    if name in _REMOVED:
+        return f"{name} is no longer a topic setting: {_REMOVED[name]}"
     for topic_name, synonyms in TOPIC_SYNONYMS.items():
         if any(synonym.name == name for synonym in synonyms):
             return f"{name} is a broker setting; for a topic use {topic_name}"
@@ -198,43 +177,11 @@ def _check_throttled_replicas(name: str, text: str) -> None:
             raise config_error(name, f"{name}={text}: expected *, or partition:broker pairs such as 0:101,1:102")
 
 
-def _cross_checks(settings: TopicSettings, remote_storage_system_enable: bool) -> list[Finding]:
-    findings = []
+def _checked(settings: TopicSettings) -> TopicSettings:
     if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
-        findings.append(
-            Finding(
-                "min.compaction.lag.ms",
-                f"min.compaction.lag.ms={settings.min_compaction_lag_ms} is more than "
-                f"max.compaction.lag.ms={settings.max_compaction_lag_ms}: lower the first or raise the second",
-            )
-        )
-    if settings.remote_storage_enable:
-        findings.extend(_remote_checks(settings, remote_storage_system_enable))
-    return findings
-
-
-def _remote_checks(settings: TopicSettings, system_enable: bool) -> list[Finding]:
-    if not system_enable:
         text = (
-            "remote.storage.enable=true: tiered storage is off; set remote.log.storage.system.enable=true on the broker"
+            f"min.compaction.lag.ms={settings.min_compaction_lag_ms} is more than "
+            f"max.compaction.lag.ms={settings.max_compaction_lag_ms}: lower the first or raise the second"
         )
-        return [Finding("remote.storage.enable", text)]
-    findings = []
-    if settings.compacts:
-        text = "remote.storage.enable=true: a compacted topic stays local; take compact out of cleanup.policy"
-        findings.append(Finding("remote.storage.enable", text))
-    pairs = (
-        ("bytes", settings.local_retention_bytes, settings.retention_bytes),
-        ("ms", settings.local_retention_ms, settings.retention_ms),
-    )
-    for unit, local, total in pairs:
-        if local == LIKE_RETENTION:
-            continue
-        name = f"local.retention.{unit}"
-        if settings.remote_log_copy_disable and local != total:
-            text = f"{name}={local} must equal retention.{unit}={total} while remote.log.copy.disable=true"
-            findings.append(Finding(name, text))
-        elif total != UNLIMITED and (local == UNLIMITED or local > total):
-            text = f"{name}={local} keeps more than retention.{unit}={total}: use at most {total}, or -2 for the same"
-            findings.append(Finding(name, text))
-    return findings
+        raise config_error("min.compaction.lag.ms", text)
+    return settings

@@ -95,7 +95,6 @@ class Demo:
             return self._account(spark)
         finally:
             spark.stop()
-            _forget_clients()
 
     def _open(self) -> tuple[list[str], Pipeline]:
         self._start_cluster()
@@ -253,13 +252,6 @@ def _start_spark(log: Path) -> SparkSession:
         finally:
             os.dup2(terminal, STDERR)
             os.close(terminal)
-
-
-def _forget_clients() -> None:
-    """Close the client that writers keep for the next time: it would complain about brokers that have ended."""
-    from penstock.spark.topics import admin_client
-
-    admin_client.cache_clear()
 
 
 def _caught_up(status: PipelineStatus, sent: int) -> bool:

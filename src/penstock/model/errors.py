@@ -150,6 +150,19 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+_CODES = frozenset(ErrorCode)
+
+
+def error_name(code: int) -> str:
+    """Kafka's name for a code, for people; `error 1234` for one that this version does not know."""
+    return ErrorCode(code).name if code in _CODES else f"error {code}"
+
+
+def error_code(code: int) -> ErrorCode:
+    """A code from another node; one that this version does not know counts as UNKNOWN_SERVER_ERROR."""
+    return ErrorCode(code) if code in _CODES else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class ApiError(Exception):
     """A request that cannot be served; `code` is what the client sees, `message` is for people."""
 

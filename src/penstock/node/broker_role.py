@@ -140,10 +140,10 @@ class BrokerRole:
         if self.partitions.are_all_open:
             self._directories.note_checked(self._lifecycle.broker_epoch)
         self._coordinate()
-        self._housekeeping = Housekeeping(env, self.partitions, settings)
+        self._housekeeping = Housekeeping(env, self.partitions, self._live.current)
         await self._housekeeping.watch_disks()
         self._housekeeping.start()
-        self._cleaner = Cleaner(env, self.partitions, settings)
+        self._cleaner = Cleaner(env, self.partitions, self._live.current)
         self._cleaner.start()
         keeper = self._replicate()
         self._endpoints.serve_brokers(self._dispatcher(keeper, controller, unreachable))
@@ -203,6 +203,7 @@ class BrokerRole:
             Throttle(throttled_rate(raft.image, settings.node_id, FOLLOWER_RATE)),
         )
         self._fetchers.start()
+        self._live.on_change(self._fetchers.spread)
         return keeper
 
     def _dispatcher(self, keeper: InSyncKeeper, controller: Controller, unreachable: Controller) -> Dispatcher:

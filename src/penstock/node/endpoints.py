@@ -15,6 +15,7 @@ from penstock.config.node import NodeSettings
 from penstock.node.failures import CannotStart
 from penstock.server.connection import Session
 from penstock.server.limits import ConnectionLimits
+from penstock.server.request_memory import RequestMemory
 
 PROTOCOL_CODES = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -29,6 +30,8 @@ class Accepting(Protocol):
     async def bind(self) -> None: ...
 
     def start(self, make_session: Callable[[tuple[str, int]], Session]) -> None: ...
+
+    def limit(self, limits: ConnectionLimits) -> None: ...
 
     async def stop(self, drain_s: float) -> None: ...
 
@@ -50,6 +53,8 @@ class Endpoints:
     ) -> None:
         """`tls_of` has each listener's certificates, `make_session` begins the conversation of a connection."""
         self._settings = settings
+        bytes_max = settings.queued_max_request_bytes
+        self._request_memory = RequestMemory(bytes_max) if bytes_max > 0 else None
         self._make_listener = make_listener
         self._tls_of = tls_of
         self._make_session = make_session
@@ -64,9 +69,13 @@ class Endpoints:
         if settings.is_controller:
             self._controllers = [await self._bound(wanted) for wanted in settings.controller_listeners]
 
-    async def _bound(self, wanted: ListenerSettings) -> Accepting:
-        settings = self._settings
-        limits = ConnectionLimits(
+    def limit(self, settings: NodeSettings) -> None:
+        """Hold peers to the limits of these settings from now on."""
+        for listener in self.listeners:
+            listener.limit(self._limits(settings))
+
+    def _limits(self, settings: NodeSettings) -> ConnectionLimits:
+        return ConnectionLimits(
             request_bytes_max=settings.socket_request_max_bytes,
             connections_max=settings.max_connections,
             connections_per_ip_max=settings.max_connections_per_ip,
@@ -75,12 +84,18 @@ class Endpoints:
             request_read_ms_max=settings.penstock_request_read_timeout_ms,
             write_stall_ms_max=settings.penstock_write_stall_timeout_ms,
             write_buffer_bytes_max=settings.penstock_connection_write_buffer_bytes,
+            request_memory=self._request_memory,
+            send_buffer_bytes=settings.socket_send_buffer_bytes,
+            receive_buffer_bytes=settings.socket_receive_buffer_bytes,
         )
+
+    async def _bound(self, wanted: ListenerSettings) -> Accepting:
+        settings = self._settings
         listener = self._make_listener(
             wanted.name,
             wanted.host,
             wanted.port,
-            limits,
+            self._limits(settings),
             settings.socket_listen_backlog_size,
             self._tls_of(wanted.name),
         )

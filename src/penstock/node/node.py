@@ -16,11 +16,12 @@ from penstock.node.directories import Directories
 from penstock.node.endpoints import Endpoints, MakeListener
 from penstock.node.metrics.health import Check, quorum_checks
 from penstock.node.metrics.port import MetricsPort
-from penstock.node.metrics.quorum import CountingQuorum, QuorumCollector
+from penstock.node.metrics.quorum import QuorumCollector
 from penstock.node.metrics.requests import RequestCollector
 from penstock.node.security import NodeSecurity
 from penstock.runtime.controller.client import ControllerClient
 from penstock.runtime.controller.controller import Controller
+from penstock.runtime.controller.decisions import Decisions
 from penstock.runtime.controller.duties import ControllerSettings
 from penstock.runtime.controller.unreachable import UnreachableQuorum
 from penstock.runtime.env import Env
@@ -85,7 +86,7 @@ class Node:
         raft.on_commit(live.follow)
         raft.on_commit(self._security.committed)
         defaults = TopicDefaults(settings.num_partitions, settings.default_replication_factor)
-        decisions = CountingQuorum(raft)
+        decisions = Decisions(raft)
         controller = Controller(
             env,
             decisions,
@@ -97,15 +98,17 @@ class Node:
             kraft_version=lambda: raft.metadata_log.history.kraft_version,
             next_offset=lambda: raft.log.end_offset,
         )
+        raft.on_leadership(decisions.on_leadership)
         raft.on_leadership(controller.on_leadership)
         if self._metrics is not None:
             self._metrics.tell(
-                QuorumCollector(raft, decisions, is_controller=settings.is_controller),
+                QuorumCollector(raft, decisions.counters, is_controller=settings.is_controller),
                 RequestCollector(self._counters, lambda: self._endpoints.listeners),
                 node=(settings.node_id, self.cluster_id, "+".join(sorted(settings.roles)), settings.broker_rack or ""),
             )
         await raft.start()
         self._security.start(raft.image)
+        live.on_change(self._endpoints.limit)
         if settings.is_controller:
             self._controller_role = ControllerRole(
                 raft, controller, live, self.cluster_id, self._counters, self._security
@@ -178,10 +181,13 @@ class Node:
                 election_ms=settings.controller_quorum_election_timeout_ms,
                 fetch_ms=settings.controller_quorum_fetch_timeout_ms,
                 backoff_max_ms=settings.controller_quorum_election_backoff_max_ms,
+                request_ms=settings.controller_quorum_request_timeout_ms,
+                retry_ms=settings.controller_quorum_retry_backoff_ms,
             ),
             directory_id=self._directories.metadata_directory_id,
             listener_name=settings.controller_listener_names[0],
             bootstrap=settings.controller_quorum_bootstrap_servers,
+            snapshot_interval_ms=settings.metadata_log_max_snapshot_interval_ms,
         )
 
     def _controller_settings(self) -> ControllerSettings:

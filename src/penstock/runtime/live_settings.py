@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.config.broker import with_changes
 from penstock.config.describe import BrokerProperties
 from penstock.config.node import NodeSettings
-from penstock.config.topic import BrokerDefaults, broker_defaults
+from penstock.config.properties import ConfigError
+from penstock.config.topic import TopicSettings, broker_defaults
 from penstock.core.metadata.image import Image, ResourceType
 from penstock.wire.messages.metadata_records import ConfigRecord
 
 # The broker resource without a name holds the defaults of all brokers.
 ALL_BROKERS = ""
 
+logger = logging.getLogger("penstock.settings")
+
 
 class LiveSettings:
-    """Broker properties by layer, and the topic defaults that follow from them."""
+    """Broker properties by layer, and the settings and topic defaults that follow from them."""
 
     def __init__(self, node: NodeSettings, image: Image) -> None:
         self.node = node
         self._image = image
-        self._topic_defaults: BrokerDefaults | None = None
+        self._current: NodeSettings | None = None
+        self._topic_defaults: TopicSettings | None = None
+        self._listeners: list[Callable[[NodeSettings], None]] = []
 
     def broker_properties(self) -> BrokerProperties:
         """This broker's properties, layer by layer."""
@@ -31,7 +38,24 @@ class LiveSettings:
             dynamic=self._image.overrides(ResourceType.BROKER, str(self.node.node_id)),
         )
 
-    def topic_defaults(self) -> BrokerDefaults:
+    def current(self) -> NodeSettings:
+        """This node's settings as they are now; those that cannot change while it runs are as the file says."""
+        if self._current is None:
+            properties = self.broker_properties()
+            try:
+                self._current = with_changes(self.node, {**properties.dynamic_default, **properties.dynamic})
+            except ConfigError as error:
+                # A controller of another make may have let it pass.
+                logger.error("what was changed while the cluster runs is ignored: %s", error.message)
+                self._current = self.node
+        return self._current
+
+    def on_change(self, listener: Callable[[NodeSettings], None]) -> None:
+        """Have `listener` called with the settings now, and whenever they change."""
+        self._listeners.append(listener)
+        listener(self.current())
+
+    def topic_defaults(self) -> TopicSettings:
         """What topics get that don't say otherwise."""
         if self._topic_defaults is None:
             self._topic_defaults = broker_defaults(self.broker_properties().effective())
@@ -39,6 +63,7 @@ class LiveSettings:
 
     def follow(self, records: Sequence[Any]) -> None:
         """Notice committed changes of broker settings."""
-        for record in records:
-            if isinstance(record, ConfigRecord) and record.resource_type == ResourceType.BROKER:
-                self._topic_defaults = None
+        if any(isinstance(one, ConfigRecord) and one.resource_type == ResourceType.BROKER for one in records):
+            self._current = self._topic_defaults = None
+            for listener in self._listeners:
+                listener(self.current())

@@ -13,9 +13,9 @@ unfinished ones.
 
 A connection is busy while its peer leaves replies unread, has too many requests or reply bytes waiting, or waits for
 anything but a produce; produces alone are worth starting before those in front of them are done. It is also busy after
-many requests at once, until the others had their turn. A busy connection serves no frame. What arrives meanwhile is
-kept, up to `READ_AHEAD_BYTES`; only then does reading pause, so that a peer that goes away while it waits is noticed
-at once.
+many requests at once, until the others had their turn, and before a large request while the process reads too many of
+them (`RequestMemory`). A busy connection serves no frame. What arrives meanwhile is kept, up to `READ_AHEAD_BYTES`;
+only then does reading pause, so that a peer that goes away while it waits is noticed at once.
 """
 
 from __future__ import annotations
@@ -149,7 +149,11 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._transport = None
-        self._frame = None
+        if self._limits.request_memory is not None:
+            self._limits.request_memory.forget(self._go_on)
+        if self._frame is not None:
+            self._frame = None
+            self._release_memory()
         self._rest = b""
         for waiting in self._pending:
             if isinstance(waiting, asyncio.Future):
@@ -212,6 +216,10 @@ class Connection(asyncio.BufferedProtocol):
                 )
             start = position + 4
             if filled - start < size:
+                memory = self._limits.request_memory
+                if memory is not None and not memory.admit(size, self._go_on):
+                    self._busy = True
+                    break
                 self._frame_filled = filled - start
                 frame = bytearray(min(size, max(FRAME_BYTES_FIRST, 2 * self._frame_filled)))
                 frame[: self._frame_filled] = memoryview(scratch)[start:filled]
@@ -242,7 +250,14 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._frame = None
             self._frame_started_at = None
-            self._serve(frame)
+            try:
+                self._serve(frame)
+            finally:
+                self._release_memory()
+
+    def _release_memory(self) -> None:
+        if self._limits.request_memory is not None:
+            self._limits.request_memory.release(self._frame_size)
 
     def _serve(self, frame: bytearray) -> None:
         answer = self._session.answer(frame)

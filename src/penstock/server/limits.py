@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from penstock.server.request_memory import RequestMemory
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
@@ -26,3 +28,8 @@ class ConnectionLimits:
     write_buffer_bytes_max: int = 4 * 1024 * 1024
     # Above this many unanswered requests we stop reading new ones from the peer.
     requests_in_flight_max: int = 500
+    # Shared by all listeners of a process; None for no bound.
+    request_memory: RequestMemory | None = None
+    # The kernel's buffers of each connection; -1 leaves them to the system.
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1

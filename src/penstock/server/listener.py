@@ -80,6 +80,9 @@ class Listener:
         family, kind, protocol, _, address = infos[0]
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # A peer is told how much it may send when it connects, so its socket inherits the size.
+        if self._limits.receive_buffer_bytes > 0:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._limits.receive_buffer_bytes)
         try:
             listening.bind(address)
         except OSError:
@@ -96,6 +99,12 @@ class Listener:
         self._socket.listen(self._backlog)
         self._resume_accepting()
         self._watch = asyncio.get_running_loop().create_task(self._watch_deadlines())
+
+    def limit(self, limits: ConnectionLimits) -> None:
+        """Hold whoever comes to these limits from now on; nobody is sent away."""
+        self._limits = limits
+        if self._watch is not None:
+            self._resume_accepting()
 
     async def stop(self, drain_s: float) -> None:
         """Accept nobody, finish what was accepted within `drain_s`, then close the rest."""
@@ -183,6 +192,8 @@ class Listener:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._limits.send_buffer_bytes > 0:
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._limits.send_buffer_bytes)
         handshake = loop.create_task(self._connect(loop, accepted, peer))
         self._handshakes.add(handshake)
         handshake.add_done_callback(self._handshakes.discard)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from penstock.model.errors import ApiError, ErrorCode
+from penstock.client.cluster import PAUSE_FIRST_S, PAUSE_MAX_S, RETRIABLE, ClusterClient, TryAgain
+from penstock.client.connection import Connection
+from penstock.client.failures import NoAnswer
+from penstock.model.errors import ApiError, ErrorCode, error_code, error_name
 from penstock.model.ids import TopicPartition
-from penstock.spark.cluster import PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX, RETRIABLE, ClusterClient, TryAgain
-from penstock.spark.connection import Connection, name_of
 from penstock.wire.columns import read_columns
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from penstock.wire.primitives import Buffer, MalformedMessage
+from penstock.wire.primitives import Buffer
 from penstock.wire.record_types import Columns
 from penstock.wire.records import HEADER_SIZE, ControlType, TimestampType, control_type, read_header, read_records
 
@@ -93,7 +94,7 @@ class RangeFetcher:
         self._fail_on_data_loss = fail_on_data_loss
         self._patience_seconds = patience_seconds
         self._fetch_bytes = fetch_bytes
-        self._in_flight: tuple[Connection, FetchRequest] | None = None
+        self._in_flight: Connection | None = None
 
     def columns(self) -> Iterator[tuple[Columns, TimestampType]]:
         """The range's records in order, in pieces of about a fetch; pieces without records are left out."""
@@ -134,30 +135,26 @@ class RangeFetcher:
     def _send(self, offset: int) -> None:
         """Ask ahead. Whatever goes wrong here shows when the answer is needed."""
         try:
-            connection = self._client.leader(self._range.topic_partition)
-            request = self._request(offset)
-            connection.send(request)
-        except (TryAgain, OSError, MalformedMessage):
+            self._send_now(offset)
+        except (TryAgain, NoAnswer):
             self._client.forget(self._range.topic_partition)
-        else:
-            self._in_flight = (connection, request)
 
     def _fetch(self, offset: int) -> Fetched:
         """The next records from `offset` on: at least one batch, unless the rest of the range is empty."""
         deadline = time.monotonic() + self._patience_seconds
-        pause = PAUSE_SECONDS_FIRST
+        pause = PAUSE_FIRST_S
         while True:
             try:
                 fetched = self._answer(offset)
                 if fetched.next_offset > offset:
                     return fetched
                 problem: Exception = TimeoutError("the broker has no records there yet")
-            except (TryAgain, OSError, MalformedMessage) as error:
+            except (TryAgain, NoAnswer) as error:
                 self._in_flight = None
                 self._client.forget(self._range.topic_partition)
                 problem = error
                 time.sleep(pause)
-                pause = min(pause * 2, PAUSE_SECONDS_MAX)
+                pause = min(pause * 2, PAUSE_MAX_S)
             if time.monotonic() > deadline:
                 raise TimeoutError(
                     f"{self._range.topic_partition} gave nothing from offset {offset} on for "
@@ -165,14 +162,11 @@ class RangeFetcher:
                 ) from problem
 
     def _answer(self, offset: int) -> Fetched:
-        if self._in_flight is None:
-            self._send_now(offset)
-        assert self._in_flight is not None
-        connection, request = self._in_flight
-        response = connection.receive(request)
+        connection = self._in_flight or self._send_now(offset)
+        response = connection.receive()
         self._in_flight = None
         if response.error_code:
-            raise TryAgain(name_of(response.error_code))
+            raise TryAgain(error_name(response.error_code))
         (topic,) = response.responses
         (partition,) = topic.partitions
         if partition.error_code:
@@ -181,18 +175,18 @@ class RangeFetcher:
         aborted = partition.aborted_transactions or ()
         return Fetched(records, offset, next_offset(records, offset, self._range.end), aborted)
 
-    def _send_now(self, offset: int) -> None:
+    def _send_now(self, offset: int) -> Connection:
         connection = self._client.leader(self._range.topic_partition)
-        request = self._request(offset)
-        connection.send(request)
-        self._in_flight = (connection, request)
+        connection.send(self._request(offset))
+        self._in_flight = connection
+        return connection
 
     def _explain(self, partition: Any, offset: int) -> Fetched:
         """What an error means: try again, skip, or give up with a reason."""
         code = partition.error_code
         where = self._range.topic_partition
         if code in RETRIABLE:
-            raise TryAgain(f"{where}: {name_of(code)}")
+            raise TryAgain(f"{where}: {error_name(code)}")
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             first = partition.log_start_offset
             if first < 0:
@@ -206,7 +200,7 @@ class RangeFetcher:
             return Fetched(b"", offset, first if offset < first else self._range.end, ())
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._fail_on_data_loss:
             return Fetched(b"", offset, self._range.end, ())
-        raise ApiError(ErrorCode(code), f"{where}: {name_of(code)} at offset {offset}")
+        raise ApiError(error_code(code), f"{where}: {error_name(code)} at offset {offset}")
 
     def _request(self, offset: int) -> FetchRequest:
         partition = FetchPartition(self._range.partition, fetch_offset=offset, partition_max_bytes=self._fetch_bytes)

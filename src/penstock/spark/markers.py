@@ -17,8 +17,8 @@ import zlib
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from penstock.client.cluster import EARLIEST, LATEST, ClusterClient
 from penstock.model.ids import TopicPartition
-from penstock.spark.cluster import EARLIEST, LATEST, ClusterClient
 from penstock.spark.fetching import BATCH_BYTES_MAX, OffsetRange, RangeFetcher
 from penstock.wire.primitives import Buffer
 from penstock.wire.records import HEADER_SIZE, ControlType, control_type, read_header, read_records

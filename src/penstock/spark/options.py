@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.client.settings import ConnectionSettings, read_settings
 from penstock.model.ids import TopicPartition
-from penstock.spark.security import Access, read_access
 
+CLIENT_ID = "penstock-spark"
 EARLIEST = "earliest"
 LATEST = "latest"
 TRIGGER_DELAY_DEFAULT_MS = 15 * 60 * 1000
@@ -63,7 +64,7 @@ class Bound:
 class SourceOptions:
     """What a reader does. It travels to executors."""
 
-    access: Access
+    connection: ConnectionSettings
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] = ()
@@ -88,7 +89,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> SourceOption
     _refuse(given, properties)
     topics, pattern, assigned = _subscription(given)
     return SourceOptions(
-        access=read_access(properties),
+        connection=read_settings({"client.id": CLIENT_ID, **properties}),
         topics=topics,
         pattern=pattern,
         assigned=assigned,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from penstock.client.cluster import EARLIEST as EARLIEST_TIME
+from penstock.client.cluster import LATEST as LATEST_TIME
+from penstock.client.cluster import ClusterClient
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.spark.cluster import EARLIEST as EARLIEST_TIME
-from penstock.spark.cluster import LATEST as LATEST_TIME
-from penstock.spark.cluster import ClusterClient
 from penstock.spark.options import EARLIEST, Bound, SourceOptions
 from penstock.spark.planning import Offsets
 

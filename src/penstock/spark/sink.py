@@ -13,13 +13,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType, TimestampType
 
+from penstock.client.settings import ConnectionSettings, librdkafka_properties, read_settings
 from penstock.model.ids import TopicPartition
 from penstock.spark import markers
-from penstock.spark.cluster import shared_client
 from penstock.spark.markers import Marker, MarkerLog
+from penstock.spark.options import CLIENT_ID
 from penstock.spark.producing import BATCH_OVERHEAD_BYTES, RecordWriter, Tally, rows_of
-from penstock.spark.security import Access, librdkafka_properties, read_access
-from penstock.spark.topics import ensure_topic, message_bytes_max
+from penstock.spark.shared import message_bytes_max, shared_client
 
 KNOWN = {"topic", "delivery", "transactionalid", "markertopic"}
 # Options that Spark itself adds.
@@ -58,7 +58,7 @@ _TYPES = {
 class SinkOptions:
     """What a writer does. It travels to executors."""
 
-    access: Access
+    connection: ConnectionSettings
     topic: str | None
     exactly_once: bool
     transactional_id: str | None
@@ -85,7 +85,7 @@ def read_sink_options(options: Mapping[str, str], schema: StructType) -> SinkOpt
         raise ValueError(f"delivery is {delivery!r}: use {' or '.join(DELIVERIES)}")
     _check_columns(schema, given.get("topic"))
     return SinkOptions(
-        access=read_access(properties),
+        connection=read_settings({"client.id": CLIENT_ID, **properties}),
         topic=given.get("topic"),
         exactly_once=delivery == DELIVERIES[1],
         transactional_id=given.get("transactionalid"),
@@ -149,7 +149,7 @@ def _write(options: SinkOptions, batches: Iterator[Any], name: str, marker: Mark
     transactional = {"transactional.id": task, "transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS)}
     producer = make_producer(options, transactional)
     writer = _record_writer(options, producer)
-    log = marker_log(options.access, options.marker_topic, task)
+    log = marker_log(options.connection, options.marker_topic, task)
 
     def send() -> None:
         writer.write(rows)
@@ -157,7 +157,7 @@ def _write(options: SinkOptions, batches: Iterator[Any], name: str, marker: Mark
             options.marker_topic,
             key=task,
             value=marker.encode(),
-            partition=partition_of_task(options.access, options.marker_topic, task),
+            partition=partition_of_task(options.connection, options.marker_topic, task),
         )
         writer.finish(FLUSH_SECONDS)
 
@@ -172,31 +172,31 @@ def make_producer(options: SinkOptions, properties: Mapping[str, str]) -> Any:
     defaults = dict(PRODUCER_DEFAULTS)
     if options.topic is not None:
         # librdkafka does not split a batch that the topic refuses as too large, so batches stay below the limit.
-        limit = message_bytes_max(options.access, options.topic)
+        limit = message_bytes_max(options.connection, options.topic)
         defaults["batch.size"] = str(min(BATCH_BYTES_MAX, max(1, limit - BATCH_OVERHEAD_BYTES)))
-    return Producer({**defaults, **properties, **librdkafka_properties(options.access)})
+    return Producer({**defaults, **properties, **librdkafka_properties(options.connection)})
 
 
 def _record_writer(options: SinkOptions, producer: Any) -> RecordWriter:
     return RecordWriter(
         producer,
-        partial(message_bytes_max, options.access),
-        lambda topic: ensure_topic(options.access, topic, partitions=1),
+        partial(message_bytes_max, options.connection),
+        lambda topic: shared_client(options.connection).ensure_topic(topic, 1),
     )
 
 
-def partition_of_task(access: Access, topic: str, task: str) -> int:
+def partition_of_task(settings: ConnectionSettings, topic: str, task: str) -> int:
     """The partition of a task's markers."""
-    return markers.partition_of(task, marker_partitions(access, topic))
+    return markers.partition_of(task, marker_partitions(settings, topic))
 
 
 @lru_cache(maxsize=256)
-def marker_partitions(access: Access, topic: str) -> int:
+def marker_partitions(settings: ConnectionSettings, topic: str) -> int:
     """How many partitions the topic of markers has. The first task that looks for it creates it."""
-    client = shared_client(access)
+    client = shared_client(settings)
     deadline = time.monotonic() + markers.PATIENCE_SECONDS
     while not (found := client.partitions([topic]).get(topic)):
-        ensure_topic(access, topic, markers.PARTITIONS, markers.SETTINGS)
+        client.ensure_topic(topic, markers.PARTITIONS, configs=markers.SETTINGS)
         if time.monotonic() > deadline:
             raise TimeoutError(f"the topic of markers, {topic}, does not appear: create it compacted")
         time.sleep(MARKER_PAUSE_SECONDS)
@@ -204,10 +204,10 @@ def marker_partitions(access: Access, topic: str) -> int:
 
 
 @lru_cache(maxsize=256)
-def _log_of(access: Access, partition: TopicPartition) -> MarkerLog:
-    return MarkerLog(shared_client(access), partition)
+def _log_of(settings: ConnectionSettings, partition: TopicPartition) -> MarkerLog:
+    return MarkerLog(shared_client(settings), partition)
 
 
-def marker_log(access: Access, topic: str, task: str) -> MarkerLog:
+def marker_log(settings: ConnectionSettings, topic: str, task: str) -> MarkerLog:
     """The log that has a task's markers; one a partition in each process, which reads only what is new."""
-    return _log_of(access, TopicPartition(topic, partition_of_task(access, topic, task)))
+    return _log_of(settings, TopicPartition(topic, partition_of_task(settings, topic, task)))

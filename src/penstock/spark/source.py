@@ -23,13 +23,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from penstock.client.cluster import LATEST
 from penstock.model.ids import TopicPartition
 from penstock.spark.arrow import HEADERS_DDL, SCHEMA_DDL, record_batch
-from penstock.spark.cluster import LATEST, shared_client
 from penstock.spark.fetching import DataLost, OffsetRange, RangeFetcher, keep_memory
 from penstock.spark.options import SourceOptions, read_options
 from penstock.spark.planning import Offsets, from_stored, ranges_between, rate_limited, split_ranges, to_stored
 from penstock.spark.reading import partitions_of, resolve
+from penstock.spark.shared import shared_client
 
 FORMAT = "penstock"
 
@@ -83,7 +84,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        client = shared_client(options.access)
+        client = shared_client(options.connection)
         partitions = partitions_of(client, options)
         start = resolve(client, options, options.starting, partitions, is_start=True)
         end = resolve(client, options, options.ending, partitions, is_start=False)
@@ -102,7 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger = time.monotonic()
 
     def initialOffset(self) -> dict[str, Any]:
-        client = shared_client(self._options.access)
+        client = shared_client(self._options.connection)
         partitions = partitions_of(client, self._options)
         return to_stored(resolve(client, self._options, self._options.starting, partitions, is_start=True))
 
@@ -138,7 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._options, partition.value)
 
     def _latest(self) -> Offsets:
-        client = shared_client(self._options.access)
+        client = shared_client(self._options.connection)
         partitions = partitions_of(client, self._options)
         return client.offsets(dict.fromkeys(partitions, LATEST), read_committed=self._options.read_committed)
 
@@ -176,7 +177,7 @@ def _read(options: SourceOptions, wanted: OffsetRange | None) -> Iterator[Any]:
         return
     keep_memory()
     fetcher = RangeFetcher(
-        shared_client(options.access),
+        shared_client(options.connection),
         wanted,
         read_committed=options.read_committed,
         headers=options.headers,

@@ -10,7 +10,7 @@ With pytest, the fixtures `penstock_cluster` and `penstock_topic` are there as s
 
 from __future__ import annotations
 
+from penstock.local.process import BrokerFailed
 from penstock.testing.cluster import Cluster
-from penstock.testing.process import BrokerFailed
 
 __all__ = ["BrokerFailed", "Cluster"]

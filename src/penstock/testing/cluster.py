@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from penstock.testing.layout import (
+from penstock.local.layout import (
     CONTROLLER_HOST,
     LISTENER,
     NodePlace,
@@ -21,7 +21,7 @@ from penstock.testing.layout import (
     places,
     write_properties,
 )
-from penstock.testing.process import BrokerFailed, BrokerProcess
+from penstock.local.process import BrokerFailed, BrokerProcess
 
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 10.0
@@ -121,7 +121,7 @@ class Cluster:
             self._write_properties(self._places[each])
         if len(self._places) > 1:
             # Loaded when it is needed: `penstock up --help` goes through this package and must stay quick.
-            from penstock.testing.formatting import format_places
+            from penstock.local.formatting import format_places
 
             format_places(list(self._places.values()))
         for each in down:
@@ -212,7 +212,7 @@ class Cluster:
         return topic
 
     def _wait_until_known(self, deadline: float) -> None:
-        from penstock.testing.readiness import wait_until_known
+        from penstock.local.readiness import wait_until_known
 
         up = [each for each, process in self._processes.items() if process.pid is not None]
         running = [each for each in up if each not in self._paused]

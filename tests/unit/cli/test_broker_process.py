@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.local.process import BrokerProcess
 from penstock.testing import BrokerFailed
-from penstock.testing.process import BrokerProcess
 
 STAND_IN = """
 import json, os, signal, sys, time
@@ -130,7 +130,7 @@ def test_the_broker_does_not_outlive_its_parent(tmp_path: Path) -> None:
     program = (
         "import sys, os, signal\n"
         "from pathlib import Path\n"
-        "from penstock.testing.process import BrokerProcess\n"
+        "from penstock.local.process import BrokerProcess\n"
         "here = Path(sys.argv[1])\n"
         "broker = BrokerProcess(here / 'mode', here / 'log', command=(sys.executable, str(here / 'stand_in.py')))\n"
         "broker.start(10)\n"

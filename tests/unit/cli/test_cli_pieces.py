@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from penstock.cli.client import knock, parse_addresses
+from penstock.cli.client import check_reachable
 from penstock.cli.doctor.command import OK, WRONG
 from penstock.cli.doctor.host import check_directory, check_port, file_system_of
 from penstock.cli.doctor.network import check_advertised, is_loopback
 from penstock.cli.doctor.ports import holder_of, is_free
 from penstock.cli.failures import CommandFailure
 from penstock.cli.main import penstock
+from penstock.cli.options import Connection
 from penstock.cli.render import human_bytes, plural
 from penstock.cli.server import load_settings
 
@@ -28,22 +29,17 @@ def listening() -> Iterator[socket.socket]:
     listener.close()
 
 
-def test_addresses() -> None:
-    assert parse_addresses("a:1, PLAINTEXT://b:2,c") == [("a", 1), ("b", 2), ("c", 9092)]
-    assert parse_addresses("[::1]:7,[::2]") == [("::1", 7), ("::2", 9092)]
-
-
-@pytest.mark.parametrize("text", ["", ",", "a:x", "a:0", "a:70000"])
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(CommandFailure):
-        parse_addresses(text)
-
-
-def test_knocking_takes_any_open_door(listening: socket.socket) -> None:
-    port = listening.getsockname()[1]
-    knock(f"127.0.0.1:1,127.0.0.1:{port}")
+def test_what_is_no_address_is_refused() -> None:
     with pytest.raises(CommandFailure) as caught:
-        knock("127.0.0.1:1,nosuchhost.invalid:2")
+        check_reachable(Connection("a:x", {}))
+    assert "'a:x' is not an address" in caught.value.why
+
+
+def test_any_address_that_accepts_connections_will_do(listening: socket.socket) -> None:
+    port = listening.getsockname()[1]
+    check_reachable(Connection(f"127.0.0.1:1,127.0.0.1:{port}", {}))
+    with pytest.raises(CommandFailure) as caught:
+        check_reachable(Connection("127.0.0.1:1,nosuchhost.invalid:2", {}))
     assert "127.0.0.1:1: nothing listens there" in caught.value.why
     assert "nosuchhost.invalid:2: this name cannot be resolved" in caught.value.why
 

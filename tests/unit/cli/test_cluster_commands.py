@@ -334,15 +334,15 @@ def test_a_controller_leaves(cluster: FakeCluster) -> None:
 
 def test_what_a_cluster_does_not_serve_is_said(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(FakeCluster, "_describe_quorum")
-    assert "does not serve DescribeQuorum" in run(cluster, "quorum", code=1).output
+    assert "serves no version of DescribeQuorum" in run(cluster, "quorum", code=1).output
 
 
-def test_no_broker_and_no_plain_connection_are_said(cluster: FakeCluster) -> None:
+def test_no_broker_and_a_sign_in_that_only_librdkafka_can_do_are_said(cluster: FakeCluster) -> None:
     silent = CliRunner().invoke(penstock, ["-b", "127.0.0.1:1", "cluster", "quorum"])
     assert silent.exit_code == 1
     assert "no broker of 127.0.0.1:1 answers" in silent.output
-    secured = run(cluster, "quorum", "-X", "security.protocol=ssl", code=1)
-    assert "needs a plain connection" in secured.output
+    secured = run(cluster, "quorum", "-X", "security.protocol=sasl_ssl", "-X", "sasl.mechanisms=GSSAPI", code=1)
+    assert "sasl.mechanism is GSSAPI: use one of PLAIN" in secured.output
 
 
 def test_the_next_broker_is_asked_when_one_is_gone(cluster: FakeCluster) -> None:

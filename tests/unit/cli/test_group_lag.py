@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import socket
-import struct
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
 import pytest
 
-from penstock.cli.admin import Broker
 from penstock.cli.group.admin import CommittedOffset, Group, GroupAdmin, Member
 from penstock.cli.group.lag import GroupLag, LagSource, PartitionLag
 from penstock.cli.options import Connection
-from penstock.wire.codec import encode
+from penstock.cli.wire_client import direct_client
+from penstock.client.cluster import ClusterClient
+from penstock.client.settings import read_settings
+from penstock.client.view import BrokerView
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_lag import DescribeLagResponse, LagGroup, LagPartition
+from support.scripted_broker import ScriptedBroker
 
-PLAIN = Connection("ignored:1", {})
 MEMBER = Member("m-1", "reader", "10.0.0.1", None, (("orders", 0), ("orders", 1)))
 MEASURED = DescribeLagResponse(
     groups=[
@@ -41,89 +41,82 @@ class FakeAdmin:
         return {name: 12 for name in partitions if name[0] != "gone"}
 
 
+@pytest.fixture
+def client() -> Iterator[ClusterClient]:
+    with ClusterClient(read_settings({"bootstrap.servers": "ignored:1"})) as made:
+        yield made
+
+
 @contextmanager
-def coordinator(response: DescribeLagResponse | None, connections: list[int]) -> Iterator[Broker]:
-    """A broker that gives one response to everything, or hangs up as Kafka does on a key that it does not know."""
-
-    def serve() -> None:
-        while True:
-            try:
-                accepted, _ = listener.accept()
-            except OSError:
-                return
-            connections.append(1)
-            with accepted:
-                (size,) = struct.unpack(">i", accepted.recv(4, socket.MSG_WAITALL))
-                accepted.recv(size, socket.MSG_WAITALL)
-                if response is not None:
-                    body = struct.pack(">ib", 1, 0) + encode(response, 0)
-                    accepted.sendall(struct.pack(">i", len(body)) + body)
-
-    listener = socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield Broker(1, "127.0.0.1", listener.getsockname()[1])
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
+def coordinator(response: DescribeLagResponse | None) -> Iterator[tuple[BrokerView, ScriptedBroker]]:
+    """A broker that gives this response, or hangs up as Kafka does on a key that it does not know."""
+    with ScriptedBroker() as broker:
+        if response is not None:
+            broker.answers[ApiKey.DESCRIBE_LAG] = lambda _: response
+        yield BrokerView(1, "127.0.0.1", broker.port), broker
 
 
-def group(broker: Broker, *members: Member) -> Group:
+def group(broker: BrokerView, *members: Member) -> Group:
     return Group("g", "classic", "Stable", "range", broker, members)
 
 
-def test_a_penstock_coordinator_tells_everything() -> None:
+def test_a_penstock_coordinator_tells_everything(client: ClusterClient) -> None:
     admin = FakeAdmin()
-    with coordinator(MEASURED, []) as broker:
-        lag = LagSource(cast(GroupAdmin, admin), PLAIN).measure([group(broker)])["g"]
+    with coordinator(MEASURED) as (view, _):
+        lag = LagSource(cast(GroupAdmin, admin), client).measure([group(view)])["g"]
     assert lag.partitions == [PartitionLag("orders", 0, 3, 10, 7, 1500, "WARN", 99)]
     assert (lag.lag, lag.lag_ms, lag.status) == (7, 1500, "WARN")
     assert admin.committed_asked == [[]]
 
 
-def test_another_kafka_is_asked_once_and_then_measured_by_offsets() -> None:
-    admin = FakeAdmin()
-    connections: list[int] = []
-    with coordinator(None, connections) as broker:
-        source = LagSource(cast(GroupAdmin, admin), PLAIN)
+def test_another_kafka_is_asked_once_and_then_measured_by_offsets(client: ClusterClient) -> None:
+    with coordinator(None) as (view, broker):
+        source = LagSource(cast(GroupAdmin, FakeAdmin()), client)
         for _ in range(3):
-            lag = source.measure([group(broker)])["g"]
+            lag = source.measure([group(view)])["g"]
+        assert broker.connections == 1
     assert lag.partitions == [PartitionLag("gone", 0, 1), PartitionLag("orders", 0, 4, 12, 8)]
     assert (lag.lag, lag.lag_ms, lag.status) == (8, None, None)
-    assert len(connections) == 1
 
 
-def test_a_penstock_that_was_away_is_asked_again() -> None:
-    with coordinator(MEASURED, []) as broker:
-        source = LagSource(cast(GroupAdmin, FakeAdmin()), PLAIN)
-        assert source.measure([group(broker)])["g"].status == "WARN"
-    assert source.measure([group(broker)])["g"].status is None
-    back: list[int] = []
-    with coordinator(MEASURED, back) as broker:
-        assert source.measure([group(broker)])["g"].status == "WARN"
-    assert len(back) == 1
+def test_a_penstock_that_was_away_is_asked_again(client: ClusterClient) -> None:
+    with coordinator(MEASURED) as (view, _):
+        source = LagSource(cast(GroupAdmin, FakeAdmin()), client)
+        assert source.measure([group(view)])["g"].status == "WARN"
+    assert source.measure([group(view)])["g"].status is None
+    with coordinator(MEASURED) as (view, back):
+        assert source.measure([group(view)])["g"].status == "WARN"
+        assert back.connections == 1
 
 
-def test_a_coordinator_that_is_loading_is_measured_by_offsets() -> None:
-    with coordinator(DescribeLagResponse(groups=[LagGroup("g", 14)]), []) as broker:
-        lag = LagSource(cast(GroupAdmin, FakeAdmin()), PLAIN).measure([group(broker)])["g"]
+def test_a_coordinator_that_is_loading_is_measured_by_offsets(client: ClusterClient) -> None:
+    with coordinator(DescribeLagResponse(groups=[LagGroup("g", 14)])) as (view, _):
+        lag = LagSource(cast(GroupAdmin, FakeAdmin()), client).measure([group(view)])["g"]
     assert lag.lag == 8
 
 
-@pytest.mark.parametrize("protocol", ["sasl_ssl", "SSL"])
-def test_over_tls_nobody_is_asked_directly(protocol: str) -> None:
-    connections: list[int] = []
-    with coordinator(MEASURED, connections) as broker:
-        secure = Connection("ignored:1", {"security.protocol": protocol})
-        assert LagSource(cast(GroupAdmin, FakeAdmin()), secure).measure([group(broker)])["g"].lag == 8
-    assert connections == []
+def test_where_only_librdkafka_can_sign_in_nobody_is_asked_directly() -> None:
+    secure = Connection("ignored:1", {"security.protocol": "sasl_ssl", "sasl.mechanisms": "OAUTHBEARER"})
+    with coordinator(MEASURED) as (view, broker), direct_client(secure) as client:
+        assert LagSource(cast(GroupAdmin, FakeAdmin()), client).measure([group(view)])["g"].lag == 8
+        assert broker.connections == 0
 
 
-def test_what_members_read_without_a_commit_is_shown_too() -> None:
-    with coordinator(MEASURED, []) as broker:
-        lag = LagSource(cast(GroupAdmin, FakeAdmin()), PLAIN).measure([group(broker, MEMBER)])["g"]
+def test_a_sign_in_given_with_x_is_used() -> None:
+    properties = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "SCRAM-SHA-256"}
+    properties |= {"sasl.username": "ann", "sasl.password": "secret"}
+    with (
+        ScriptedBroker(mechanism="SCRAM-SHA-256") as broker,
+        direct_client(Connection("ignored:1", properties)) as client,
+    ):
+        broker.answers[ApiKey.DESCRIBE_LAG] = lambda _: MEASURED
+        view = BrokerView(1, "127.0.0.1", broker.port)
+        assert LagSource(cast(GroupAdmin, FakeAdmin()), client).measure([group(view)])["g"].status == "WARN"
+
+
+def test_what_members_read_without_a_commit_is_shown_too(client: ClusterClient) -> None:
+    with coordinator(MEASURED) as (view, _):
+        lag = LagSource(cast(GroupAdmin, FakeAdmin()), client).measure([group(view, MEMBER)])["g"]
     assert [(each.partition, each.committed_offset, each.end_offset, each.lag) for each in lag.partitions] == [
         (0, 3, 10, 7),
         (1, None, 12, None),

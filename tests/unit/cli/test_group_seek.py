@@ -7,12 +7,13 @@ from typing import cast
 
 import pytest
 
-from penstock.cli.admin import Broker, Partition, Topic
+from penstock.cli.admin import Partition, Topic
 from penstock.cli.failures import CommandFailure
 from penstock.cli.group.admin import CommittedOffset, Group, GroupAdmin
 from penstock.cli.group.scope import Target, parse_scopes, parse_target
 from penstock.cli.group.seek import forget_offsets, plan_import, plan_seek
 from penstock.cli.options import Connection
+from penstock.client.view import BrokerView
 
 
 class FakeAdmin:
@@ -83,12 +84,12 @@ def test_an_import_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("connection", "why"),
     [
-        (Connection("b:1", {"security.protocol": "SASL_SSL"}), "only over a plain connection"),
+        (Connection("b:1", {"ssl.ca.location": "no.pem", "security.protocol": "SSL"}), "no.pem, which is not there"),
         (Connection("b:1", {}), "127.0.0.1:1"),
     ],
 )
 def test_offsets_that_cannot_be_forgotten_are_a_sentence(connection: Connection, why: str) -> None:
-    group = Group("g", "classic", "Empty", coordinator=Broker(1, "127.0.0.1", 1))
+    group = Group("g", "classic", "Empty", coordinator=BrokerView(1, "127.0.0.1", 1))
     with pytest.raises(CommandFailure, match="cannot forget offsets of group g") as caught:
         forget_offsets(connection, group, [("orders", 0)])
     assert why in caught.value.why

@@ -12,18 +12,18 @@ from click.testing import CliRunner
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from penstock.cli.admin import Broker
 from penstock.cli.failures import CommandFailure
 from penstock.cli.group.admin import Group, Member
 from penstock.cli.group.lag import GroupLag, PartitionLag
 from penstock.cli.group.view import describe_row, describe_view, human_duration, list_row, list_view, show
 from penstock.cli.main import penstock
+from penstock.client.view import BrokerView
 
 MEMBERS = (
     Member("reader-aaa", "reader", "10.0.0.1", None, (("orders", 0),)),
     Member("reader-bbb", "reader", "10.0.0.2", "static-2", (("orders", 1), ("orders", 2))),
 )
-GROUP = Group("billing", "classic", "Stable", "range", Broker(3, "b", 9092), MEMBERS)
+GROUP = Group("billing", "classic", "Stable", "range", BrokerView(3, "b", 9092), MEMBERS)
 LAG = GroupLag(
     [
         PartitionLag("orders", 0, 90, 100, 10, 65_000, "STOP", 5),

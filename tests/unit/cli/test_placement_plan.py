@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cli.cluster.plan import CannotPlace, drain, rebalance
-from penstock.cli.cluster.view import BrokerView
+from penstock.client.view import BrokerView
 from penstock.model.ids import TopicPartition
 
 Assignment = dict[TopicPartition, tuple[int, ...]]

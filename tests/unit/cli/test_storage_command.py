@@ -11,11 +11,11 @@ from click.testing import CliRunner, Result
 from penstock.cli.failures import CommandFailure
 from penstock.cli.main import penstock
 from penstock.cli.storage.format import parse_initial_controllers, random_uuid, voters_snapshot
+from penstock.local.formatting import format_places
+from penstock.local.layout import places
 from penstock.model.ids import format_uuid, parse_uuid
 from penstock.storage.files import OsFilesystem
 from penstock.storage.metadata_files import MetaProperties, read_meta_properties
-from penstock.testing.formatting import format_places
-from penstock.testing.layout import places
 from penstock.wire import codec
 from penstock.wire.messages.control_records import KRaftVersionRecord, VotersRecord
 from penstock.wire.records import ControlType, control_type, read_header, read_records

@@ -15,7 +15,7 @@ import pytest
 from penstock.cli.up import gateway as up_gateway
 from penstock.cli.up.gateway import Gateway, http_ports, missing_module, pick_ports
 from penstock.cli.up.nodes import FAILED_STARTS_MAX
-from penstock.testing.layout import free_ports
+from penstock.local.layout import free_ports
 
 HOST = "127.0.0.1"
 STAND_IN = """

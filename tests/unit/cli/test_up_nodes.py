@@ -17,9 +17,9 @@ from penstock.cli.failures import CommandFailure
 from penstock.cli.main import penstock
 from penstock.cli.up.nodes import FAILED_STARTS_MAX, Nodes, SupervisedNode
 from penstock.config.load import load_node_settings
+from penstock.local.layout import PORTS, free_ports, node_properties, places, write_properties
+from penstock.local.process import BrokerProcess
 from penstock.testing import Cluster
-from penstock.testing.layout import PORTS, free_ports, node_properties, places, write_properties
-from penstock.testing.process import BrokerProcess
 
 STAND_IN = """
 import json, os, signal, sys
@@ -117,7 +117,7 @@ def test_the_settings_of_three_nodes_are_those_of_one_cluster(tmp_path: Path) ->
         assert settings.log_dirs == (str(tmp_path / "c" / "data" / str(place.node_id)),)
         assert settings.default_replication_factor == 3
         assert settings.offsets_topic_replication_factor == 3
-        assert settings.topic_defaults.topic.min_insync_replicas == 2
+        assert settings.topic_defaults.min_insync_replicas == 2
 
 
 @pytest.mark.parametrize(("nodes", "copies", "enough"), [(1, "1", "1"), (2, "2", "1"), (5, "3", "2")])

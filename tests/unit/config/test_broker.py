@@ -7,11 +7,7 @@ import pytest
 from penstock.config.broker import examine, node_settings
 from penstock.config.listeners import Endpoint, Listener
 from penstock.config.node import NodeSettings, Voter
-from penstock.config.properties import ConfigError, Effect
-from penstock.config.tables.broker import BROKER_PROPERTIES
-from penstock.config.tables.replication import DYNAMIC_ONLY
-from penstock.config.tables.security import SECURITY_ROWS
-from penstock.config.tables.topic import TOPIC_SYNONYMS
+from penstock.config.properties import ConfigError
 
 COMBINED = {
     "process.roles": "broker,controller",
@@ -20,15 +16,6 @@ COMBINED = {
     "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
     "controller.listener.names": "CONTROLLER",
     "log.dirs": "/data/one,/data/two/",
-}
-# Properties that NodeSettings holds in another form than one field of the same name.
-COMPOSED = {
-    "process.roles",
-    "broker.id",
-    "listener.security.protocol.map",
-    "security.inter.broker.protocol",
-    "log.dir",
-    "internal.metadata.log.segment.bytes",
 }
 
 
@@ -69,16 +56,6 @@ def test_a_combined_node() -> None:
     assert settings.properties["broker.id"] == "1"
 
 
-def test_each_property_in_use_has_a_field() -> None:
-    names = {field.name for field in fields(NodeSettings)}
-    topic_defaults = {synonym.name for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms}
-    per_listener = {row.name for row in SECURITY_ROWS if row.name.startswith(("ssl.", "sasl.", "delegation."))}
-    for name, row in BROKER_PROPERTIES.items():
-        if row.effect is Effect.ACCEPTED or name in topic_defaults | per_listener | DYNAMIC_ONLY | COMPOSED:
-            continue
-        assert row.field in names, name
-
-
 def test_fields_hold_values_of_the_type_they_declare() -> None:
     settings, _ = settings_of()
     types = {"int": int, "float": float, "bool": bool, "str": str, "tuple[str, ...]": tuple}
@@ -96,8 +73,8 @@ def test_passwords_do_not_show_in_the_repr() -> None:
 
 def test_what_topics_inherit() -> None:
     settings, _ = settings_of(log_retention_hours="1", min_insync_replicas="2", default_replication_factor="3")
-    assert settings.topic_defaults.topic.retention_ms == 3_600_000
-    assert settings.topic_defaults.topic.min_insync_replicas == 2
+    assert settings.topic_defaults.retention_ms == 3_600_000
+    assert settings.topic_defaults.min_insync_replicas == 2
 
 
 def test_a_broker_and_a_controller_of_their_own() -> None:
@@ -180,8 +157,8 @@ def test_several_listeners() -> None:
         ({"controller_quorum_bootstrap_servers": "here"}, "expected host:port"),
         ({"replica_selector_class": "com.example.Nearest"}, "runs no Java classes"),
         ({"process_roles": "broker", "listeners": "PLAINTEXT://:9092"}, "which is only a broker"),
-        ({"process_roles": "broker", "node_id": "2"}, "this node is no controller"),
-        ({"process_roles": "controller"}, "this node is no broker"),
+        ({"process_roles": "broker", "node_id": "2"}, "this node is not a controller"),
+        ({"process_roles": "controller"}, "this node is not a broker"),
         ({"controller_listener_names": None}, "controller.listener.names is not set"),
         ({"listeners": "PLAINTEXT://:9092"}, "CONTROLLER is not among listeners"),
         ({"listeners": "CONTROLLER://:9093"}, "a broker needs a listener for clients"),
@@ -212,12 +189,16 @@ def test_several_listeners() -> None:
         ({"listener_name_plaintext_ssl_client_auth": "maybe"}, "listener.name.plaintext.ssl.client.auth=maybe"),
         ({"replica_fetch_wait_max_ms": "40000"}, "replica.lag.time.max.ms=30000 is less than"),
         ({"queued_max_request_bytes": "5"}, "queued.max.request.bytes=5 is less than"),
-        ({"max_connections_per_ip": "0"}, "lets nobody in"),
+        ({"max_connections_per_ip": "0"}, "accepts no connection"),
         ({"max_connections_per_ip_overrides": "host"}, "expected host:count"),
         ({"group_consumer_session_timeout_ms": "61000"}, "group.consumer.max.session.timeout.ms=60000"),
         ({"group_min_session_timeout_ms": "1800001"}, "group.max.session.timeout.ms=1800000"),
         ({"log_cleaner_dedupe_buffer_size": "1048576"}, "expected more than 1048576"),
         ({"default_replication_factor": "0"}, "expected at least 1"),
+        ({"group_share_heartbeat_interval_ms": "4000"}, "must not be more than group.share.heartbeat.interval.ms=4000"),
+        ({"remote_log_storage_system_enable": "true"}, "no tiered storage yet; leave it out, or set it to false"),
+        ({"remote_log_storage_manager_class_name": "a.B"}, "no tiered storage yet; leave it out"),
+        ({"remote_fetch_max_wait_ms": "501"}, "no tiered storage yet; leave it out, or set it to 500"),
         (
             {"listeners": "SSL://:9092,CONTROLLER://:9093", "inter_broker_listener_name": "SSL"},
             "CONTROLLER has no security",
@@ -242,6 +223,11 @@ def test_a_secured_listener_is_not_opened_without_its_security() -> None:
     assert "SSL://:9092 asks for SSL" in texts[0]
 
 
+def test_tiered_storage_that_is_off_is_accepted() -> None:
+    _, warnings = settings_of(remote_log_storage_system_enable="false", remote_log_manager_task_interval_ms="30000")
+    assert warnings == []
+
+
 def test_everything_wrong_is_named_at_once() -> None:
     texts = errors_of(node_id=None, num_partitions="x", log_segment_bytes="1", zookeeper_connect="x")
     assert len(texts) == 4
@@ -251,6 +237,8 @@ def test_everything_wrong_is_named_at_once() -> None:
     ("changes", "sentence"),
     [
         ({"num_io_threads": "4"}, "accepted without effect"),
+        ({"max_connection_creation_rate": "4"}, "without effect in this release: max.connection.creation.rate"),
+        ({"quota_producer_default": "4"}, "is ignored: Penstock has no quotas yet"),
         ({"confluent_metrics_enable": "true"}, "belongs to a plugin"),
         ({"entirely_unheard_of": "true"}, "is ignored"),
         ({"inter_broker_protocol_version": "3.9"}, "no longer a setting"),
@@ -283,7 +271,7 @@ def test_settings_of_one_listener() -> None:
         "ssl.client.auth": "requested",
     }
     settings, warnings = node_settings({**COMBINED, **changes})
-    assert warnings == []
+    assert warnings == [f"checked, but without effect in this release: {', '.join(changes)}"]
     assert settings.listener_property("EXTERNAL", "ssl.client.auth") == "required"
     assert settings.listener_property("PLAINTEXT", "ssl.client.auth") == "requested"
     assert settings.listener_property("PLAINTEXT", "sasl.enabled.mechanisms") == "GSSAPI"
@@ -292,11 +280,9 @@ def test_settings_of_one_listener() -> None:
 def test_lists_with_their_own_form() -> None:
     settings, _ = settings_of(
         max_connections_per_ip_overrides="10.0.0.7:5, ::1:6",
-        super_users="User:alice;User:CN=bob,OU=x",
         controller_quorum_bootstrap_servers="one:9093,[fe80::1]:9093",
         internal_metadata_log_segment_bytes="4096",
     )
     assert settings.max_connections_per_ip_overrides == {"10.0.0.7": 5, "::1": 6}
-    assert settings.super_users == {"User:alice", "User:CN=bob,OU=x"}
     assert settings.controller_quorum_bootstrap_servers == (Endpoint("one", 9093), Endpoint("fe80::1", 9093))
     assert settings.metadata_log_segment_bytes == 4096

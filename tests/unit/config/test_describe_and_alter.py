@@ -15,7 +15,7 @@ from penstock.config.describe import (
     describe_topic,
 )
 from penstock.config.properties import ConfigError, PropertyType
-from penstock.config.topic import BrokerDefaults
+from penstock.config.topic import TopicSettings, topic_settings
 from penstock.model.errors import ApiError, ErrorCode
 
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
@@ -38,10 +38,6 @@ def by_name(entries: list[ConfigEntry]) -> dict[str, ConfigEntry]:
     names = [entry.name for entry in entries]
     assert names == sorted(set(names))
     return {entry.name: entry for entry in entries}
-
-
-def test_source_codes() -> None:
-    assert [source.value for source in ConfigSource] == list(range(9))
 
 
 def test_a_topic() -> None:
@@ -179,12 +175,32 @@ def test_requests_that_make_no_sense(operations: list[Alteration]) -> None:
 
 
 def test_a_topic_is_checked_with_what_it_inherits() -> None:
-    defaults = BrokerDefaults(remote_storage_system_enable=True)
-    operations = [Alteration("remote.storage.enable", SET, "true")]
-    assert apply_incremental({}, operations, TOPIC, defaults) == {"remote.storage.enable": "true"}
+    operations = [Alteration("max.compaction.lag.ms", SET, "6")]
+    assert apply_incremental({}, operations, TOPIC) == {"max.compaction.lag.ms": "6"}
+    with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms=7"):
+        apply_incremental({}, operations, TOPIC, TopicSettings(min_compaction_lag_ms=7))
 
 
-# Answers of Apache Kafka 4.1.1 to the same changes.
+def test_tiered_storage_is_refused_and_its_off_is_not() -> None:
+    off = [Alteration("remote.storage.enable", SET, "false"), Alteration("remote.log.copy.disable", SET, " FALSE")]
+    assert len(apply_incremental({}, off, TOPIC)) == 2
+    with pytest.raises(ConfigError) as caught:
+        apply_incremental({}, [Alteration("remote.storage.enable", SET, "true")], TOPIC)
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    expected = "remote.storage.enable=true: Penstock has no tiered storage yet; leave it out, or set it to false"
+    assert caught.value.message == expected
+    with pytest.raises(ConfigError, match=r"fetch\.max\.wait\.ms=9: .*or set it to 500"):
+        apply_incremental({}, [Alteration("remote.fetch.max.wait.ms", SET, "9")], CLUSTER)
+
+
+def test_a_topic_that_has_what_is_refused_now_can_still_change() -> None:
+    current = {"remote.storage.enable": "true"}
+    assert apply_incremental(current, [Alteration("retention.ms", SET, "5")], TOPIC)["retention.ms"] == "5"
+    assert topic_settings(current, TopicSettings()) == TopicSettings()
+    assert by_name(describe_topic(current, NODE))["remote.storage.enable"].value == "true"
+
+
+# Answers of Apache Kafka 4.1.1 to the same changes; it can also open and close listeners while it runs.
 @pytest.mark.parametrize(
     ("name", "value", "broker_takes_it", "cluster_takes_it"),
     [
@@ -195,7 +211,7 @@ def test_a_topic_is_checked_with_what_it_inherits() -> None:
         ("listener.name.plaintext.ssl.keystore.location", "x", True, False),
         ("my.custom", "1", True, True),
         ("log.retention.hours", "5", False, False),
-        ("listeners", "PLAINTEXT://:1", True, False),
+        ("listeners", "PLAINTEXT://:1", False, False),
         ("max.connections", "5", True, True),
         ("leader.replication.throttled.rate", "5", True, True),
         ("listener.name.plaintext.max.connections", "5", True, True),
@@ -210,6 +226,13 @@ def test_changes_of_brokers(name: str, value: str, broker_takes_it: bool, cluste
         with pytest.raises(ConfigError) as caught:
             apply_incremental({}, [(name, SET, value)], scope)
         assert caught.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_limits_of_some_addresses_are_checked_before_they_are_taken() -> None:
+    name = "max.connections.per.ip.overrides"
+    assert apply_incremental({}, [(name, SET, "10.0.0.7:5")], CLUSTER) == {name: "10.0.0.7:5"}
+    with pytest.raises(ConfigError, match="expected host:count"):
+        apply_incremental({}, [(name, SET, "10.0.0.7")], CLUSTER)
 
 
 def test_only_what_changes_is_held_against_a_broker() -> None:

@@ -4,27 +4,25 @@ from dataclasses import fields
 
 import pytest
 
-from penstock.config.properties import ConfigError
-from penstock.config.tables.topic import TOPIC_PROPERTIES, TOPIC_SYNONYMS
+from penstock.config.properties import ConfigError, Effect
+from penstock.config.tables import TOPIC_PROPERTIES, TOPIC_SYNONYMS
 from penstock.config.topic import (
-    BrokerDefaults,
     TopicSettings,
     broker_defaults,
+    check_topic_overrides,
     topic_settings,
-    validate_topic_overrides,
 )
 
-TIERED = BrokerDefaults(remote_storage_system_enable=True)
 
-
-def refusal(overrides: dict[str, str], broker: BrokerDefaults | None = None) -> str:
+def refusal(overrides: dict[str, str]) -> str:
     with pytest.raises(ConfigError) as caught:
-        topic_settings(overrides, broker or BrokerDefaults())
+        check_topic_overrides(overrides, TopicSettings())
     return caught.value.message
 
 
 def test_settings_have_a_field_for_each_property_with_its_default() -> None:
-    rows = {row.field: row for row in TOPIC_PROPERTIES.values() if not row.internal}
+    acting = [row for row in TOPIC_PROPERTIES.values() if row.effect is Effect.ACTED_ON]
+    rows = {row.field: row for row in acting if not row.internal}
     assert {field.name for field in fields(TopicSettings)} == set(rows)
     settings = TopicSettings()
     for name, row in rows.items():
@@ -33,7 +31,7 @@ def test_settings_have_a_field_for_each_property_with_its_default() -> None:
 
 
 def test_synonyms_have_the_same_default() -> None:
-    assert broker_defaults({}).topic == TopicSettings()
+    assert broker_defaults({}) == TopicSettings()
     for name, synonyms in TOPIC_SYNONYMS.items():
         last = synonyms[-1]
         assert last.row.default is not None
@@ -62,15 +60,13 @@ def test_overrides_win_over_the_broker() -> None:
     ],
 )
 def test_the_finest_unit_of_retention_counts(properties: dict[str, str], retention_ms: int) -> None:
-    assert broker_defaults(properties).topic.retention_ms == retention_ms
+    assert broker_defaults(properties).retention_ms == retention_ms
 
 
 def test_other_units_and_names_of_the_broker() -> None:
-    topic = broker_defaults(
-        {"log.roll.hours": "1", "log.roll.jitter.ms": "9", "log.flush.scheduler.interval.ms": "8"}
-    ).topic
+    topic = broker_defaults({"log.roll.hours": "1", "log.roll.jitter.ms": "9", "log.flush.scheduler.interval.ms": "8"})
     assert (topic.segment_ms, topic.segment_jitter_ms, topic.flush_ms) == (3_600_000, 9, 8)
-    assert broker_defaults({"log.flush.scheduler.interval.ms": "8", "log.flush.interval.ms": "7"}).topic.flush_ms == 7
+    assert broker_defaults({"log.flush.scheduler.interval.ms": "8", "log.flush.interval.ms": "7"}).flush_ms == 7
 
 
 @pytest.mark.parametrize("name", ["log.retention.hours", "log.retention.minutes", "log.retention.ms"])
@@ -94,23 +90,21 @@ def test_every_mistake_is_named() -> None:
     ],
 )
 def test_unknown_names(name: str, sentence: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        validate_topic_overrides({name: "1"})
-    assert sentence in caught.value.message
+    assert sentence in refusal({name: "1"})
 
 
 def test_compaction_lags_must_not_cross() -> None:
     assert "min.compaction.lag.ms=5" in refusal({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"})
-    topic_settings({"min.compaction.lag.ms": "4", "max.compaction.lag.ms": "4"}, BrokerDefaults())
+    topic_settings({"min.compaction.lag.ms": "4", "max.compaction.lag.ms": "4"}, TopicSettings())
 
 
 def test_tests_may_use_small_segments() -> None:
-    assert topic_settings({"internal.segment.bytes": "1000"}, BrokerDefaults()).segment_bytes == 1000
+    assert topic_settings({"internal.segment.bytes": "1000"}, TopicSettings()).segment_bytes == 1000
 
 
 @pytest.mark.parametrize("text", ["", "*", "none", "0:1", "0:1, 1:2"])
 def test_throttled_replicas(text: str) -> None:
-    topic_settings({"leader.replication.throttled.replicas": text}, BrokerDefaults())
+    topic_settings({"leader.replication.throttled.replicas": text}, TopicSettings())
 
 
 @pytest.mark.parametrize("text", ["x", "0", "0:1:2", "0:a", "-1:2"])
@@ -118,22 +112,14 @@ def test_bad_throttled_replicas(text: str) -> None:
     assert "partition:broker" in refusal({"follower.replication.throttled.replicas": text})
 
 
-@pytest.mark.parametrize(
-    ("overrides", "name"),
-    [
-        ({"cleanup.policy": "compact"}, "remote.storage.enable"),
-        ({"retention.ms": "10", "local.retention.ms": "11"}, "local.retention.ms"),
-        ({"retention.ms": "10", "local.retention.ms": "-1"}, "local.retention.ms"),
-        ({"retention.bytes": "10", "local.retention.bytes": "11"}, "local.retention.bytes"),
-        ({"remote.log.copy.disable": "true", "local.retention.bytes": "5"}, "local.retention.bytes"),
-    ],
-)
-def test_tiered_storage_contradictions(overrides: dict[str, str], name: str) -> None:
-    overrides = {"remote.storage.enable": "true", **overrides}
-    assert refusal(overrides, TIERED).startswith(name)
-    assert "remote.log.storage.system.enable=true" in refusal(overrides)
+def test_what_does_not_act_is_checked_all_the_same() -> None:
+    assert topic_settings({"local.retention.ms": "9"}, TopicSettings()) == TopicSettings()
+    assert broker_defaults({"log.local.retention.ms": "9"}) == TopicSettings()
+    assert "local.retention.ms=-3" in refusal({"local.retention.ms": "-3"})
+    with pytest.raises(ConfigError, match=r"log\.local\.retention\.ms=-3"):
+        broker_defaults({"log.local.retention.ms": "-3"})
 
 
-def test_tiered_storage_that_agrees() -> None:
-    overrides = {"remote.storage.enable": "true", "retention.ms": "10", "local.retention.ms": "9"}
-    assert topic_settings(overrides, TIERED).local_retention_ms == 9
+def test_tiered_storage_is_refused() -> None:
+    assert "no tiered storage" in refusal({"remote.storage.enable": "true"})
+    check_topic_overrides({"remote.storage.enable": "false"}, TopicSettings())

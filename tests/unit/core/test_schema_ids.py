@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from penstock.config.tables.topic import SUBJECT_NAME_STRATEGIES
-from penstock.config.topic import BrokerDefaults, topic_settings
+from penstock.config.tables import TOPIC_PROPERTIES
+from penstock.config.topic import TopicSettings, topic_settings
 from penstock.core.schema_ids import (
     NOT_REGISTERED,
     RefusedRecord,
@@ -23,7 +23,7 @@ from penstock.wire.compression import Compression
 from penstock.wire.record_types import Record
 from penstock.wire.records import build_batch
 
-TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME = SUBJECT_NAME_STRATEGIES
+TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME = TOPIC_PROPERTIES["confluent.value.subject.name.strategy"].choices
 VALUES = Rules(None, TOPIC_NAME)
 SIZE_MAX = 1 << 20
 
@@ -96,9 +96,9 @@ def test_names_of_records_are_read_from_schemas(kind: str, text: str, names: set
 
 
 def test_rules_come_from_the_topics_settings() -> None:
-    assert rules_of(topic_settings({}, BrokerDefaults())) is None
+    assert rules_of(topic_settings({}, TopicSettings())) is None
     settings = topic_settings(
         {"confluent.value.schema.validation": "true", "confluent.value.subject.name.strategy": RECORD_NAME},
-        BrokerDefaults(),
+        TopicSettings(),
     )
     assert rules_of(settings) == Rules(None, RECORD_NAME)

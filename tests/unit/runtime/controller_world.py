@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from penstock.config.topic import BrokerDefaults, TopicSettings
+from penstock.config.topic import TopicSettings
 from penstock.core.metadata import features
 from penstock.core.metadata.image import Image, PartitionState
 from penstock.core.metadata.result import Result
@@ -77,7 +77,7 @@ class ControllerWorld:
             self.env,
             self.quorum,
             TopicDefaults(1, 1),
-            lambda: BrokerDefaults(topic),
+            lambda: topic,
             cluster_id=CLUSTER_ID,
             settings=settings,
             next_offset=lambda: self.quorum.log.end_offset,

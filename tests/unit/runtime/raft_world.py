@@ -16,11 +16,12 @@ from random import Random
 from typing import Any
 
 from penstock.api.update_raft_voter import make_update_raft_voter
+from penstock.client.frames import FrameStream
 from penstock.core.metadata.result import Result
 from penstock.core.raft.events import QuorumTimes, Role
 from penstock.model.errors import ApiError
 from penstock.model.ids import ZERO_UUID
-from penstock.runtime.peer_frames import FrameStream
+from penstock.runtime.controller.decisions import Decisions
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.storage.settings import LogSettings
 from penstock.wire.apis import APIS, request_class, response_header_version
@@ -228,6 +229,7 @@ class FakeNode:
         self.disk = SimDisk()
         self.raft: RaftDriver | None = None
         self.env: FakeEnv
+        self.decisions: Decisions
         self.heard: list[Any] = []
         self.leads: list[bool] = []
 
@@ -246,12 +248,15 @@ class FakeNode:
             times=TIMES,
             directory_id=world.directory_ids.get(self.node_id, ZERO_UUID),
             bootstrap=world.bootstrap,
+            snapshot_interval_ms=world.snapshot_interval_ms,
         )
         self.heard, self.leads = [], []
         if self.node_id in world.moved:
             raft.set_endpoint("host", world.moved[self.node_id])
         raft.on_commit(self.heard.extend)
         raft.on_leadership(self.leads.append)
+        self.decisions = Decisions(raft)
+        raft.on_leadership(self.decisions.on_leadership)
         await raft.start()
         self.raft = raft
 
@@ -280,11 +285,19 @@ class FakeNode:
 class World:
     """The nodes, the network and the clock."""
 
-    def __init__(self, seed: int = 1, voters: int = 3, observers: int = 0, snapshot_bytes: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        seed: int = 1,
+        voters: int = 3,
+        observers: int = 0,
+        snapshot_bytes: int = 1 << 30,
+        snapshot_interval_ms: int = 0,
+    ) -> None:
         self.random = Random(seed)
         self.loop = VirtualLoop()
         self.voters = tuple(range(1, voters + 1))
         self.snapshot_bytes = snapshot_bytes
+        self.snapshot_interval_ms = snapshot_interval_ms
         self.directory_ids: dict[int, bytes] = {}
         self.bootstrap: tuple[tuple[str, int], ...] = ()
         # The new addresses of nodes that moved; a port is a node's id, or these.
@@ -328,8 +341,7 @@ class World:
         """Have a controller decide."""
 
         async def call() -> list[asyncio.Future[Any]]:
-            assert node.raft is not None
-            return [node.raft.decide(lambda _: Result(records, response))]
+            return [node.decisions.decide(lambda _: Result(records, response))]
 
         return self.loop.run_until_complete(call())[0]
 

@@ -106,7 +106,7 @@ class World:
 
     def new_cleaner(self, **settings: Any) -> Cleaner:
         node = SimpleNamespace(**{**vars(NODE), **settings})
-        return Cleaner(self.env, cast(Any, self.partitions), cast(Any, node))
+        return Cleaner(self.env, cast(Any, self.partitions), lambda: cast(Any, node))
 
     def fill(self, partition: Partition, batches: int, keys: int = 2, value: bytes | None = b"value") -> None:
         for number in range(batches):

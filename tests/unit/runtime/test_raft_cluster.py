@@ -92,7 +92,7 @@ def test_what_a_cut_off_leader_appended_alone_is_cut_off_and_its_askers_are_told
         world.cut(first.node_id)
         _, lost = world.make(first)
         assert first.raft is not None
-        assert first.raft.log.end_offset > first.raft.committed_end
+        assert first.raft.log.end_offset > first.raft.quorum.high_watermark
         world.until(lambda: (found := world.leader()) is not None and found is not first)
         names += world.make_sure(4)
         error = world.until(lambda: lost.done() and lost.exception(), 10)
@@ -141,6 +141,20 @@ def test_snapshots_are_taken_in_the_background_and_a_restart_begins_with_them() 
         world.start()
         world.a_leader()
         world.until(lambda: all(node.names() == names for node in world.nodes.values()), 10)
+
+
+def test_a_log_that_grows_slowly_is_snapshotted_by_the_clock_and_an_idle_one_never() -> None:
+    with quorum(snapshot_interval_ms=60_000) as world:
+        rafts = [node.raft for node in world.nodes.values() if node.raft is not None]
+        world.make_sure(3)
+        world.run(30)
+        world.make_sure(1)
+        assert [raft.metadata_log.snapshots for raft in rafts] == [[], [], []]
+        world.run(40)
+        world.make_sure(1)
+        world.until(lambda: all(len(raft.metadata_log.snapshots) == 1 for raft in rafts), 5)
+        world.run(200)
+        assert [len(raft.metadata_log.snapshots) for raft in rafts] == [1, 1, 1]
 
 
 def test_a_vanished_topic_is_told_when_a_snapshot_replaces_the_image() -> None:

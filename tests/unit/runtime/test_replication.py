@@ -6,16 +6,21 @@ import asyncio
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+from zlib import crc32
 
 import pytest
 from replication_world import TOPIC, TOPIC_ID, Broker, Cluster, in_cluster, until
 
 from penstock.api.context import Client, RequestContext
+from penstock.config.node import NodeSettings
 from penstock.core.lifecycle.retention import RetentionPlan
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.logs.directories import LOG_START_OFFSETS, write_checkpoints
 from penstock.runtime.replication import store as replica_store
 from penstock.runtime.replication.fetcher import Followed, ReplicaFetcher
+from penstock.runtime.replication.leading import delete_records
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets, write_offsets
 from penstock.storage.flush import FlushTicket
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
@@ -40,6 +45,21 @@ def test_records_reach_every_replica_before_they_are_acknowledged(tmp_path: Path
             assert three_.partition.log.end_offset > number
         assert one.values() == two.values() == three_.values()
         await until(lambda: two.partition.high_watermark == three_.partition.high_watermark == 20)
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_follower_spreads_over_more_connections_while_it_follows(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, _ = await three(cluster)
+        await one.send(b"first")
+        assert list(two.fetchers._fetchers) == [(1, 0)]
+        slot = crc32(str(two.partition.name).encode()) % 5
+        assert slot != 0
+        two.fetchers.spread(cast(NodeSettings, SimpleNamespace(num_replica_fetchers=5)))
+        await until(lambda: list(two.fetchers._fetchers) == [(1, slot)])
+        assert (await one.send(b"second")).error_code == 0
+        assert two.values() == [b"first", b"second"]
 
     in_cluster(tmp_path, story)
 
@@ -147,7 +167,7 @@ def test_a_follower_far_behind_starts_where_the_leaders_log_begins(tmp_path: Pat
         two.fetchers.stop()
         for number in range(10):
             await one.send(b"%d" % number)
-        one.partition.delete_records(7)
+        delete_records(one.partition, 7)
         await two.crash()
         two = await cluster.start(2)
         await until(lambda: set(cluster.state.in_sync_replicas) == {1, 2})
@@ -167,7 +187,7 @@ def test_a_follower_starts_within_a_batch_where_the_leaders_log_begins_there(tmp
         records = [Record(number, now_ms, None, b"%d" % (number + 1)) for number in range(4)]
         one.partition.append(bytearray(build_batch(records)), now_ms)
         await one.send(b"5")
-        one.partition.delete_records(3)
+        delete_records(one.partition, 3)
         await two.crash()
         two = await cluster.start(2)
         await until(lambda: set(cluster.state.in_sync_replicas) == {1, 2})

@@ -22,6 +22,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.shards import Coordinator
 from penstock.runtime.replication.fetch_rows import Key
 from penstock.runtime.replication.follower_view import FollowerView
+from penstock.runtime.replication.leading import exclude
 from penstock.storage.files import StorageError
 from penstock.wire.messages.alter_partition import AlterPartitionRequest
 from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -235,7 +236,7 @@ def test_a_proposal_of_unknown_fate_holds_the_high_watermark_until_the_metadata_
         cluster.alter = real  # type: ignore[method-assign]
         await until(lambda: len(cluster.proposals) > 1)
         await asyncio.sleep(0.05)
-        one.partition.exclude(2)
+        exclude(one.partition, 2)
         row = await one.send(b"second", timeout_ms=300)
         assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
         assert one.partition.high_watermark == 0

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.core.replica.producer_state import EndMarker
 from penstock.runtime.logs.housekeeping import Housekeeping
+from penstock.runtime.replication.leading import delete_records
 from penstock.runtime.replication.partition import Partition
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log
@@ -45,7 +46,7 @@ def fill(shell: TransactionShell) -> Partition:
 def test_an_open_transaction_holds_retention_back_until_it_is_over(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         partition = fill(shell)
-        housekeeping = Housekeeping(shell.env, shell.partitions, shell.settings)
+        housekeeping = Housekeeping(shell.env, shell.partitions, lambda: shell.settings)
         housekeeping.retain(partition)
         assert partition.log.start_offset == 1
         partition.append_marker(7, 0, COMMIT, shell.env.now_ms())
@@ -74,7 +75,7 @@ def test_readers_of_committed_records_go_on_where_an_open_transaction_was_delete
     async def story(shell: TransactionShell) -> None:
         partition = fill(shell)
         assert partition.last_stable_offset == 1
-        assert partition.delete_records(2) == 2
+        assert delete_records(partition, 2) == 2
         assert partition.last_stable_offset == 2
         assert partition.read(2, 1_000, committed_only=True, minimum_one_batch=True).size == 0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.config.tables.topic import SUBJECT_NAME_STRATEGIES
+from penstock.config.topic import TOPIC_NAME_STRATEGY
 from penstock.core.schema_ids import Registered, Rules
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -54,7 +54,7 @@ class Registry:
 
 def guard(registry: Any) -> SchemaGuard:
     made = SchemaGuard(registry)
-    made.watched["orders"] = Rules(None, SUBJECT_NAME_STRATEGIES[0])
+    made.watched["orders"] = Rules(None, TOPIC_NAME_STRATEGY)
     return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from penstock.server.connection import (
     Connection,
 )
 from penstock.server.limits import ConnectionLimits
+from penstock.server.request_memory import RequestMemory
 
 PRODUCE = b"\0\0"
 FETCH = b"\0\x01"
@@ -256,6 +258,45 @@ async def test_a_frame_that_ends_while_busy_waits() -> None:
     assert world.transport.reading
     world.receive(frame(b"on"))
     assert world.session.frames[-1] == b"on"
+
+
+@in_loop
+async def test_large_requests_are_read_within_the_memory_of_the_process() -> None:
+    limits = replace(LIMITS, request_memory=RequestMemory(1_000_000))
+    first, second, third, fourth = (World(limits) for _ in range(4))
+    large = frame(b"\0\x12" + bytes(999_998))
+    first.receive(large[:300_000])
+    for late in (second, third, fourth):
+        late.receive(large[:100_000])
+        assert not late.transport.reading
+    # What is small is served: others may wait for it.
+    small = World(limits)
+    small.receive(frame(b"\0\x12small"))
+    assert small.replies == [b"\0\x12small"]
+    first.receive(large[300_000:])
+    assert first.replies == [large[4:]]
+    assert second.transport.reading
+    assert not third.transport.reading
+    # Whoever waits and goes away is forgotten, and whoever is read and goes away makes room.
+    third.connection.connection_lost(None)
+    second.connection.connection_lost(None)
+    assert fourth.transport.reading
+    fourth.receive(large[100_000:])
+    assert fourth.replies == [large[4:]]
+    assert third.session.frames == second.session.frames == []
+
+
+@in_loop
+async def test_a_bad_request_gives_its_memory_back() -> None:
+    limits = replace(LIMITS, request_memory=RequestMemory(300_000))
+    bad, good = World(limits), World(limits)
+    large = frame(bytes(400_000) + b"bad")
+    bad.receive(large[:200_000])
+    good.receive(large[:200_000])
+    assert not good.transport.reading
+    bad.receive(large[200_000:])
+    assert bad.transport.closed
+    assert good.transport.reading
 
 
 @in_loop

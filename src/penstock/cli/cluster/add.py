@@ -8,13 +8,14 @@ import time
 import click
 
 from penstock.cli.cluster.moves import carry_out, show_plan
-from penstock.cli.cluster.quorum import QuorumView, read_quorum
+from penstock.cli.cluster.quorum import read_quorum
 from penstock.cli.cluster.rebalance import plan_rebalance
 from penstock.cli.cluster.view import ClusterView, patiently, read_view
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection, connection_options
 from penstock.cli.style import StyledCommand
 from penstock.cli.wire_client import WireClient
+from penstock.client.view import QuorumView
 
 POLL_S = 0.5
 
@@ -63,7 +64,7 @@ def instructions(
     view: ClusterView, quorum: QuorumView, node_id: int, host: str, port: int, rack: str | None, data: str
 ) -> str:
     """The settings file of the new broker, and what to run on its host."""
-    controllers = [quorum.addresses[node.node_id] for node in quorum.voters if node.node_id in quorum.addresses]
+    controllers = [node.address for node in quorum.voters if node.address is not None]
     servers = ",".join(controllers) or "CONTROLLER-HOST:9093"
     lines = [
         f"# 1. On {host}, as /etc/penstock/server.properties:",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +13,8 @@ from penstock.cli.render import print_facts, print_json, print_table
 from penstock.cli.style import StyledCommand
 
 if TYPE_CHECKING:
-    from penstock.cli.cluster.view import BrokerView
+    from penstock.client.view import BrokerView
+    from penstock.wire.messages.api_versions import ApiVersionsResponse
 
 
 @click.command(cls=StyledCommand)
@@ -19,12 +22,11 @@ if TYPE_CHECKING:
 @output_option
 def command(connection: Connection, as_json: bool) -> None:
     """Show the cluster's id, controller, brokers, versions, and how many topics and partitions it has."""
-    from penstock.cli.admin import Admin, Broker
-    from penstock.cli.broker_probe import NoAnswer, api_versions, is_plain
+    from penstock.cli.admin import Admin
 
     admin = Admin(connection)
     cluster_id, controller, brokers = admin.brokers()
-    down = [Broker(one.node_id, one.host, one.port, one.rack) for one in _fenced(connection)]
+    down, served = _ask_directly(connection, brokers)
     topics = admin.topics()
     partitions = [partition for topic in topics for partition in topic.partitions]
     short = [p for p in partitions if len(p.in_sync_replicas) < len(p.replicas)]
@@ -32,15 +34,10 @@ def command(connection: Connection, as_json: bool) -> None:
     features: dict[str, int] = {}
     for broker in sorted((*brokers, *down), key=lambda broker: broker.node_id):
         led = sum(1 for partition in partitions if partition.leader == broker.node_id)
-        apis: int | None = None
-        if is_plain(connection) and broker not in down:
-            try:
-                versions = api_versions(broker.host, broker.port)
-                apis = len(versions.api_keys)
-                features |= {feature.name: feature.max_version_level for feature in versions.finalized_features}
-            except NoAnswer:
-                apis = None
-        rows.append((broker.node_id, broker.host, broker.port, broker.rack, led, apis, broker in down))
+        versions = served.get(broker.node_id)
+        apis = len(versions.api_keys) if versions is not None else None
+        features |= {each.name: each.max_version_level for each in versions.finalized_features} if versions else {}
+        rows.append((broker.node_id, broker.host, broker.port, broker.rack, led, apis, broker.fenced))
     names = ("node_id", "host", "port", "rack", "partitions_led", "apis", "fenced")
     described = {
         "cluster_id": cluster_id,
@@ -72,12 +69,20 @@ def command(connection: Connection, as_json: bool) -> None:
     print_table(("broker", "host", "port", "rack", "leads", "apis", "state"), shown)
 
 
-def _fenced(connection: Connection) -> list[BrokerView]:
-    """The brokers that are registered and not up, which librdkafka does not show; none where they cannot be asked."""
+def _ask_directly(
+    connection: Connection, brokers: Iterable[BrokerView]
+) -> tuple[list[BrokerView], dict[int, ApiVersionsResponse]]:
+    """The brokers that are registered and not up, which librdkafka does not show; and what those that are up serve."""
     from penstock.cli.cluster.view import read_brokers
-    from penstock.cli.wire_client import WireClient, is_plain
+    from penstock.cli.wire_client import direct_client
+    from penstock.client.failures import NoAnswer
+    from penstock.wire.messages.api_versions import ApiVersionsRequest
 
-    if not is_plain(connection):
-        return []
-    with WireClient(connection) as client:
-        return [broker for broker in read_brokers(client)[2].values() if broker.fenced]
+    served: dict[int, ApiVersionsResponse] = {}
+    with direct_client(connection) as client:
+        if client is None:
+            return [], served
+        for broker in brokers:
+            with contextlib.suppress(NoAnswer):
+                served[broker.node_id] = client.ask_at(broker.address, ApiVersionsRequest("penstock-cli", "1"))
+        return [broker for broker in read_brokers(client)[2].values() if broker.fenced], served

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.cli.cluster.view import BrokerView
+from penstock.client.view import BrokerView
 from penstock.model.ids import TopicPartition
 
 Assignment = Mapping[TopicPartition, tuple[int, ...]]

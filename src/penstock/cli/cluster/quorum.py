@@ -3,49 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection, connection_options, output_option
 from penstock.cli.render import print_facts, print_json, print_table
 from penstock.cli.style import StyledCommand
 
 if TYPE_CHECKING:
     from penstock.cli.wire_client import WireClient
-
-METADATA_TOPIC = "__cluster_metadata"
-
-
-@dataclass(frozen=True, slots=True)
-class QuorumNode:
-    """A voter or an observer; lag counts records of the metadata log, times are milliseconds since 1970 or None."""
-
-    node_id: int
-    role: str
-    directory_id: str
-    log_end_offset: int
-    lag: int
-    last_fetch_ms: int | None
-    last_caught_up_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class QuorumView:
-    """The quorum as its leader sees it. `addresses` has what the leader tells of voters' listeners."""
-
-    leader: int
-    epoch: int
-    high_watermark: int
-    nodes: tuple[QuorumNode, ...]
-    addresses: dict[int, str]
-
-    @property
-    def voters(self) -> tuple[QuorumNode, ...]:
-        """Those that vote."""
-        return tuple(node for node in self.nodes if node.role != "observer")
+    from penstock.client.view import QuorumView
 
 
 @click.command(cls=StyledCommand)
@@ -70,7 +38,7 @@ def command(connection: Connection, as_json: bool) -> None:
                     {
                         "node_id": node.node_id,
                         "role": node.role,
-                        "address": quorum.addresses.get(node.node_id),
+                        "address": node.address,
                         "directory_id": node.directory_id,
                         "log_end_offset": node.log_end_offset,
                         "lag": node.lag,
@@ -97,7 +65,7 @@ def command(connection: Connection, as_json: bool) -> None:
             (
                 node.node_id,
                 node.role,
-                quorum.addresses.get(node.node_id),
+                node.address,
                 node.log_end_offset,
                 node.lag,
                 ago(now_ms, node.last_fetch_ms),
@@ -111,44 +79,14 @@ def command(connection: Connection, as_json: bool) -> None:
 def read_quorum(client: WireClient) -> QuorumView:
     """Ask the cluster about its controllers. Raises CommandFailure."""
     from penstock.cli.wire_client import check_error
-    from penstock.model.ids import format_uuid
-    from penstock.wire.messages.describe_quorum import (
-        DescribeQuorumRequest,
-        DescribeQuorumRequestPartitionData,
-        DescribeQuorumRequestTopicData,
-        DescribeQuorumResponse,
-        ReplicaState,
-    )
+    from penstock.client.view import QUORUM_REQUEST, quorum_of
+    from penstock.model.errors import ApiError
 
-    request = DescribeQuorumRequest(
-        [DescribeQuorumRequestTopicData(METADATA_TOPIC, [DescribeQuorumRequestPartitionData(0)])]
-    )
-    response: DescribeQuorumResponse = client.ask(request)
-    what = "cannot describe the quorum"
-    check_error(response.error_code, response.error_message, what)
-    if not response.topics or not response.topics[0].partitions:
-        raise CommandFailure(what, "the answer names no partition of the metadata log")
-    partition = response.topics[0].partitions[0]
-    check_error(partition.error_code, partition.error_message, what)
-    end = max((node.log_end_offset for node in partition.current_voters), default=partition.high_watermark)
-
-    def describe(state: ReplicaState, role: str) -> QuorumNode:
-        return QuorumNode(
-            state.replica_id,
-            "leader" if state.replica_id == partition.leader_id else role,
-            format_uuid(state.replica_directory_id),
-            state.log_end_offset,
-            max(0, end - state.log_end_offset),
-            state.last_fetch_timestamp if state.last_fetch_timestamp > 0 else None,
-            state.last_caught_up_timestamp if state.last_caught_up_timestamp > 0 else None,
-        )
-
-    nodes = [describe(state, "voter") for state in sorted(partition.current_voters)]
-    nodes += [describe(state, "observer") for state in sorted(partition.observers)]
-    addresses = {
-        node.node_id: f"{node.listeners[0].host}:{node.listeners[0].port}" for node in response.nodes if node.listeners
-    }
-    return QuorumView(partition.leader_id, partition.leader_epoch, partition.high_watermark, tuple(nodes), addresses)
+    try:
+        return quorum_of(client.ask(QUORUM_REQUEST))
+    except ApiError as error:
+        check_error(error.code, error.message, "cannot describe the quorum")
+        raise
 
 
 def ago(now_ms: int, then_ms: int | None) -> str | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.cli.cluster.view import ClusterView, PartitionView
+from penstock.cli.cluster.view import ClusterView
 from penstock.cli.failures import CommandFailure
-from penstock.cli.wire_client import NoAnswer, WireClient, check_error, error_text
+from penstock.cli.wire_client import WireClient, check_error, error_text
+from penstock.client.failures import NoAnswer
+from penstock.client.view import PartitionView
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.wire.messages.alter_partition_reassignments import (
@@ -103,7 +105,7 @@ def throttled_topics(client: WireClient, view: ClusterView) -> list[str] | None:
     for broker in view.alive():
         with contextlib.suppress(NoAnswer):
             request = _describe(BROKER_RESOURCE, [str(broker.node_id)])
-            limited += _overrides(client.ask_at(broker.host, broker.port, request))
+            limited += _overrides(client.ask_at(broker.address, request))
     if not limited:
         return None
     topics = list(dict.fromkeys(name.topic for name in view.partitions))
@@ -177,7 +179,7 @@ def _alter_broker(client: WireClient, view: ClusterView, broker: int, values: Ma
         return
     request = IncrementalAlterConfigsRequest([_resource(BROKER_RESOURCE, str(broker), values)])
     try:
-        _check_altered(client.ask_at(place.host, place.port, request))
+        _check_altered(client.ask_at(place.address, request))
     except NoAnswer as error:
         raise CommandFailure(
             f"the throttle of broker {broker} could not be changed", str(error), "run it again once the broker answers"

@@ -15,7 +15,6 @@ from typing import Protocol
 import click
 
 from penstock.cli.cluster.view import (
-    BrokerView,
     ClusterView,
     Ongoing,
     patiently,
@@ -25,6 +24,7 @@ from penstock.cli.cluster.view import (
 )
 from penstock.cli.render import human_bytes, plural
 from penstock.cli.wire_client import WireClient
+from penstock.client.view import BrokerView
 from penstock.model.ids import TopicPartition
 
 INTERVAL_S = 0.5

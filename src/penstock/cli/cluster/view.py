@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from penstock.cli.failures import CommandFailure
-from penstock.cli.wire_client import NoAnswer, WireClient, check_error
+from penstock.cli.wire_client import WireClient, check_error
+from penstock.client.failures import NoAnswer
+from penstock.client.view import BrokerView, PartitionView, brokers_of, sizes_of
 from penstock.model.ids import TopicPartition
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.wire.messages.describe_log_dirs import (
@@ -25,26 +27,6 @@ from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 PATIENCE_S = 30.0
 RETRY_S = 0.5
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerView:
-    """A broker that is registered; a fenced one is down, or not yet up."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None = None
-    fenced: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionView:
-    """A partition's leader (-1 for none) and replicas, the preferred leader first."""
-
-    leader: int
-    replicas: tuple[int, ...]
-    in_sync_replicas: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +69,7 @@ def read_brokers(client: WireClient) -> tuple[str, int, dict[int, BrokerView]]:
     """The cluster's id, its active controller, and every broker that is registered. Raises CommandFailure."""
     cluster: DescribeClusterResponse = client.ask(DescribeClusterRequest(include_fenced_brokers=True))
     check_error(cluster.error_code, cluster.error_message, "cannot describe the cluster")
-    brokers = {
-        broker.broker_id: BrokerView(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
-        for broker in sorted(cluster.brokers, key=lambda broker: broker.broker_id)
-    }
-    client.know([(broker.host, broker.port) for broker in brokers.values() if not broker.fenced])
-    return cluster.cluster_id, cluster.controller_id, brokers
+    return cluster.cluster_id, cluster.controller_id, brokers_of(cluster)
 
 
 def read_view(client: WireClient) -> ClusterView:
@@ -147,11 +124,8 @@ def read_sizes(
         if broker.fenced or not partitions:
             continue
         try:
-            response: DescribeLogDirsResponse = client.ask_at(broker.host, broker.port, request)
+            response: DescribeLogDirsResponse = client.ask_at(broker.address, request)
         except NoAnswer:
             continue
-        for directory in response.results:
-            for topic in directory.topics:
-                for found in topic.partitions:
-                    sizes[TopicPartition(topic.name, found.partition_index), broker.node_id] = found.partition_size
+        sizes |= {(name, broker.node_id): size for name, size in sizes_of(response)}
     return sizes

@@ -6,10 +6,11 @@ import ipaddress
 import socket
 import time
 
-from penstock.cli.client import connection_error, knock, parse_addresses
+from penstock.cli.client import bootstrap_addresses, check_reachable
 from penstock.cli.doctor.command import NOTE, OK, WRONG, Finding
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
+from penstock.client.failures import reason_of
 
 ADVERTISED_TIMEOUT_S = 2.0
 TOPICS_LOOKED_AT_MAX = 200
@@ -19,7 +20,7 @@ FUTURE_MS_MAX = 5 * 60 * 1000
 def check_cluster(connection: Connection) -> list[Finding]:
     """Findings about the cluster, as far as it can be reached."""
     try:
-        knock(connection.bootstrap)
+        check_reachable(connection)
     except CommandFailure as failure:
         return [Finding(WRONG, failure.message, failure.why, failure.advice)]
     findings = [Finding(OK, f"{connection.bootstrap} accepts connections")]
@@ -37,7 +38,7 @@ def check_cluster(connection: Connection) -> list[Finding]:
     findings.append(Finding(OK, f"{len(brokers)} broker(s) answer, {len(topics)} topic(s)"))
     if controller is None:
         findings.append(Finding(WRONG, "the cluster has no controller", "topics cannot be created or changed"))
-    reached = parse_addresses(connection.bootstrap)[0][0]
+    reached = bootstrap_addresses(connection)[0].host
     findings += [check_advertised(broker.node_id, broker.host, broker.port, reached) for broker in brokers]
     partitions = [(topic.name, partition) for topic in topics for partition in topic.partitions]
     offline = [f"{name}-{partition.partition}" for name, partition in partitions if partition.leader < 0]
@@ -63,7 +64,7 @@ def check_advertised(node_id: int, host: str, port: int, reached: str) -> Findin
     try:
         socket.create_connection((host, port), timeout=ADVERTISED_TIMEOUT_S).close()
     except OSError as error:
-        why = f"from here: {connection_error(error)}"
+        why = f"from here: {reason_of(error)}"
         return Finding(WRONG, f"broker {node_id} advertises {address}, which cannot be reached", why, advice)
     if is_loopback(host):
         why = "clients on other machines and in containers cannot use it"

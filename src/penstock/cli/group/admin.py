@@ -24,10 +24,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init_
     OffsetSpec,
 )
 
-from penstock.cli.admin import Admin, Broker
+from penstock.cli.admin import Admin
 from penstock.cli.client import explain
 from penstock.cli.failures import CommandFailure
 from penstock.cli.render import plural
+from penstock.client.view import BrokerView
 
 # How many groups are asked about at the same time; each takes up to three requests.
 GROUPS_IN_FLIGHT_MAX = 500
@@ -82,7 +83,7 @@ class Group:
     type: str | None
     state: str | None
     assignor: str = ""
-    coordinator: Broker | None = None
+    coordinator: BrokerView | None = None
     members: tuple[Member, ...] = ()
 
 
@@ -262,7 +263,7 @@ def _group(description: ConsumerGroupDescription) -> Group:
         TYPES.get(description.type),
         STATES.get(description.state),
         description.partition_assignor or "",
-        Broker(node.id, node.host, node.port, node.rack) if node is not None else None,
+        BrokerView(node.id, node.host, node.port, node.rack) if node is not None else None,
     )
     members = sorted(map(_member, description.members), key=lambda member: (member.client_id, member.member_id))
     return replace(group, members=tuple(members))

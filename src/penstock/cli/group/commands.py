@@ -38,9 +38,9 @@ def list_groups(pattern: str, interval_s: float | None, connection: Connection, 
 
     from penstock.cli.group.admin import GroupAdmin
     from penstock.cli.group.lag import LagSource
+    from penstock.cli.wire_client import direct_client
 
     admin = GroupAdmin(connection)
-    source = LagSource(admin, connection)
 
     def take() -> list[dict[str, Any]]:
         names = [group.group_id for group in admin.groups() if fnmatch.fnmatchcase(group.group_id, pattern)]
@@ -48,7 +48,9 @@ def list_groups(pattern: str, interval_s: float | None, connection: Connection, 
         lags = source.measure(groups.values())
         return [list_row(group, lags[name]) for name, group in sorted(groups.items())]
 
-    show(take, list_view, as_json, interval_s)
+    with direct_client(connection) as client:
+        source = LagSource(admin, client)
+        show(take, list_view, as_json, interval_s)
 
 
 @command.command()
@@ -68,15 +70,17 @@ def describe(name: str, interval_s: float | None, connection: Connection, as_jso
     """
     from penstock.cli.group.admin import GroupAdmin
     from penstock.cli.group.lag import LagSource
+    from penstock.cli.wire_client import direct_client
 
     admin = GroupAdmin(connection)
-    source = LagSource(admin, connection)
 
     def take() -> dict[str, Any]:
         group = admin.describe_group(name)
         return describe_row(group, source.measure([group])[name])
 
-    show(take, describe_view, as_json, interval_s)
+    with direct_client(connection) as client:
+        source = LagSource(admin, client)
+        show(take, describe_view, as_json, interval_s)
 
 
 @command.command()

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.cli.admin import Broker
-from penstock.cli.broker_probe import NoAnswer, describe_lag, is_plain
 from penstock.cli.group.admin import Committed, Group, GroupAdmin, PartitionName
-from penstock.cli.options import Connection
-from penstock.wire.messages.describe_lag import LagGroup, LagPartition
+from penstock.client.cluster import ClusterClient
+from penstock.client.failures import NoAnswer
+from penstock.client.view import BrokerView
+from penstock.wire.messages.describe_lag import DescribeLagRequest, DescribeLagResponse, LagGroup, LagPartition
 
 # From good to bad.
 STATUSES = ("OK", "WARN", "STALL", "STOP")
@@ -58,11 +58,11 @@ class GroupLag:
 
 
 class LagSource:
-    """Measures groups, again and again if need be."""
+    """Measures groups, again and again if need be; without a client from offsets alone."""
 
-    def __init__(self, admin: GroupAdmin, connection: Connection) -> None:
+    def __init__(self, admin: GroupAdmin, client: ClusterClient | None) -> None:
         self._admin = admin
-        self._plain = is_plain(connection)
+        self._client = client
         self._acquainted: set[int] = set()
         self._strangers: set[int] = set()
 
@@ -83,20 +83,23 @@ class LagSource:
         return {name: _with_assigned(found[name], group, ends) for name, group in described.items()}
 
     def _ask_coordinators(self, groups: Iterable[Group]) -> dict[str, LagGroup]:
-        coordinated: dict[Broker, list[str]] = defaultdict(list)
-        for group in groups:
-            if self._plain and group.coordinator is not None and group.coordinator.node_id not in self._strangers:
-                coordinated[group.coordinator].append(group.group_id)
         answers: dict[str, LagGroup] = {}
+        if self._client is None:
+            return answers
+        coordinated: dict[BrokerView, list[str]] = defaultdict(list)
+        for group in groups:
+            if group.coordinator is not None and group.coordinator.node_id not in self._strangers:
+                coordinated[group.coordinator].append(group.group_id)
         for broker, names in coordinated.items():
             try:
-                measured = describe_lag(broker, names)
+                response: DescribeLagResponse = self._client.ask_at(broker.address, DescribeLagRequest(names))
             except NoAnswer:
                 # One that has answered before is a Penstock in trouble, and worth asking again.
                 self._strangers |= {broker.node_id} - self._acquainted
                 continue
             self._acquainted.add(broker.node_id)
-            answers |= {group.group_id: group for group in measured if not group.error_code}
+            if not response.error_code:
+                answers |= {group.group_id: group for group in response.groups if not group.error_code}
         return answers
 
 

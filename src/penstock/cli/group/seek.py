@@ -6,13 +6,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.cli.broker_probe import NoAnswer, delete_offsets, is_plain
 from penstock.cli.failures import CommandFailure
 from penstock.cli.group.admin import CommittedOffset, Group, GroupAdmin, PartitionName, advice_for, by_topic
 from penstock.cli.group.offset_spec import Anchor, OffsetRange, PartitionOffsets, timestamps_of
 from penstock.cli.group.scope import Shift, Target, choose, new_offset
 from penstock.cli.options import Connection
-from penstock.model.errors import ErrorCode
+from penstock.cli.wire_client import WireClient
+from penstock.client.failures import NoAnswer
+from penstock.model.errors import ErrorCode, error_name
+from penstock.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,27 +124,27 @@ def _partition_offsets(
 def forget_offsets(connection: Connection, group: Group, partitions: Iterable[PartitionName]) -> None:
     """Delete committed offsets; raises CommandFailure when one could not be deleted."""
     what = f"cannot forget offsets of group {group.group_id}"
-    if not is_plain(connection) or group.coordinator is None:
-        raise CommandFailure(
-            what,
-            "librdkafka's Python client has no call for it, and Penstock can ask itself only over a plain connection",
-            "use a listener without TLS and sign-in, or `kafka-consumer-groups.sh --delete-offsets`",
-        )
+    if group.coordinator is None:
+        raise CommandFailure(what, "its coordinator is not known", "`penstock cluster info` shows the brokers")
+    wanted = [
+        OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(number) for number in numbers])
+        for topic, numbers in by_topic(partitions).items()
+    ]
     try:
-        codes = delete_offsets(group.coordinator, group.group_id, by_topic(partitions))
+        with WireClient(connection) as client:
+            response: OffsetDeleteResponse = client.ask_at(
+                group.coordinator.address, OffsetDeleteRequest(group.group_id, wanted)
+            )
     except NoAnswer as error:
         raise CommandFailure(what, str(error), "`penstock doctor` looks at the connection") from error
-    for (topic, partition), code in sorted(codes.items()):
-        if code:
-            error_name = _error_name(code)
-            why = f"its members read {topic}" if code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC else "the broker refuses"
-            raise CommandFailure(
-                f"{what} in {topic}-{partition}", f"{why} ({error_name})", advice_for(error_name, group.group_id)
-            )
+    _refuse(response.error_code, what, "the broker refuses", group)
+    for topic in response.topics:
+        for partition in topic.partitions:
+            subscribed = partition.error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            why = f"its members read {topic.name}" if subscribed else "the broker refuses"
+            _refuse(partition.error_code, f"{what} in {topic.name}-{partition.partition_index}", why, group)
 
 
-def _error_name(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
+def _refuse(code: int, what: str, why: str, group: Group) -> None:
+    if code:
+        raise CommandFailure(what, f"{why} ({error_name(code)})", advice_for(error_name(code), group.group_id))

@@ -13,7 +13,8 @@ from typing import Any
 
 from penstock.cli.cluster.view import ClusterView, read_view
 from penstock.cli.failures import CommandFailure
-from penstock.cli.wire_client import NoAnswer, WireClient, check_error, error_text
+from penstock.cli.wire_client import WireClient, check_error, error_text
+from penstock.client.failures import NoAnswer
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.wire.messages.describe_producers import DescribeProducersRequest, ProducerState, TopicRequest
@@ -74,7 +75,7 @@ class TransactionAdmin:
         if broker is None:
             raise CommandFailure(f"broker {node_id} is not registered")
         try:
-            return self._client.ask_at(broker.host, broker.port, request)
+            return self._client.ask_at(broker.address, request)
         except NoAnswer as error:
             raise CommandFailure(f"broker {node_id} does not answer", str(error)) from error
 

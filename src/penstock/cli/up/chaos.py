@@ -54,14 +54,15 @@ class Chaos:
     def __init__(self, cluster: Nodes, chance: random.Random, look: Callable[[], Iterable[str]] = tuple) -> None:
         from confluent_kafka import Consumer, Producer
 
-        from penstock.cli.up.first_record import ensure_topic
+        from penstock.cli.wire_client import WireClient
 
         self._cluster = cluster
         self._chance = chance
         self._look = look
         self.kills = 0
         connection = Connection(cluster.bootstrap_servers, {})
-        ensure_topic(connection, TOPIC, PARTITIONS, min(3, len(cluster.nodes)))
+        with WireClient(connection) as client:
+            client.ensure_topic(TOPIC, PARTITIONS, min(3, len(cluster.nodes)))
         self.ledger = Ledger(range(PARTITIONS))
         self._run_id = f"{chance.getrandbits(64):016x}"
         self._producer = Producer(

@@ -20,7 +20,7 @@ from penstock.cli.style import StyledCommand
 from penstock.cli.up.data import data_directory
 from penstock.cli.up.gateway import Gateway, http_ports, missing_module, url_host
 from penstock.cli.up.nodes import Nodes, node_failure
-from penstock.testing.layout import NodePlace, free_ports, node_properties, places, write_properties
+from penstock.local.layout import NodePlace, free_ports, node_properties, places, write_properties
 
 TOPIC = "hello"
 LOOK_INTERVAL_S = 0.2
@@ -150,7 +150,7 @@ def _write_properties(
             metrics = {"penstock.metrics.listener": f"{_bracketed(place.host)}:{metrics_port}"}
             write_properties(place, {**node_properties(place, found), **metrics, **more}, WRITTEN_BY)
         if len(found) > 1:
-            from penstock.testing.formatting import format_places
+            from penstock.local.formatting import format_places
 
             format_places(found)
     except OSError as error:
@@ -173,7 +173,7 @@ def _start(cluster: Nodes) -> None:
     with console().status(what) if sys.stdout.isatty() else contextlib.nullcontext():
         cluster.start()
         if not alone:
-            from penstock.testing.readiness import wait_until_known
+            from penstock.local.readiness import wait_until_known
 
             wait_until_known([node.address for node in cluster], [node.node_id for node in cluster], FIND_TIMEOUT_S)
     took_ms = (time.perf_counter() - started) * 1000
@@ -184,10 +184,12 @@ def _start(cluster: Nodes) -> None:
 
 
 def _prove(cluster: Nodes) -> None:
-    from penstock.cli.up.first_record import ensure_topic, send_and_read
+    from penstock.cli.up.first_record import send_and_read
+    from penstock.cli.wire_client import WireClient
 
     connection = Connection(cluster.bootstrap_servers, {})
-    created = ensure_topic(connection, TOPIC, replication_factor=min(3, len(cluster.nodes)))
+    with WireClient(connection) as client:
+        created = client.ensure_topic(TOPIC, 1, min(3, len(cluster.nodes)))
     _step(f"topic {TOPIC} " + ("created" if created else "is there"))
     trip = send_and_read(connection, TOPIC, "hello from penstock")
     _step(

@@ -26,17 +26,6 @@ class RoundTrip:
     consume_ms: float
 
 
-def ensure_topic(connection: Connection, topic: str, partitions: int = 1, replication_factor: int = 1) -> bool:
-    """Create the topic unless it is there; True when it was created."""
-    from penstock.cli.admin import Admin
-
-    admin = Admin(connection)
-    if any(found.name == topic for found in admin.topics()):
-        return False
-    admin.create_topic(topic, partitions, replication_factor, {})
-    return True
-
-
 def send_and_read(connection: Connection, topic: str, value: str) -> RoundTrip:
     """Send one record and read it back from the offset it was given. Raises CommandFailure when either fails."""
     from confluent_kafka import KafkaException

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from penstock.cli.doctor.ports import holder_of, is_free
 from penstock.cli.up.nodes import FAILED_STARTS_MAX, RESTART_PAUSE_S, START_TIMEOUT_S
-from penstock.testing.layout import free_ports
-from penstock.testing.process import BrokerFailed, BrokerProcess
+from penstock.local.layout import free_ports
+from penstock.local.process import BrokerFailed, BrokerProcess
 
 REST_PORT = 8080
 REGISTRY_PORT = 8081

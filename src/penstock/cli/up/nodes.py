@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from penstock.cli.failures import CommandFailure
-from penstock.testing.layout import LISTENER, NodePlace
-from penstock.testing.process import BrokerFailed, BrokerProcess
+from penstock.local.layout import LISTENER, NodePlace
+from penstock.local.process import BrokerFailed, BrokerProcess
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0

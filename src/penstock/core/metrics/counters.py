@@ -130,6 +130,27 @@ class ReplicaCounters:
 TOPIC_FIELDS = tuple(field for field in TopicCounters.__slots__ if field not in ("_batch_sizes", "flushes"))
 
 
+class DecisionCounters:
+    """What the active controller decides: how long that takes, and the leaders that it elects."""
+
+    __slots__ = ("decision_times", "election_times", "elections", "unclean_elections")
+
+    def __init__(self) -> None:
+        self.decision_times = Histogram()
+        # The same of decisions that elect leaders.
+        self.election_times = Histogram()
+        self.elections = 0
+        self.unclean_elections = 0
+
+    def decided(self, elapsed_s: float, elections: int, unclean_elections: int) -> None:
+        """A decision that changed something is committed."""
+        self.decision_times.observe(elapsed_s)
+        if elections:
+            self.election_times.observe(elapsed_s)
+            self.elections += elections
+            self.unclean_elections += unclean_elections
+
+
 class ApiCounters:
     """One API's requests: how many, how long they took here and waiting for others, the errors in their answers."""
 

@@ -43,6 +43,18 @@ class QuorumTimes:
     election_ms: int = 1_000
     fetch_ms: int = 2_000
     backoff_max_ms: int = 1_000
+    request_ms: int = 2_000
+    retry_ms: int = 20
+
+    @property
+    def vote_request_ms(self) -> int:
+        """How long to wait for an answer: one that comes after the election is over is of no use."""
+        return min(self.request_ms, self.election_ms)
+
+    @property
+    def fetch_request_ms(self) -> int:
+        """How long to wait for entries: a leader that sent none for `fetch_ms` is taken for dead."""
+        return min(self.request_ms, self.fetch_ms)
 
     @property
     def check_quorum_ms(self) -> int:

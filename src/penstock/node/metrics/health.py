@@ -70,7 +70,7 @@ def quorum_checks(raft: RaftDriver | None) -> Iterable[Check]:
     yield Check("metadata log", not raft.is_failed, "the metadata log failed; see the log" if raft.is_failed else "")
     knows = known_leader(raft) >= 0
     yield Check("quorum leader", knows, "" if knows else "nobody is known to lead the metadata quorum")
-    behind = raft.committed_end - raft.applied_offset
+    behind = raft.quorum.high_watermark - raft.applied_offset
     reason = f"{behind} committed records are yet to be applied" if behind > METADATA_LAG_MAX else ""
     yield Check("metadata", not reason, reason)
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from time import perf_counter
-from typing import Any, TypeVar
 
-from penstock.core.metadata.image import RECOVERING, Image
-from penstock.core.metadata.result import Result
+from penstock.core.metrics.counters import DecisionCounters
 from penstock.core.metrics.histogram import Histogram
 from penstock.core.metrics.sheet import Metric, Sheet
 from penstock.node.metrics.collecting import Summaries, each
 from penstock.node.metrics.health import known_leader
 from penstock.runtime.raft.driver import RaftDriver
-from penstock.wire.messages.metadata_records import PartitionChangeRecord
 
 ACTIVE_CONTROLLER = Metric(
     "kafka_controller_kafkacontroller_activecontrollercount", "gauge", "1 on the active controller."
@@ -94,54 +90,11 @@ METRICS = (
     METADATA_APPLIED, METADATA_LAG, METADATA_ERRORS,
 )  # fmt: skip
 
-Response = TypeVar("Response")
-
-
-class CountingQuorum:
-    """The quorum as the controller asks it for decisions, with what they decide counted and timed."""
-
-    def __init__(self, raft: RaftDriver) -> None:
-        self._raft = raft
-        self.elections = 0
-        self.unclean_elections = 0
-        self.election_times = Histogram()
-        self.decision_times = Histogram()
-
-    @property
-    def image(self) -> Image:
-        """Everything that is committed."""
-        return self._raft.image
-
-    def decide(self, decision: Callable[[Image], Result[Response]]) -> asyncio.Future[Response]:
-        """Commit what `decision` makes of the image, then answer."""
-        started = perf_counter()
-        decided: list[Any] = []
-
-        def counted(image: Image) -> Result[Response]:
-            result = decision(image)
-            decided.extend(result.records)
-            return result
-
-        answer = self._raft.decide(counted)
-        answer.add_done_callback(lambda done: self._done(done, decided, started))
-        return answer
-
-    def _done(self, done: asyncio.Future[Any], records: Iterable[Any], started: float) -> None:
-        if done.cancelled() or done.exception() is not None or not records:
-            return
-        elapsed_s = perf_counter() - started
-        self.decision_times.observe(elapsed_s)
-        changes = [record for record in records if isinstance(record, PartitionChangeRecord) and record.leader >= 0]
-        if changes:
-            self.election_times.observe(elapsed_s)
-            self.elections += len(changes)
-            self.unclean_elections += sum(record.leader_recovery_state == RECOVERING for record in changes)
-
 
 class QuorumCollector:
     """Tells of the quorum as this node sees it."""
 
-    def __init__(self, raft: RaftDriver, decisions: CountingQuorum, *, is_controller: bool) -> None:
+    def __init__(self, raft: RaftDriver, decisions: DecisionCounters, *, is_controller: bool) -> None:
         self._raft = raft
         self._decisions = decisions
         self._is_controller = is_controller
@@ -170,7 +123,7 @@ class QuorumCollector:
         sheet.add(QUORUM_END, raft.log.end_offset)
         sheet.add(QUORUM_VOTERS, len(quorum.voters.ids))
         sheet.add(METADATA_APPLIED, raft.applied_offset)
-        sheet.add(METADATA_LAG, max(0, raft.committed_end - raft.applied_offset))
+        sheet.add(METADATA_LAG, max(0, quorum.high_watermark - raft.applied_offset))
         sheet.histogram(QUORUM_ELECTION_SECONDS, self._elections)
         progress = quorum.progress
         if progress is not None:

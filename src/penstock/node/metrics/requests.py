@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from penstock.core.metrics.counters import ApiCounters, RequestCounters
 from penstock.core.metrics.sheet import Metric, Sheet
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import error_name
 from penstock.node.metrics.collecting import Summaries
 from penstock.server.listener import Listener
 
@@ -124,7 +124,7 @@ class RequestCollector:
         sheet.add(REQUESTS, overall.count, name)
         sheet.add(PARKED, api.parked, name)
         for code, count in sorted(api.errors.items()):
-            sheet.add(ERRORS, count, name, _error_name(code))
+            sheet.add(ERRORS, count, name, error_name(code))
         sheet.histogram(DURATION, overall, name)
         self._summaries.add(sheet, TOTAL_TIME, overall, name)
         if name in DATA_PATH:
@@ -146,7 +146,3 @@ class RequestCollector:
 
 def _count(api: ApiCounters | None) -> int:
     return 0 if api is None else api.overall.count
-
-
-def _error_name(code: int) -> str:
-    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)

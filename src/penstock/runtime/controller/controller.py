@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from penstock.config.properties import ConfigError
-from penstock.config.topic import BrokerDefaults, topic_settings
+from penstock.config.topic import TopicSettings, check_topic_overrides
 from penstock.core.metadata import (
     alter_partition,
     brokers,
@@ -66,7 +66,7 @@ class Controller:
         env: Env,
         raft: Quorum,
         defaults: topics.TopicDefaults,
-        broker: Callable[[], BrokerDefaults],
+        broker: Callable[[], TopicSettings],
         *,
         cluster_id: str = "",
         settings: ControllerSettings | None = None,
@@ -115,7 +115,7 @@ class Controller:
         return self._duties
 
     def _rules(self) -> ElectionRules:
-        topic = self._broker().topic
+        topic = self._broker()
         return ElectionRules(topic.min_insync_replicas, topic.unclean_leader_election_enable)
 
     # Brokers.
@@ -368,7 +368,7 @@ class Controller:
 
     def _check_topic_configs(self, overrides: Mapping[str, str]) -> None:
         try:
-            topic_settings(overrides, self._broker())
+            check_topic_overrides(overrides, self._broker())
         except ConfigError as error:
             raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
 

@@ -34,18 +34,12 @@ from penstock.wire.messages.add_partitions_to_txn import (
 # Whether a partition is part of a producer's open transaction; with the last argument it becomes that.
 Verify = Callable[[str, ProducerIdentity, TopicPartition, bool], Awaitable[ErrorCode]]
 
-VERIFICATION_ENABLE = "transaction.partition.verification.enable"
-
 logger = logging.getLogger("penstock.transactions")
 
 
 def is_verification_enabled(settings: LiveSettings) -> bool:
     """transaction.partition.verification.enable, which may be changed while the cluster runs."""
-    properties = settings.broker_properties()
-    for layer in (properties.dynamic, properties.dynamic_default):
-        if VERIFICATION_ENABLE in layer:
-            return layer[VERIFICATION_ENABLE].lower() == "true"
-    return settings.node.transaction_partition_verification_enable
+    return settings.current().transaction_partition_verification_enable
 
 
 class Sender(Protocol):

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from penstock.config.node import NodeSettings
 from penstock.core.lifecycle.compaction import (
@@ -62,7 +62,7 @@ class CleanerCounters:
 class Cleaner:
     """Keeps compacted logs clean. `uncleanable` says why partitions were given up, until the next start."""
 
-    def __init__(self, env: Env, partitions: Partitions, settings: NodeSettings) -> None:
+    def __init__(self, env: Env, partitions: Partitions, settings: Callable[[], NodeSettings]) -> None:
         self._env = env
         self._partitions = partitions
         self._settings = settings
@@ -76,7 +76,7 @@ class Cleaner:
 
     def start(self) -> None:
         """Begin to clean, unless log.cleaner.enable says otherwise."""
-        if self._settings.log_cleaner_enable:
+        if self._settings().log_cleaner_enable:
             self._env.spawn(self._run(), "compaction")
 
     def _read_checkpoints(self) -> dict[TopicPartition, int]:
@@ -93,7 +93,7 @@ class Cleaner:
     async def _run(self) -> None:
         while True:
             if not await self.clean_dirtiest():
-                await asyncio.sleep(self._settings.log_cleaner_backoff_ms / 1000)
+                await asyncio.sleep(self._settings().log_cleaner_backoff_ms / 1000)
 
     async def clean_dirtiest(self) -> bool:
         """Clean the log that needs it most; False if there is none or it did not work out."""
@@ -199,7 +199,7 @@ class Cleaner:
         Cleaning leaves gaps. Past the recovery point, recovery takes a gap for something that a power cut took.
         """
         try:
-            await partition.durable(end_offset)
+            await partition.sync.durable(end_offset)
             if not self._is_here(partition):
                 return False
             raise_recovery_point(self._env, self._partitions.home(partition), partition.name, end_offset)
@@ -216,7 +216,7 @@ class Cleaner:
             self._partitions.fail_directory(self._partitions.home(partition), error)
 
     def _job(self, partition: Partition, plan: CompactionPlan) -> CompactionJob:
-        log, topic, node = partition.log, partition.settings, self._settings
+        log, topic, node = partition.log, partition.settings, self._settings()
         try:
             facts = log.segment_facts()
         except StorageError as error:

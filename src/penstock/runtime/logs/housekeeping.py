@@ -32,7 +32,7 @@ logger = logging.getLogger("penstock.housekeeping")
 class Housekeeping:
     """Keeps logs within their limits."""
 
-    def __init__(self, env: Env, partitions: Partitions, settings: NodeSettings) -> None:
+    def __init__(self, env: Env, partitions: Partitions, settings: Callable[[], NodeSettings]) -> None:
         self._env = env
         self._partitions = partitions
         self._settings = settings
@@ -43,7 +43,7 @@ class Housekeeping:
 
     def start(self) -> None:
         """Begin all jobs."""
-        settings = self._settings
+        settings = self._settings()
         self._every(settings.log_retention_check_interval_ms, self.retain_all, "retention")
         self._every(FLUSH_CHECK_MS, self.flush_due, "flush")
         self._every(DISK_CHECK_MS, self.watch_disks, "disk space")
@@ -125,7 +125,7 @@ class Housekeeping:
         """Notice disks that fill up or have room again, and free deleted segments."""
         for directory in self._partitions.directories:
             if directory.failure is None:
-                watch_space(self._env, directory, self._settings.penstock_disk_full_percent)
+                watch_space(self._env, directory, self._settings().penstock_disk_full_percent)
         self._partitions.open_missing()
         now_ms = self._env.now_ms()
         await self._each(lambda partition: partition.log.reap(now_ms))
@@ -159,7 +159,7 @@ class Housekeeping:
     async def expire_producers(self) -> None:
         """Forget producers that have been silent for producer.id.expiration.ms."""
         now_ms = self._env.now_ms()
-        age_ms = self._settings.producer_id_expiration_ms
+        age_ms = self._settings().producer_id_expiration_ms
         await self._each(lambda partition: partition.log.producers.expire(now_ms, age_ms))
 
     def finish(self, broker_epoch: int) -> None:

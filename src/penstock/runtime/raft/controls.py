@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from penstock.core.raft.events import LeaderChange
-from penstock.core.raft.voters import Voter, VoterEndpoint, VoterSet
+from penstock.core.raft.voters import Voter, VoterEndpoint, VoterHistory, VoterSet
 from penstock.wire import codec
 from penstock.wire.messages.control_records import (
     Endpoint,
@@ -77,6 +77,15 @@ def leader_change(change: LeaderChange, voters: VoterSet, kraft_version: int) ->
         granting = [LeaderChangeMessageVoter(voter_id) for voter_id in change.granting]
         message = message._replace(voters=bare, granting_voters=granting)
     return ControlType.LEADER_CHANGE, message, version
+
+
+def epoch_opening(change: LeaderChange, history: VoterHistory) -> list[ControlMessage]:
+    """What a leader begins its epoch with."""
+    messages = [leader_change(change, history.voters, history.kraft_version)]
+    if history.kraft_version and history.offset < 0:
+        # The set that this node was formatted with becomes everybody's by being in the log.
+        messages += [kraft_version(history.kraft_version), voters_record(history.voters)]
+    return messages
 
 
 def kraft_version(version: int) -> ControlMessage:

@@ -4,8 +4,7 @@ The order is always the same: what `step` wants persisted is on disk before the 
 to before anything is answered or sent, and what is committed is replayed into the image before anybody is told. What is
 appended counts for this voter only once it is synced.
 
-Only the active controller decides: the leader whose epoch's first entry is committed and applied. Decisions are made
-one at a time, each against an image that holds everything decided before it. A leader that is one no longer fails
+The active controller is the leader whose epoch's first entry is committed and applied. One that is that no longer fails
 whatever still waits with NOT_CONTROLLER; what it had appended may yet be committed by its successor.
 """
 
@@ -13,13 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from penstock.core.metadata.image import Image
-from penstock.core.metadata.result import Result
 from penstock.core.raft.deadlines import NEVER_MS
 from penstock.core.raft.events import (
     Contradiction,
@@ -44,9 +41,8 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.logs.sync import LogSync
-from penstock.runtime.raft import controls as raft_controls
 from penstock.runtime.raft.announce import Announcer
-from penstock.runtime.raft.controls import Control, ControlMessage
+from penstock.runtime.raft.controls import Control, ControlMessage, epoch_opening
 from penstock.runtime.raft.describe import QuorumDescription
 from penstock.runtime.raft.follower import Follower
 from penstock.runtime.raft.image import AppliedImage, Listener
@@ -57,18 +53,14 @@ from penstock.runtime.raft.snapshots import SnapshotTaker
 from penstock.runtime.raft.transport import AddressBook, Transport
 from penstock.runtime.raft.voters import VoterChanges
 from penstock.runtime.raft.wire import Reply, Sender
-from penstock.runtime.replication.commit_waiters import fail_quietly
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log, LogSettings
 
 DIRECTORY = "__cluster_metadata-0"
-PENDING_DECISIONS_MAX = 10_000
 # How long a leader that stops waits for the others to hear of it.
 FAREWELL_S = 0.5
 # How long to leave a full disk alone.
 DISK_PAUSE_MS = 1_000
-
-Response = TypeVar("Response")
 
 logger = logging.getLogger("penstock.metadata")
 
@@ -96,12 +88,12 @@ class RaftDriver:
         directory_id: Uuid = ZERO_UUID,
         listener_name: str = "CONTROLLER",
         bootstrap: Sequence[tuple[str, int]] = (),
+        snapshot_interval_ms: int = 0,
     ) -> None:
         self._env = env
         self._node_id = node_id
         self._directory_id = directory_id
         self._cluster_id = cluster_id
-        self._snapshot_bytes = snapshot_bytes
         self._times = times or QuorumTimes()
         # Kafka's clients too give servers that they know no id of negative ones.
         guides = {-2 - number: address for number, address in enumerate(bootstrap)}
@@ -109,14 +101,10 @@ class RaftDriver:
         self._addresses = AddressBook({**(addresses or {}), **guides}, listener_name)
         self._log = MetadataLog(env, directory / DIRECTORY, settings, VoterSet.of_ids(voters))
         self._applied = AppliedImage()
-        self._snapshots = SnapshotTaker(env, self._log)
+        self._snapshots = SnapshotTaker(env, self._log, self._applied, snapshot_bytes, snapshot_interval_ms)
         self._leadership_listeners: list[Callable[[bool], None]] = []
         self._leader_listeners: list[Callable[[int], None]] = []
         self._told_leader = (-1, -1)
-        self._queue: deque[tuple[Callable[[Image], Result[Any]], asyncio.Future[Any]]] = deque()
-        self._deciding = False
-        self._commit_waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self._apply_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._failed: StorageError | None = None
         self._leads = False
         self._applying = False
@@ -179,11 +167,6 @@ class RaftDriver:
         return self._applied.applied_offset
 
     @property
-    def committed_end(self) -> int:
-        """Everything before it is committed, as far as this node knows."""
-        return self.quorum.high_watermark
-
-    @property
     def epoch(self) -> int:
         """The quorum's epoch."""
         return self.quorum.epoch
@@ -197,6 +180,17 @@ class RaftDriver:
     def is_leader(self) -> bool:
         """Whether this node is the active controller and may decide."""
         return self._leads
+
+    @property
+    def refusal(self) -> ApiError | None:
+        """Why this node does not decide; None where it is the active controller."""
+        if self._failed is not None:
+            return self._failed
+        if self._leads and not self._stopped:
+            return None
+        leader = self.leader_id
+        known = f"node {leader} is" if leader not in (-1, self._node_id) else "nobody is known to be, yet"
+        return ApiError(ErrorCode.NOT_CONTROLLER, f"this node is not the active controller; {known}")
 
     @property
     def is_failed(self) -> bool:
@@ -221,7 +215,11 @@ class RaftDriver:
 
     def applied(self, offset: int) -> asyncio.Future[None]:
         """A future that is done when everything before `offset` is in the image, whoever leads."""
-        return self._wait(self._apply_waiters, offset)
+        return self._applied.reached(offset)
+
+    def committed(self, offset: int) -> asyncio.Future[None]:
+        """A future that is done when everything before `offset` is committed and applied by this leader."""
+        return self._applied.committed(offset)
 
     # Starting and stopping.
 
@@ -277,7 +275,7 @@ class RaftDriver:
         self._transport.close()
         if self._timer is not None:
             self._timer.cancel()
-        self._fail_waiting(ApiError(ErrorCode.NOT_CONTROLLER, "the controller is shutting down"), self._apply_waiters)
+        self._applied.fail(ApiError(ErrorCode.NOT_CONTROLLER, "the controller is shutting down"))
         await self._snapshots.stop()
         if self._failed is None:
             await self._sync.durable(self.log.end_offset)
@@ -357,14 +355,8 @@ class RaftDriver:
             self._apply()
 
     def _open_epoch(self, change: LeaderChange) -> None:
-        history = self._log.history
-        messages = [raft_controls.leader_change(change, history.voters, history.kraft_version)]
-        if history.kraft_version and history.offset < 0:
-            # The set that this node was formatted with becomes everybody's by being in the log.
-            messages.append(raft_controls.kraft_version(history.kraft_version))
-            messages.append(raft_controls.voters_record(history.voters))
         try:
-            self.append_controls(messages, change.epoch)
+            self.append_controls(epoch_opening(change, self._log.history), change.epoch)
         except StorageError as error:
             if not error.is_passing:
                 raise
@@ -372,6 +364,16 @@ class RaftDriver:
             asyncio.get_running_loop().call_soon(self.resign)
         else:
             logger.info("node %d leads the metadata quorum in epoch %d", change.leader_id, change.epoch)
+
+    def append(self, records: Sequence[Any]) -> asyncio.Future[None]:
+        """Append metadata records as the active controller; done when they are committed and in the image.
+
+        Fails with NOT_CONTROLLER when this node ceases to lead before.
+        """
+        self._log.append_records(records, self.quorum.epoch)
+        committed = self.committed(self.log.end_offset)
+        self._appended()
+        return committed
 
     def append_controls(self, messages: Sequence[ControlMessage], epoch: int) -> int:
         """Append control records as leader; returns the offset behind them."""
@@ -438,83 +440,14 @@ class RaftDriver:
         if self._leads and self.quorum.is_leader:
             # An active controller that has not yet applied its newest commit is still the active one.
             return
-        if not self.quorum.is_leader and (self._leads or self._commit_waiters):
-            error = ApiError(ErrorCode.NOT_CONTROLLER, "this node is the active controller no longer; ask again")
-            self._fail_waiting(error)
+        if not self.quorum.is_leader:
+            self._applied.leads_no_longer()
         if leads == self._leads:
             return
         self._leads = leads
         logger.info("node %d is %s active controller", self._node_id, "the" if leads else "no longer the")
         for listener in self._leadership_listeners:
             listener(leads)
-        self._decide_next()
-
-    # Deciding.
-
-    def decide(self, decision: Callable[[Image], Result[Response]]) -> asyncio.Future[Response]:
-        """Ask the controller: `decision` sees the image, its records are committed, then its response is the result.
-
-        Fails with NOT_CONTROLLER where this node is not the active controller, or ceases to be.
-        """
-        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        if self._failed is not None:
-            answer.set_exception(self._failed)
-        elif not self._leads or self._stopped:
-            answer.set_exception(self.not_controller())
-        elif len(self._queue) >= PENDING_DECISIONS_MAX:
-            answer.set_exception(ApiError(ErrorCode.REQUEST_TIMED_OUT, "the controller has too much to do; try again"))
-        else:
-            self._queue.append((decision, answer))
-            self._decide_next()
-        return answer
-
-    def not_controller(self) -> ApiError:
-        """Who decides instead."""
-        leader = self.leader_id
-        known = f"node {leader} is" if leader not in (-1, self._node_id) else "nobody is known to be, yet"
-        return ApiError(ErrorCode.NOT_CONTROLLER, f"this node is not the active controller; {known}")
-
-    def committed(self, offset: int) -> asyncio.Future[None]:
-        """A future that is done when everything before `offset` is committed and applied by this leader."""
-        return self._wait(self._commit_waiters, offset)
-
-    def _wait(self, waiters: list[tuple[int, asyncio.Future[None]]], offset: int) -> asyncio.Future[None]:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.applied_offset >= offset:
-            future.set_result(None)
-        else:
-            waiters.append((offset, future))
-        return future
-
-    def _decide_next(self) -> None:
-        while self._queue and not self._deciding and self._leads:
-            decision, answer = self._queue.popleft()
-            if answer.done():
-                continue
-            try:
-                records, response = decision(self.image)
-                if records:
-                    self._log.append_records(records, self.quorum.epoch)
-            except (ApiError, AssertionError, ValueError, KeyError) as error:
-                answer.set_exception(error)
-                continue
-            if not records:
-                answer.set_result(response)
-                continue
-            self._deciding = True
-            committed = self.committed(self.log.end_offset)
-            committed.add_done_callback(lambda done, a=answer, r=response: self._decided(done, a, r))  # type: ignore[misc]
-            self._appended()
-
-    def _decided(self, committed: asyncio.Future[None], answer: asyncio.Future[Any], response: Any) -> None:
-        self._deciding = False
-        if not answer.done():
-            error = committed.exception()
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(response)
-        self._decide_next()
 
     # Applying.
 
@@ -522,12 +455,7 @@ class RaftDriver:
         """Take what is committed into the image, a slice a turn."""
         if self._applying and not everything:
             return
-        try:
-            done = self._applied.apply(self._log, self.quorum.high_watermark, everything=everything)
-        finally:
-            # Whatever a listener made of it, the change is committed.
-            self._release(self._commit_waiters)
-            self._release(self._apply_waiters)
+        done = self._applied.apply(self._log, self.quorum.high_watermark, everything=everything)
         self._applying = not done
         if not done:
             asyncio.get_running_loop().call_soon(self._apply_more)
@@ -535,36 +463,16 @@ class RaftDriver:
         if self.quorum.is_leader and not self.quorum.is_voter and self._log.history.offset < self.applied_offset:
             logger.info("this node's vote is taken away; it leads no longer")
             self.resign()
-        if self._applied.bytes_since_snapshot >= self._snapshot_bytes:
-            self._applied.bytes_since_snapshot = 0
-            # A snapshot must not outlive entries that it stands for: those here may be on other voters' disks only.
-            self._sync.durable(self.applied_offset).add_done_callback(self._begin_snapshot)
+        self._snapshots.begin_if_due(self._sync)
 
     def _apply_more(self) -> None:
         self._applying = False
         if not self._stopped and self._failed is None:
             self._apply()
 
-    def _release(self, waiters: list[tuple[int, asyncio.Future[None]]]) -> None:
-        applied = self.applied_offset
-        for offset, future in waiters:
-            if offset <= applied and not future.done():
-                future.set_result(None)
-        waiters[:] = [row for row in waiters if not row[1].done()]
-
-    def _begin_snapshot(self, durable: asyncio.Future[None]) -> None:
-        if not durable.cancelled() and durable.exception() is None and not self._stopped:
-            self._snapshots.begin(min(self.applied_offset, self.log.flushed_offset), self._snapshot_failed)
-
-    def _snapshot_failed(self) -> None:
-        """Try again when half as much again has come."""
-        self._applied.bytes_since_snapshot = self._snapshot_bytes // 2
-
     def take_snapshot(self) -> None:
         """Write a snapshot of everything applied, before this returns."""
-        self._applied.bytes_since_snapshot = 0
-        self.log.flush()
-        self._snapshots.take(self.applied_offset)
+        self._snapshots.take()
 
     def _install(self, snapshot: SnapshotId, controls: list[Control], image: Image) -> None:
         """Begin again from a leader's snapshot."""
@@ -572,7 +480,6 @@ class RaftDriver:
         self._log.install(snapshot, controls)
         self._check_voters()
         self._applied.replace(image, snapshot.end_offset)
-        self._release(self._apply_waiters)
         self._step(Taken(snapshot.end_offset))
 
     # Failing.
@@ -582,19 +489,10 @@ class RaftDriver:
             return
         self._failed = error
         logger.critical("the metadata log failed; this node takes no part in the quorum any more: %s", error)
-        self._fail_waiting(error, self._apply_waiters)
+        self._applied.fail(error)
         self._follower.close()
         self._transport.close()
         if self._leads:
             self._leads = False
             for listener in self._leadership_listeners:
                 listener(False)
-
-    def _fail_waiting(self, error: ApiError, *others: list[tuple[int, asyncio.Future[None]]]) -> None:
-        for _, answer in self._queue:
-            fail_quietly(answer, error)
-        self._queue.clear()
-        for waiters in (self._commit_waiters, *others):
-            for _, future in waiters:
-                fail_quietly(future, error)
-            waiters.clear()

@@ -17,6 +17,7 @@ from penstock.core.metadata.image import Image
 from penstock.core.raft.events import Effects, Event, QuorumTimes, Received, Role, Taken, Unanswered
 from penstock.core.raft.messages import FetchRequest, LogEnd, SnapshotRequest, SnapshotResponse
 from penstock.core.raft.quorum import Quorum
+from penstock.model.errors import error_name
 from penstock.runtime.env import Env
 from penstock.runtime.logs.sync import LogSync
 from penstock.runtime.peer import PeerLost
@@ -38,7 +39,6 @@ from penstock.storage.files import File, StorageError
 from penstock.wire.primitives import MalformedMessage
 from penstock.wire.records import CorruptBatch
 
-RETRY_MS = 50
 # After something that a moment's wait does not mend.
 RETRY_LATER_MS = 1_000
 SNAPSHOT_PIECE_BYTES = 4 * 1024 * 1024
@@ -129,7 +129,7 @@ class Follower:
         except PeerLost as error:
             logger.debug("the fetch from node %d is lost: %s", peer_id, error)
             self._step(Unanswered(peer_id, request))
-            self._again_after(RETRY_MS)
+            self._again_after(self._times.retry_ms)
             return
         except RefusedByPeer as error:
             logger.warning("node %d does not serve the metadata log: %s", peer_id, error)
@@ -147,7 +147,7 @@ class Follower:
         elif effects.truncate_to is not None:
             self.again()
         elif self._in_flight is None:
-            self._again_after(RETRY_MS)
+            self._again_after(self._times.retry_ms)
 
     def _take(self, reply: Reply) -> None:
         if len(reply.records):
@@ -180,7 +180,7 @@ class Follower:
         name = SnapshotId(snapshot.offset, snapshot.epoch)
         # One that was given up a moment ago may still be on its way out.
         part = self._log.directory / f"{name.file_name}.{self._number}{PART_SUFFIX}"
-        delay_ms = RETRY_MS
+        delay_ms, is_installed = self._times.retry_ms, False
         try:
             file = self._env.filesystem.write_file(part, b"")
             await self._download(leader_id, epoch, snapshot, file)
@@ -189,7 +189,7 @@ class Follower:
             self._check_still(leader_id, epoch)
             put_in_place(self._env.filesystem, file, self._log.directory / (name.file_name + PENDING_SUFFIX))
             self._installed(name, controls, image)
-            delay_ms = 0
+            delay_ms, is_installed = 0, True
         except PeerLost as error:
             logger.info("snapshot %s could not be fetched: %s", name.file_name, error)
             self._step(Unanswered(leader_id, SnapshotRequest(epoch, self._quorum.node_id)))
@@ -199,7 +199,7 @@ class Follower:
         finally:
             if self._loading_epoch == epoch:
                 self._loading = None
-            if delay_ms:
+            if not is_installed:
                 self._discard(part)
         self._again_after(delay_ms)
 
@@ -230,13 +230,13 @@ class Follower:
         try:
             row = response.topics[0].partitions[0]
         except IndexError:
-            raise Interrupted(f"it answered with error {response.error_code}") from None
+            raise Interrupted(f"it answered {error_name(response.error_code)}") from None
         leader = row.current_leader
         refused = row.error_code != 0
         if row.error_code in EPOCH_ERRORS:
             self._step(Received(leader_id, SnapshotResponse(leader.leader_epoch, leader.leader_id, refused)))
         if refused:
-            raise Interrupted(f"it answered with error {row.error_code}")
+            raise Interrupted(f"it answered {error_name(row.error_code)}")
         self._check_still(leader_id, epoch)
         if row.position != position or (row.snapshot_id.end_offset, row.snapshot_id.epoch) != (
             snapshot.offset,

@@ -6,13 +6,16 @@ is never split: whoever looks at the image sees all of a batch or nothing of it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from penstock.core.metadata.image import Image
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.raft.controls import Control
 from penstock.runtime.raft.metadata_files import Batch
 from penstock.runtime.raft.metadata_log import MetadataLog
+from penstock.runtime.replication.commit_waiters import CommitWaiters
 from penstock.wire.messages.metadata_records import ConfigRecord, RemoveTopicRecord, UnregisterBrokerRecord
 
 # Replaying so many records takes a few milliseconds; then others get their turn.
@@ -29,10 +32,38 @@ class AppliedImage:
         self.applied_offset = 0
         self.bytes_since_snapshot = 0
         self._listeners: list[Listener] = []
+        # Those who wait for the image, and those who wait for what this node appended as leader.
+        self._followers = CommitWaiters()
+        self._leaders = CommitWaiters()
 
     def on_commit(self, listener: Listener) -> None:
         """Have `listener` called with every batch of records once it is in the image."""
         self._listeners.append(listener)
+
+    def reached(self, offset: int) -> asyncio.Future[None]:
+        """Done when everything before `offset` is in the image, whoever leads."""
+        return self._wait(self._followers, offset)
+
+    def committed(self, offset: int) -> asyncio.Future[None]:
+        """The same, failing when this node leads no longer."""
+        return self._wait(self._leaders, offset)
+
+    def _wait(self, waiters: CommitWaiters, offset: int) -> asyncio.Future[None]:
+        if self.applied_offset < offset:
+            return waiters.wait(offset, sync=False)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+    def leads_no_longer(self) -> None:
+        """This node is not the leader: what it appended when it was may be committed or not."""
+        if self._leaders.waiting:
+            self._leaders.fail(ApiError(ErrorCode.NOT_CONTROLLER, "this node leads the quorum no longer; ask again"))
+
+    def fail(self, error: ApiError) -> None:
+        """Nothing more will come."""
+        self._leaders.fail(error)
+        self._followers.fail(error)
 
     def load(self, batches: Iterable[Batch], offset: int) -> list[Control]:
         """Begin with a snapshot that reaches up to `offset`; nobody is told. Returns its control records."""
@@ -43,13 +74,23 @@ class AppliedImage:
     def apply(self, log: MetadataLog, committed: int, *, everything: bool = False) -> bool:
         """Replay committed entries, a slice of them or everything; False when some are left."""
         count = 0
-        while self.applied_offset < committed:
-            for batch in log.batches(self.applied_offset, committed):
-                self._apply(batch)
-                count += len(batch.records)
-                if count >= RECORDS_PER_TURN and not everything:
-                    return self.applied_offset >= committed
-        return True
+        try:
+            while self.applied_offset < committed and (everything or count < RECORDS_PER_TURN):
+                for batch in log.batches(self.applied_offset, committed):
+                    self._apply(batch)
+                    count += len(batch.records)
+                    if count >= RECORDS_PER_TURN and not everything:
+                        break
+        finally:
+            # Whatever a listener made of it, the change is committed.
+            self._release()
+        return self.applied_offset >= committed
+
+    def _release(self) -> None:
+        for waiters in (self._leaders, self._followers):
+            for _, _, future in waiters.take(self.applied_offset):
+                if not future.done():
+                    future.set_result(None)
 
     def _apply(self, batch: Batch) -> None:
         for record in batch.records:
@@ -68,6 +109,7 @@ class AppliedImage:
         self.applied_offset = offset
         self.bytes_since_snapshot = 0
         self._tell([*gone, *image.snapshot()])
+        self._release()
 
     def _tell(self, records: Sequence[Any]) -> None:
         for listener in self._listeners:

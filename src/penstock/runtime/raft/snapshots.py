@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.core.metadata.image import Image
 from penstock.core.raft.voters import VoterSet
 from penstock.runtime.env import Env
-from penstock.runtime.raft.image import replay_all
+from penstock.runtime.logs.sync import LogSync
+from penstock.runtime.raft.image import AppliedImage, replay_all
 from penstock.runtime.raft.metadata_files import (
     DamagedMetadata,
     SnapshotId,
@@ -64,29 +64,53 @@ class SnapshotPlan:
 
 
 class SnapshotTaker:
-    """Takes one snapshot at a time."""
+    """Takes one snapshot at a time, when so many bytes were applied since the last, or so long ago (0 for never)."""
 
-    def __init__(self, env: Env, log: MetadataLog) -> None:
+    def __init__(
+        self, env: Env, log: MetadataLog, applied: AppliedImage, interval_bytes: int, interval_ms: int
+    ) -> None:
         self._env = env
         self._log = log
+        self._applied = applied
+        self._interval_bytes = interval_bytes
+        self._interval_ms = interval_ms
+        self._last_ms = env.monotonic_ms()
         self._work: asyncio.Future[None] | None = None
+        self._stopped = False
 
-    def take(self, applied_offset: int) -> None:
-        """Write a snapshot of everything before `applied_offset` now, and let go of what it makes superfluous."""
-        plan = self._plan(applied_offset)
+    def take(self) -> None:
+        """Write a snapshot of everything applied now, and let go of what it makes superfluous."""
+        self._applied.bytes_since_snapshot = 0
+        self._log.log.flush()
+        plan = self._plan(self._applied.applied_offset)
         if plan is not None:
             plan.write(self._env.filesystem)
             self._finish(plan)
 
-    def begin(self, applied_offset: int, failed: Callable[[], None]) -> None:
-        """Have a worker write it; nothing happens while one is being written."""
-        plan = self._plan(applied_offset) if self._work is None else None
+    def begin_if_due(self, sync: LogSync) -> None:
+        """Have a worker write one if it is time."""
+        if self._is_due():
+            self._applied.bytes_since_snapshot = 0
+            self._last_ms = self._env.monotonic_ms()
+            # A snapshot must not outlive entries that it stands for: those here may be on other voters' disks only.
+            sync.durable(self._applied.applied_offset).add_done_callback(self._begin)
+
+    def _is_due(self) -> bool:
+        applied_bytes = self._applied.bytes_since_snapshot
+        is_old = 0 < self._interval_ms <= self._env.monotonic_ms() - self._last_ms
+        return applied_bytes >= self._interval_bytes or (is_old and applied_bytes > 0)
+
+    def _begin(self, durable: asyncio.Future[None]) -> None:
+        if durable.cancelled() or durable.exception() is not None or self._stopped or self._work is not None:
+            return
+        plan = self._plan(min(self._applied.applied_offset, self._log.log.flushed_offset))
         if plan is not None:
             self._work = self._env.run_blocking(lambda: plan.write(self._env.filesystem))
-            self._work.add_done_callback(lambda done: self._written(plan, done, failed))
+            self._work.add_done_callback(lambda done: self._written(plan, done))
 
     async def stop(self) -> None:
-        """Wait for the one that is being written."""
+        """Begin no more, and wait for the one that is being written."""
+        self._stopped = True
         if self._work is not None:
             await asyncio.wait([self._work])
 
@@ -106,7 +130,7 @@ class SnapshotTaker:
         now_ms = self._env.now_ms()
         return SnapshotPlan(log.directory, base, tuple(entries), snapshot, version, voters, now_ms)
 
-    def _written(self, plan: SnapshotPlan, done: asyncio.Future[None], failed: Callable[[], None]) -> None:
+    def _written(self, plan: SnapshotPlan, done: asyncio.Future[None]) -> None:
         self._work = None
         if done.cancelled():
             return
@@ -118,7 +142,8 @@ class SnapshotTaker:
                 self._finish(plan)
         except (StorageError, DamagedMetadata) as problem:
             logger.error("cannot write a metadata snapshot, the log is kept longer instead: %s", problem)
-            failed()
+            # It is tried again when half as much again has come.
+            self._applied.bytes_since_snapshot = self._interval_bytes // 2
 
     def _finish(self, plan: SnapshotPlan) -> None:
         logger.info("wrote metadata snapshot %s", plan.snapshot.file_name)

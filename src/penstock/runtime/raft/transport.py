@@ -97,7 +97,7 @@ class Transport:
         if isinstance(message, BeginEpochRequest) and greeting is not None and not greeting.done():
             return
         request = to_wire(message, self._sender(), self._addresses.voters, peer_id)
-        answer = self._voice(peer_id).send(request, timeout_ms=self._times.election_ms)
+        answer = self._voice(peer_id).send(request, timeout_ms=self._times.vote_request_ms)
         if isinstance(message, BeginEpochRequest):
             self._greeted[peer_id] = answer
         self._under_way[answer] = None
@@ -117,7 +117,7 @@ class Transport:
 
     def fetch(self, peer_id: int, message: FetchRequest, high_watermark: int) -> asyncio.Future[Any]:
         """Ask for entries; read the answer with `read_reply`."""
-        wait_ms = min(FETCH_WAIT_MS_MAX, self._times.fetch_ms // 4)
+        wait_ms = min(FETCH_WAIT_MS_MAX, self._times.fetch_request_ms // 4)
         request = to_wire(message, self._sender(), self._addresses.voters, peer_id, high_watermark, wait_ms)
         return self.ask(peer_id, request)
 
@@ -127,12 +127,15 @@ class Transport:
             if self._fetcher is not None:
                 self._fetcher[1].close()
             self._fetcher = (peer_id, self._new_peer(peer_id))
-        return self._fetcher[1].send(request, timeout_ms=self._times.fetch_ms)
+        return self._fetcher[1].send(request, timeout_ms=self._times.fetch_request_ms)
 
     def read_reply(self, answer: asyncio.Future[Any], message: Message) -> Reply:
         """The reply in a finished answer; raises what it failed with."""
         reply = from_wire(answer.result(), message)
-        self._addresses.learn(getattr(reply.message, "leader_id", -1), reply.leader_address)
+        leader_id = getattr(reply.message, "leader_id", -1)
+        # Others may still tell where this node was when it led before: it knows better.
+        if leader_id != self._sender().node_id:
+            self._addresses.learn(leader_id, reply.leader_address)
         return reply
 
     async def settle(self, timeout_s: float) -> None:
@@ -153,4 +156,4 @@ class Transport:
         return self._voices[peer_id]
 
     def _new_peer(self, peer_id: int) -> Peer:
-        return Peer(self._env, lambda: self._addresses.of(peer_id), self._client_id, self._times.fetch_ms)
+        return Peer(self._env, lambda: self._addresses.of(peer_id), self._client_id, self._times.fetch_request_ms)

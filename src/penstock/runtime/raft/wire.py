@@ -21,7 +21,7 @@ from penstock.core.raft.messages import (
     VoteResponse,
 )
 from penstock.core.raft.voters import VoterEndpoint, VoterSet
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import ErrorCode, error_name
 from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid
 from penstock.wire.messages import begin_quorum_epoch as begin
 from penstock.wire.messages import end_quorum_epoch as end
@@ -123,7 +123,7 @@ def _fetch(message: FetchRequest, sender: Sender, high_watermark: int, max_wait_
 def from_wire(response: Any, request: Message) -> Reply:
     """The core's message for a response. Raises RefusedByPeer when there is none."""
     if response.error_code:
-        raise RefusedByPeer(f"it answered with error {_name(response.error_code)}")
+        raise RefusedByPeer(f"it answered {error_name(response.error_code)}")
     if isinstance(response, fetch.FetchResponse):
         return _fetched(response)
     try:
@@ -133,7 +133,7 @@ def from_wire(response: Any, request: Message) -> Reply:
     address = _address(response.node_endpoints, row.leader_id)
     epoch, leader_id = row.leader_epoch, row.leader_id
     if row.error_code not in EPOCH_ERRORS:
-        raise RefusedByPeer(f"it answered with error {_name(row.error_code)}")
+        raise RefusedByPeer(f"it answered {error_name(row.error_code)}")
     if isinstance(response, vote.VoteResponse):
         assert isinstance(request, VoteRequest)
         return Reply(VoteResponse(epoch, leader_id, row.vote_granted, request.pre_vote), b"", address)
@@ -160,7 +160,7 @@ def _fetched(response: fetch.FetchResponse) -> Reply:
     leader = row.current_leader
     address = _address(response.node_endpoints, leader.leader_id)
     if row.error_code not in EPOCH_ERRORS:
-        raise RefusedByPeer(f"it answered with error {_name(row.error_code)}")
+        raise RefusedByPeer(f"it answered {error_name(row.error_code)}")
     if row.error_code:
         return Reply(FetchResponse(leader.leader_epoch, leader.leader_id, is_refused=True), b"", address)
     diverging, snapshot = row.diverging_epoch, row.snapshot_id
@@ -178,10 +178,6 @@ def _fetched(response: fetch.FetchResponse) -> Reply:
 
 def _address(endpoints: Any, leader_id: int) -> tuple[str, int] | None:
     return next(((one.host, one.port) for one in endpoints if one.node_id == leader_id), None)
-
-
-def _name(code: int) -> str:
-    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
 
 
 def epoch_error(request_epoch: int, epoch: int, *, leads: bool) -> ErrorCode:

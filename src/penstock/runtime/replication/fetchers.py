@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from zlib import crc32
 
 from penstock.config.node import NodeSettings
@@ -60,6 +61,13 @@ class ReplicaFetchers:
             fetcher.close()
         self._fetchers.clear()
         self._assigned.clear()
+
+    def spread(self, settings: NodeSettings) -> None:
+        """Follow each leader over num.replica.fetchers connections from now on."""
+        if settings.num_replica_fetchers != self._settings.fetchers:
+            self._settings = replace(self._settings, fetchers=settings.num_replica_fetchers)
+            for partition in list(self._partitions):
+                self._assign(partition)
 
     @property
     def lag_max(self) -> int:

@@ -17,6 +17,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.replication.fetch_rows import TOPIC_IDS_SINCE, Found, Key, forgotten_in, respond, wanted_in
 from penstock.runtime.replication.follower_view import FollowerView
+from penstock.runtime.replication.leading import divergence, note_fetch
 from penstock.runtime.replication.long_poll import LongPoll
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -189,7 +190,7 @@ class _FollowerReads:
 
     def _divergence(self, partition: Partition, key: Key, wanted: Wanted) -> Found | None:
         try:
-            end = partition.divergence(wanted.offset, wanted.last_fetched_epoch)
+            end = divergence(partition, wanted.offset, wanted.last_fetched_epoch)
         except ApiError as error:
             return _row(partition, key, b"", error.code)
         if end is None:
@@ -202,8 +203,14 @@ class _FollowerReads:
     ) -> bool:
         if not partition.log.start_offset <= wanted.offset <= partition.log.end_offset:
             return False
-        return partition.fetched_by(
-            replica, wanted.offset, wanted.log_start_offset, broker_epoch, is_eligible=eligible, now_ms=now_ms
+        return note_fetch(
+            partition,
+            replica,
+            wanted.offset,
+            wanted.log_start_offset,
+            broker_epoch,
+            is_eligible=eligible,
+            now_ms=now_ms,
         )
 
     def _read(
@@ -226,7 +233,7 @@ class _FollowerReads:
             if throttle is not None and throttle.is_exceeded(now_ms):
                 data = b""
             elif size_max > 0 or first:
-                data = partition.read_to_end(wanted.offset, max(0, size_max), minimum_one_batch=first).read()
+                data = partition.log.read(wanted.offset, max(0, size_max), minimum_one_batch=first).read()
             else:
                 data = b""
         except ApiError as problem:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 
 from penstock.core.replica.fetch_session import Wanted
 from penstock.runtime.replication.fetch_rows import Key
-from penstock.runtime.replication.partition import EVERYTHING, Partition
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.watcher import EVERYTHING
 
 
 class FollowerView:

@@ -18,6 +18,7 @@ from penstock.core.replica.leader import LAG_MS_MAX, LeaderState
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
+from penstock.runtime.replication.leading import exclude, keep_pace
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.alter_partition import (
@@ -113,7 +114,7 @@ class InSyncKeeper:
             await asyncio.sleep(self._look_ms / 1000)
             now_ms = self._env.monotonic_ms()
             for number, partition in enumerate(list(self._partitions)):
-                if partition.keep_pace(now_ms) is not None:
+                if keep_pace(partition, now_ms) is not None:
                     self.propose(partition)
                 if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                     await asyncio.sleep(0)
@@ -155,7 +156,7 @@ class InSyncKeeper:
             leading = partition.leading
             if leading is None:
                 continue
-            wanted = partition.keep_pace(now_ms)
+            wanted = keep_pace(partition, now_ms)
             if wanted is None and self._is_recovering(partition):
                 wanted = leading.in_sync_replicas
             if wanted is None or self._must_sync_first(partition, leading, wanted):
@@ -172,7 +173,7 @@ class InSyncKeeper:
         """
         if len(wanted) > 1 or not leading.has_followers:
             return False
-        durable = partition.durable(leading.acknowledged_offset)
+        durable = partition.sync.durable(leading.acknowledged_offset)
         if durable.done():
             return False
         durable.add_done_callback(lambda done: self.propose(partition) if done.exception() is None else None)
@@ -236,7 +237,7 @@ class InSyncKeeper:
 
     def _exclude(self, partition: Partition, replicas: Iterable[int]) -> None:
         for replica in replicas:
-            partition.exclude(replica)
+            exclude(partition, replica)
 
     def _settle(self, partition: Partition, row: AlterPartitionResponsePartitionData) -> None:
         leading = partition.leading

@@ -5,14 +5,14 @@ takes the whole batch or raises `ApiError` and changes nothing. Every check on a
 offset is given out. Readers see what is below the high watermark, or below the first undecided transaction when they
 read committed records only; followers see all.
 
-What it does as follower is in `following`.
+What it does for its followers is in `leading`, what it does as follower in `following`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from penstock.config.topic import TopicSettings
 from penstock.core.metadata.image import PartitionState
@@ -27,9 +27,11 @@ from penstock.runtime.logs.settings import log_settings
 from penstock.runtime.logs.sync import LogSync
 from penstock.runtime.replication.commit_waiters import CommitWaiters, follow
 from penstock.runtime.replication.topic_rules import CODECS, check_records, check_times, compression_level
+from penstock.runtime.replication.watcher import EVERYTHING, Watcher
 from penstock.storage.files import StorageError
-from penstock.storage.leader_epochs import UNDEFINED_EPOCH, EndOffset
+from penstock.storage.leader_epochs import EndOffset
 from penstock.storage.log import Log, LogSlice
+from penstock.storage.producers.recall import newest_batches_of
 from penstock.storage.producers.replay import build_end_marker
 from penstock.wire.record_types import BatchTooLarge, InvalidRecords
 from penstock.wire.records import (
@@ -42,16 +44,10 @@ from penstock.wire.records import (
     read_body,
     read_header,
     recompress,
-    split_batches,
 )
 
 NO_TIMESTAMP = -1
 CODEC_MASK = 0x07
-# More bytes than anybody waits for: whoever does is to look again.
-EVERYTHING = 2**62
-# How far back a producer that repeats itself after our restart is looked for.
-RECALLED_OFFSETS_MAX = 20_000
-RECALLED_BYTES = 1024 * 1024
 
 
 class Appended(NamedTuple):
@@ -60,19 +56,6 @@ class Appended(NamedTuple):
     base_offset: int
     next_offset: int
     log_append_time_ms: int = NO_TIMESTAMP
-
-
-class Watcher(Protocol):
-    """Whoever keeps in step with a partition for a follower."""
-
-    def grown(self, size_bytes: int) -> None:
-        """So many bytes were appended."""
-
-    def moved(self) -> None:
-        """The high watermark moved, or others are in sync."""
-
-    def changed(self) -> None:
-        """The log's start moved, or this broker leads no longer: whoever waits is to look again."""
 
 
 class Partition:
@@ -85,7 +68,6 @@ class Partition:
         "_env",
         "_lag_ms_max",
         "_recalled",
-        "_start_waiters",
         "_waiters",
         "_watchers",
         "appended_bytes",
@@ -98,6 +80,7 @@ class Partition:
         "partition_epoch",
         "replicas",
         "settings",
+        "start_waiters",
         "state",
         "sync",
         "topic_id",
@@ -137,7 +120,7 @@ class Partition:
         self._recalled: set[int] = set()
         self._waiters = CommitWaiters()
         # Those who wait until deleted records are gone from every in-sync replica.
-        self._start_waiters = CommitWaiters()
+        self.start_waiters = CommitWaiters()
         # Parked fetches that want to hear of new records; called with the bytes that became visible.
         self._append_listeners: dict[Callable[[int], None], None] = {}
         self._watchers: dict[Watcher, None] = {}
@@ -222,7 +205,7 @@ class Partition:
         self.leading = None
         gone = self._not_leader()
         self._waiters.fail(gone)
-        self._start_waiters.fail(gone)
+        self.start_waiters.fail(gone)
         self.sync.refuse(gone)
         self.announce(EVERYTHING)
         return True
@@ -248,7 +231,7 @@ class Partition:
             self.committed_more()
         for watcher in self._watchers:
             watcher.moved()
-        self._check_deleted()
+        self.check_deleted()
         if leading.is_sole_replica and not was_sole:
             # Nobody else holds what was acknowledged from here on.
             self.sync.request()
@@ -268,7 +251,7 @@ class Partition:
     def fence(self) -> None:
         """Nothing here is served any more: whoever waits is told, and looks again."""
         self._waiters.fail(self._not_leader())
-        self._start_waiters.fail(self._not_leader())
+        self.start_waiters.fail(self._not_leader())
         self.announce(EVERYTHING)
 
     @property
@@ -369,20 +352,10 @@ class Partition:
 
     def _recall(self, producer_id: int) -> bool:
         """Look in the log, once, for batches of a producer that its snapshot did not keep."""
-        log = self.log
         if producer_id in self._recalled:
             return False
         self._recalled.add(producer_id)
-        headers = []
-        offset = max(log.start_offset, log.end_offset - RECALLED_OFFSETS_MAX)
-        while offset < log.end_offset:
-            data = log.read(offset, RECALLED_BYTES, minimum_one_batch=True).read()
-            if not data:
-                break
-            batches = split_batches(data, len(data))
-            headers += [header for _, header in batches if header.producer_id == producer_id]
-            offset = batches[-1][1].next_offset
-        log.producers.recall(producer_id, headers)
+        self.log.producers.recall(producer_id, newest_batches_of(self.log, producer_id))
         return True
 
     def _write(self, data: memoryview | bytearray, header: BatchHeader, append_time: int, now_ms: int) -> Appended:
@@ -421,10 +394,6 @@ class Partition:
             raise InvalidRecords(f"a produced batch's base offset must be 0, not {header.base_offset}")
 
     # Committing.
-
-    def durable(self, next_offset: int) -> asyncio.Future[None]:
-        """Done when everything before `next_offset` is on this broker's disk."""
-        return self.sync.durable(next_offset)
 
     def committed(self, next_offset: int, *, sync: bool = True) -> asyncio.Future[None]:
         """Done when every in-sync replica has everything before `next_offset`.
@@ -501,34 +470,19 @@ class Partition:
         for listener in tuple(self._append_listeners):
             listener(size_bytes)
         if size_bytes == EVERYTHING:
-            for watcher in self._watchers:
-                watcher.changed()
+            self.tell_watchers()
 
-    def delete_records(self, offset: int) -> int:
-        """Move the log's start up to `offset` (-1: the high watermark); returns the start."""
-        wanted = self.state.high_watermark if offset == -1 else offset
-        if wanted < 0 or wanted > self.state.high_watermark:
-            raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"records can be deleted up to the high watermark {self.state.high_watermark}, not up to {offset}",
-            )
-        self.log.advance_start_offset(wanted)
-        # Followers hear of it with their next answer.
+    def tell_watchers(self) -> None:
+        """Have whoever watches look again."""
         for watcher in self._watchers:
             watcher.changed()
-        return self.log.start_offset
 
-    def deleted(self, offset: int) -> asyncio.Future[None]:
-        """Done when every in-sync replica has dropped what lies before `offset`."""
-        waiting = self._start_waiters.wait(offset, sync=False)
-        self._check_deleted()
-        return waiting
-
-    def _check_deleted(self) -> None:
+    def check_deleted(self) -> None:
+        """Wake those who wait for deleted records, once every in-sync replica has dropped them."""
         leading = self.leading
-        if self._start_waiters.waiting and leading is not None:
+        if self.start_waiters.waiting and leading is not None:
             lowest = leading.low_watermark
-            for _, _, future in self._start_waiters.take(EVERYTHING if lowest is None else lowest):
+            for _, _, future in self.start_waiters.take(EVERYTHING if lowest is None else lowest):
                 if not future.done():
                     future.set_result(None)
 
@@ -536,57 +490,6 @@ class Partition:
         """The log was cut: what was looked up in it may not be there any more."""
         self._recalled.clear()
 
-    # Followers' fetches, as leader.
-
     def end_of_epoch(self, epoch: int) -> EndOffset:
         """Where a leader epoch ends in this log: the largest known one up to it, and its end. Both -1 if unknown."""
         return self.log.epochs.end_offset_for(epoch, self.log.end_offset)
-
-    def divergence(self, offset: int, last_epoch: int) -> EndOffset | None:
-        """Where a reader that has everything before `offset`, the last of it from `last_epoch`, must cut its log.
-
-        None when its history is ours. Raises OFFSET_OUT_OF_RANGE when nothing is known of such a history.
-        """
-        if last_epoch < 0:
-            return None
-        end = self.end_of_epoch(last_epoch)
-        if end.epoch == UNDEFINED_EPOCH:
-            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} knows nothing of epoch {last_epoch}")
-        return end if end.epoch < last_epoch or end.end_offset < offset else None
-
-    def read_to_end(self, offset: int, size_max: int, *, minimum_one_batch: bool) -> LogSlice:
-        """What a follower may see from `offset` on: all there is."""
-        return self.log.read(offset, size_max, minimum_one_batch=minimum_one_batch)
-
-    def fetched_by(
-        self, replica: int, offset: int, start_offset: int, broker_epoch: int, *, is_eligible: bool, now_ms: int
-    ) -> bool:
-        """A follower has everything before `offset`; returns whether it is worth proposing as in sync."""
-        leading = self.leading
-        assert leading is not None
-        if leading.fetched(
-            replica,
-            offset,
-            now_ms,
-            broker_epoch=broker_epoch,
-            start_offset=start_offset,
-            is_eligible=is_eligible,
-        ):
-            self.committed_more()
-        if self._start_waiters.waiting:
-            self._check_deleted()
-        return leading.may_join(replica)
-
-    def exclude(self, replica: int) -> None:
-        """The controller would not let this follower join now."""
-        if self.leading is not None and self.leading.excluded(replica):
-            self.committed_more()
-
-    def keep_pace(self, now_ms: int) -> frozenset[int] | None:
-        """Who should be in sync instead of those who are; None when that is right."""
-        leading = self.leading
-        if leading is None or not leading.has_followers:
-            return None
-        if leading.expire_joining(now_ms):
-            self.committed_more()
-        return leading.proposal(now_ms)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.config.topic import BrokerDefaults, TopicSettings, topic_settings
+from penstock.config.topic import TopicSettings, topic_settings
 from penstock.core.metadata.image import Image, PartitionState, ResourceType, Topic
 from penstock.core.metrics.counters import ReplicaCounters
 from penstock.core.replica.follower import FollowerState
@@ -27,8 +27,11 @@ from penstock.runtime.env import Env
 from penstock.runtime.logs.directories import LogDirectory, lower_checkpoints
 from penstock.runtime.logs.open_logs import OpenLogs
 from penstock.runtime.logs.settings import log_settings
-from penstock.runtime.replication.partition import EVERYTHING, Partition
+from penstock.runtime.replication.leading import exclude
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partition_events import Listener, PartitionEvents
 from penstock.runtime.replication.store import Opened, Placement, ReplicaStore
+from penstock.runtime.replication.watcher import EVERYTHING
 from penstock.storage.files import StorageError
 from penstock.storage.settings import LogSettings
 from penstock.wire.messages.metadata_records import (
@@ -51,10 +54,8 @@ CHANGED_PER_TURN = 128
 
 logger = logging.getLogger("penstock.runtime")
 
-Listener = Callable[[Partition], object]
 
-
-class Partitions:
+class Partitions(PartitionEvents):
     """Every partition that this broker holds a replica of, by name and by topic id."""
 
     def __init__(
@@ -62,13 +63,14 @@ class Partitions:
         env: Env,
         node_id: int,
         image: Image,
-        defaults: Callable[[], BrokerDefaults],
+        defaults: Callable[[], TopicSettings],
         directories: Sequence[LogDirectory],
         decompressed_bytes_max: int,
         *,
         lag_ms_max: int = LAG_MS_MAX,
         counters: ReplicaCounters | None = None,
     ) -> None:
+        super().__init__()
         self._env = env
         self.counters = counters or ReplicaCounters()
         self.node_id = node_id
@@ -89,12 +91,6 @@ class Partitions:
         self._working: asyncio.Task[None] | None = None
         # Those that a worker opens at the moment: nobody else may touch their directories.
         self._opening: Collection[TopicPartition] = ()
-        self._on_change: list[Listener] = []
-        self._on_removed: list[Listener] = []
-        self._on_leader: list[Listener] = []
-        self._on_resigned: list[Listener] = []
-        self._on_follower: list[Listener] = []
-        self._on_joinable: list[Listener] = []
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._by_name.values())
@@ -158,35 +154,6 @@ class Partitions:
     def settings_of(self, topic: str) -> TopicSettings:
         """What a topic runs with now."""
         return topic_settings(self.image.overrides(ResourceType.TOPIC, topic), self._defaults())
-
-    # Listeners.
-
-    def on_change(self, listener: Listener) -> None:
-        """Have `listener` called when a partition was opened or its settings changed."""
-        self._on_change.append(listener)
-
-    def on_removed(self, listener: Listener) -> None:
-        """Have `listener` called when a partition is gone."""
-        self._on_removed.append(listener)
-
-    def on_leader(self, listener: Listener) -> None:
-        """Have `listener` called when this broker begins a leader epoch of a partition."""
-        self._on_leader.append(listener)
-
-    def on_resigned(self, listener: Listener) -> None:
-        """Have `listener` called when this broker has ceased to lead a partition, or to hold it."""
-        self._on_resigned.append(listener)
-
-    def on_follower(self, listener: Listener) -> None:
-        """Have `listener` called when a partition has another leader, or none, to follow."""
-        self._on_follower.append(listener)
-
-    def on_joinable(self, listener: Listener) -> None:
-        """Have `listener` called when the in-sync replicas may have to be proposed anew.
-
-        A follower may join that could not before, or the controller is to hear that the leader goes on without some.
-        """
-        self._on_joinable.append(listener)
 
     # Start and stop.
 
@@ -461,7 +428,7 @@ class Partitions:
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.fenced or broker.in_controlled_shutdown:
             for partition in self._by_name.values():
-                partition.exclude(broker_id)
+                exclude(partition, broker_id)
             return
         now_ms = self._env.monotonic_ms()
         for partition in list(self._by_name.values()):

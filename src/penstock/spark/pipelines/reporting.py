@@ -12,9 +12,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
+from penstock.client.cluster import ClusterClient
+from penstock.client.settings import ConnectionSettings, librdkafka_properties
+from penstock.model.errors import ApiError
 from penstock.spark.pipelines.progress import PipelineStatus
-from penstock.spark.security import Access, librdkafka_properties
-from penstock.spark.topics import ensure_topic
 
 TOPIC = "_pipelines"
 # The newest status of each pipeline, for a week after its last.
@@ -33,12 +34,12 @@ logger = logging.getLogger("penstock.pipelines")
 
 
 @contextmanager
-def reported(access: Access, status: PipelineStatus) -> Iterator[Callable[[], None]]:
+def reported(settings: ConnectionSettings, status: PipelineStatus) -> Iterator[Callable[[], None]]:
     """For the length of a block, a function that tells how the pipeline does; call it as often as you like.
 
     Nothing waits for it and nothing fails with it: a cluster that takes no reports still has its pipeline.
     """
-    reporter = _Reporter(access, status)
+    reporter = _Reporter(settings, status)
     try:
         yield reporter.tell
     except BaseException as error:
@@ -48,8 +49,8 @@ def reported(access: Access, status: PipelineStatus) -> Iterator[Callable[[], No
 
 
 class _Reporter:
-    def __init__(self, access: Access, status: PipelineStatus) -> None:
-        self._access = access
+    def __init__(self, settings: ConnectionSettings, status: PipelineStatus) -> None:
+        self._settings = settings
         self._status = status
         self._producer: Any = None
         self._told = 0.0
@@ -60,9 +61,10 @@ class _Reporter:
         from confluent_kafka import KafkaException, Producer
 
         try:
-            ensure_topic(self._access, TOPIC, 1, SETTINGS)
-            self._producer = Producer({**librdkafka_properties(self._access), **PRODUCER})
-        except (KafkaException, TimeoutError) as error:
+            with ClusterClient(self._settings) as client:
+                client.ensure_topic(TOPIC, 1, configs=SETTINGS)
+            self._producer = Producer({**librdkafka_properties(self._settings), **PRODUCER})
+        except (ApiError, KafkaException, OSError) as error:
             logger.warning("consoles will not see this pipeline: %s cannot be used (%s)", TOPIC, error)
 
     def tell(self) -> None:

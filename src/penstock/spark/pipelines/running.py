@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from penstock.client.settings import read_settings
 from penstock.spark.fetching import OffsetRange
 from penstock.spark.pipelines.build import Builder
 from penstock.spark.pipelines.document import PipelineError
@@ -19,7 +20,6 @@ from penstock.spark.pipelines.notes import note, noted, process_started, running
 from penstock.spark.pipelines.progress import Counting, PipelineStatus, QueryStatus
 from penstock.spark.pipelines.reporting import reported
 from penstock.spark.pipelines.spec import Pipeline, Sink, Source, seconds_of
-from penstock.spark.security import read_access
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ def run(
         for work in works:
             work.start()
         stack.enter_context(noted(status))
-        tell = stack.enter_context(reported(read_access(pipeline.client_properties), status))
+        tell = stack.enter_context(reported(read_settings(pipeline.client_properties), status))
         while wanted():
             status.queries = [work.status() for work in works]
             status.updated = time.time()

@@ -113,10 +113,10 @@ def summary(picture: Picture, failure: Problem | None, silent: Collection[int]) 
             if partition.leader < 0:
                 offline += 1
                 offline_names[name] = None
-            if partition.is_short:
+            if partition.is_under_replicated:
                 short += 1
                 short_names[name] = None
-            _count(share, links, partition.leader, partition.replicas, partition.in_sync)
+            _count(share, links, partition.leader, partition.replicas, partition.in_sync_replicas)
     problems = _problems(picture, failure, silent)
     problems += _partition_problems(list(short_names), list(offline_names), short, offline)
     levels = {problem["level"] for problem in problems}
@@ -128,13 +128,13 @@ def summary(picture: Picture, failure: Problem | None, silent: Collection[int]) 
         "offline": offline,
         "brokers": [
             {
-                "id": broker.id,
+                "id": broker.node_id,
                 "host": broker.host,
                 "port": broker.port,
                 "rack": broker.rack,
                 "fenced": broker.fenced,
-                "silent": broker.id in silent,
-                **share[broker.id],
+                "silent": broker.node_id in silent,
+                **share[broker.node_id],
             }
             for broker in picture.brokers.values()
         ],
@@ -171,7 +171,7 @@ def _problems(picture: Picture, failure: Problem | None, silent: Collection[int]
         found.append(
             _problem("error", f"the cluster does not say how it is: {failure.message}", "what is shown is old")
         )
-    down = [broker.id for broker in picture.brokers.values() if broker.fenced]
+    down = [broker.node_id for broker in picture.brokers.values() if broker.fenced]
     unexpected = sorted(set(silent) - set(down))
     if down:
         fix = "start it again; partitions it led have moved to other brokers"
@@ -212,7 +212,7 @@ def _named(names: list[str]) -> str:
 
 async def read_directories(picture: Picture, wire: BrokerWire) -> list[dict[str, Any]]:
     """Log directories by broker; one that does not answer has none."""
-    places = {(broker.host, broker.port): broker.id for broker in picture.alive()}
+    places = {broker.address: broker.node_id for broker in picture.alive()}
     answers = await asyncio.wait_for(wire.ask_each(places, DescribeLogDirsRequest(None)), 10)
     found = []
     for address, number in places.items():

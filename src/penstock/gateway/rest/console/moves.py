@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from penstock.client.address import Address
 from penstock.gateway.rest.console.picture import Pictures
 from penstock.gateway.rest.console.wire import BrokerWire, check
 from penstock.gateway.rest.shapes import INT32_MAX, PARTITION_SHAPE, TOPIC_SHAPE
@@ -115,7 +116,7 @@ def transaction_operations(pictures: Pictures, wire: BrokerWire) -> list[Operati
 
     async def listing(call: Call) -> Response:
         picture = await pictures.latest()
-        places = {(broker.host, broker.port): broker.id for broker in picture.alive()}
+        places = {broker.address: broker.node_id for broker in picture.alive()}
         answers = await wire.ask_each(places, ListTransactionsRequest())
         rows: list[dict[str, Any]] = []
         silent = [number for address, number in places.items() if address not in answers]
@@ -152,7 +153,7 @@ def transaction_operations(pictures: Pictures, wire: BrokerWire) -> list[Operati
     ]
 
 
-async def _details(wire: BrokerWire, address: tuple[str, int], ids: list[str]) -> dict[str, dict[str, Any]]:
+async def _details(wire: BrokerWire, address: Address, ids: list[str]) -> dict[str, dict[str, Any]]:
     if not ids:
         return {}
     answers = await wire.ask_each([address], DescribeTransactionsRequest(ids))

@@ -10,6 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
+from penstock.client.view import BrokerView, PartitionView, brokers_of
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.failures import problem_of
 from penstock.gateway.rest.console.quorum import ask_quorum
@@ -31,31 +32,6 @@ QUORUM_TIMEOUT_S = 2.5
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerSight:
-    """A broker that is registered; one that is fenced is down, or not yet up."""
-
-    id: int
-    host: str
-    port: int
-    rack: str | None = None
-    fenced: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionSight:
-    """Where a partition is. A leader of -1 is none."""
-
-    leader: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-
-    @property
-    def is_short(self) -> bool:
-        """Whether a replica is missing or behind."""
-        return len(self.in_sync) < len(self.replicas)
-
-
-@dataclass(frozen=True, slots=True)
 class Picture:
     """Everything at one moment. `notes` say what could not be asked.
 
@@ -65,11 +41,11 @@ class Picture:
 
     taken_ms: int
     controller: int | None
-    brokers: Mapping[int, BrokerSight]
-    topics: Mapping[str, tuple[PartitionSight, ...]]
+    brokers: Mapping[int, BrokerView]
+    topics: Mapping[str, tuple[PartitionView, ...]]
     notes: tuple[str, ...] = field(default=())
 
-    def alive(self) -> list[BrokerSight]:
+    def alive(self) -> list[BrokerView]:
         """The brokers that should answer."""
         return [broker for broker in self.brokers.values() if not broker.fenced]
 
@@ -135,14 +111,14 @@ class Pictures:
             asked.cancel()
             leader.cancel()
             raise problem_of(error) from None
-        brokers = {each.id: BrokerSight(each.id, str(each.host), int(each.port)) for each in metadata.brokers.values()}
+        brokers = {each.id: BrokerView(each.id, str(each.host), int(each.port)) for each in metadata.brokers.values()}
         named, registered, notes = await asked
         controller = await leader
         if controller is None and (named if named is not None else metadata.controller_id) < 0:
             controller = -1
         # What librdkafka remembers may lag behind; the cluster's own word on who is fenced wins.
         brokers = {**brokers, **registered} if registered else brokers
-        self._wire.know((broker.host, broker.port) for broker in brokers.values())
+        self._wire.know(broker.address for broker in brokers.values())
         topics = {name: _partitions(topic) for name, topic in sorted(metadata.topics.items())}
         return Picture(
             time.time_ns() // 1_000_000,
@@ -153,36 +129,32 @@ class Pictures:
         )
 
     async def _find_silent(self) -> frozenset[int]:
-        if self._last is None or not self._wire.is_plain:
+        if self._last is None or not self._wire.is_usable:
             return frozenset()
-        places = {(broker.host, broker.port): broker.id for broker in self._last.alive()}
+        places = {broker.address: broker.node_id for broker in self._last.alive()}
         answers = await self._wire.ask_each(places, ApiVersionsRequest(), timeout_ms=PROBE_TIMEOUT_MS)
         return frozenset(number for address, number in places.items() if address not in answers)
 
-    async def _registered(self) -> tuple[int | None, dict[int, BrokerSight], tuple[str, ...]]:
+    async def _registered(self) -> tuple[int | None, dict[int, BrokerView], tuple[str, ...]]:
         """Who is named as controller, and all brokers with those that are fenced, where that can be asked."""
         request = DescribeClusterRequest(include_fenced_brokers=True)
         try:
             response: DescribeClusterResponse = await self._wire.ask(request)
         except Problem as problem:
             return None, {}, (problem.message,)
-        brokers = {
-            each.broker_id: BrokerSight(each.broker_id, each.host, each.port, each.rack, each.is_fenced)
-            for each in response.brokers
-        }
-        return response.controller_id, brokers, ()
+        return response.controller_id, brokers_of(response), ()
 
     async def _quorum_leader(self) -> int | None:
         try:
-            found, _ = await asyncio.wait_for(ask_quorum(self._wire), QUORUM_TIMEOUT_S)
+            quorum = await asyncio.wait_for(ask_quorum(self._wire), QUORUM_TIMEOUT_S)
         except (Problem, TimeoutError):
             return None
-        return int(found.leader_id)
+        return quorum.leader
 
 
-def _partitions(topic: Any) -> tuple[PartitionSight, ...]:
+def _partitions(topic: Any) -> tuple[PartitionView, ...]:
     found = topic.partitions
     return tuple(
-        PartitionSight(found[number].leader, tuple(found[number].replicas), tuple(found[number].isrs))
+        PartitionView(found[number].leader, tuple(found[number].replicas), tuple(found[number].isrs))
         for number in sorted(found)
     )

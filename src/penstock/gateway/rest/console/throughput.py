@@ -7,10 +7,11 @@ import time
 from collections import deque
 from typing import NamedTuple
 
+from penstock.client.address import Address
+from penstock.client.cluster import LATEST
 from penstock.gateway.rest.console.picture import Picture, Pictures
 from penstock.gateway.rest.console.topics import is_internal
-from penstock.gateway.rest.console.wire import Address, BrokerWire
-from penstock.runtime.peer import PeerLost
+from penstock.gateway.rest.console.wire import BrokerWire
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -23,7 +24,6 @@ POINTS_MAX = 450
 BUSIEST_MAX = 8
 PARTITIONS_MAX = 50_000
 CONSUMER = -1
-LATEST = -1
 Place = tuple[str, int]
 
 
@@ -70,7 +70,7 @@ class Throughput:
                 if leader is None or leader.fenced or count >= PARTITIONS_MAX:
                     continue
                 count += 1
-                wanted.setdefault((leader.host, leader.port), {}).setdefault(name, []).append(number)
+                wanted.setdefault(leader.address, {}).setdefault(name, []).append(number)
         answers = await asyncio.gather(*(self._ask(address, topics) for address, topics in wanted.items()))
         return {place: end for answer in answers for place, end in answer.items()}
 
@@ -82,12 +82,10 @@ class Throughput:
                 for name, numbers in topics.items()
             ],
         )
-        try:
-            response: ListOffsetsResponse = await self._wire.ask_at(address, request)
-        except PeerLost:
-            return {}
+        answers: dict[Address, ListOffsetsResponse] = await self._wire.ask_each([address], request)
         return {
             (topic.name, each.partition_index): each.offset
+            for response in answers.values()
             for topic in response.topics
             for each in topic.partitions
             if not each.error_code and each.offset >= 0

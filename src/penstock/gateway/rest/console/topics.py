@@ -8,8 +8,9 @@ from typing import Any
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from starlette.responses import Response
 
+from penstock.client.view import PartitionView, sizes_of
 from penstock.gateway.kafka.groups import Groups
-from penstock.gateway.rest.console.picture import PartitionSight, Picture, Pictures
+from penstock.gateway.rest.console.picture import Picture, Pictures
 from penstock.gateway.rest.console.wire import BrokerWire
 from penstock.gateway.rest.shapes import TOPIC
 from penstock.gateway.web.application import json_response
@@ -68,7 +69,7 @@ def topic_operations(pictures: Pictures, groups: Groups, wire: BrokerWire) -> li
                 "partition": index,
                 "leader": partition.leader,
                 "replicas": partition.replicas,
-                "in_sync": partition.in_sync,
+                "in_sync": partition.in_sync_replicas,
                 "beginning": begins.get((name, index)),
                 "end": ends.get((name, index)),
                 "size_bytes": sizes.get((index, partition.leader)),
@@ -123,14 +124,14 @@ def page_of(names: list[str], call: Call) -> tuple[list[str], dict[str, Any]]:
     return names[(page - 1) * size : page * size], {"total": len(names), "page": page, "pages": pages}
 
 
-def show(name: str, partitions: tuple[PartitionSight, ...]) -> dict[str, Any]:
+def show(name: str, partitions: tuple[PartitionView, ...]) -> dict[str, Any]:
     """A topic in a list."""
     return {
         "name": name,
         "internal": is_internal(name),
         "partitions": len(partitions),
         "replication_factor": max((len(partition.replicas) for partition in partitions), default=0),
-        "under_replicated": sum(partition.is_short for partition in partitions),
+        "under_replicated": sum(partition.is_under_replicated for partition in partitions),
         "offline": sum(partition.leader < 0 for partition in partitions),
     }
 
@@ -140,7 +141,7 @@ def _sorted(names: list[str], sort: str, picture: Picture) -> list[str]:
     if by == "partitions":
         names = sorted(names, key=lambda name: len(picture.topics[name]))
     elif by == "short":
-        names = sorted(names, key=lambda name: sum(each.is_short for each in picture.topics[name]))
+        names = sorted(names, key=lambda name: sum(each.is_under_replicated for each in picture.topics[name]))
     return names[::-1] if sort.startswith("-") else names
 
 
@@ -172,15 +173,12 @@ async def _offsets(groups: Groups, places: list[tuple[str, int]], spec: OffsetSp
 
 async def _sizes(picture: Picture, wire: BrokerWire, topic: str, partitions: int) -> dict[tuple[int, int], int]:
     """Bytes by partition and broker, of the brokers that answer."""
-    if not wire.is_plain:
+    if not wire.is_usable:
         return {}
-    places = {(broker.host, broker.port): broker.id for broker in picture.alive()}
+    places = {broker.address: broker.node_id for broker in picture.alive()}
     request = DescribeLogDirsRequest([DescribableLogDirTopic(topic, list(range(partitions)))])
-    sizes = {}
+    sizes: dict[tuple[int, int], int] = {}
     for address, answer in (await wire.ask_each(places, request)).items():
         response: DescribeLogDirsResponse = answer
-        for directory in response.results:
-            for described in directory.topics:
-                for partition in described.partitions:
-                    sizes[partition.partition_index, places[address]] = partition.partition_size
+        sizes |= {(name.partition, places[address]): size for name, size in sizes_of(response)}
     return sizes

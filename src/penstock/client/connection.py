@@ -1,0 +1,122 @@
+"""One blocking connection to a broker, for commands and for Spark's executors. It belongs to one thread."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.client.address import Address
+from penstock.client.failures import AuthenticationFailed, NoAnswer, reason_of
+from penstock.client.protocol import FRAME_BYTES_MAX, SIZE_REFUSED, Call, Protocol
+from penstock.client.settings import ConnectionSettings
+from penstock.client.tls import tls_context
+from penstock.wire.apis import ApiKey
+from penstock.wire.primitives import MalformedMessage
+
+FRAME_BYTES_FIRST = 32 * 1024 * 1024
+# The newest that names topics by their names.
+VERSIONS_MAX: Mapping[int, int] = {ApiKey.FETCH: 12}
+
+_SIZE = struct.Struct(">i")
+
+
+class Connection:
+    """Requests and their answers, in order. Every method raises NoAnswer; unless that is NotServed, it is closed then.
+
+    Opening takes at most what the settings allow for it; an answer at most `timeout_s`, or what they say.
+    """
+
+    def __init__(self, address: Address, settings: ConnectionSettings, timeout_s: float | None = None) -> None:
+        self.address = address
+        self._protocol = Protocol(str(address), settings.client_id, VERSIONS_MAX)
+        self._waiting: deque[Call] = deque()
+        self._socket: socket.socket | None = None
+        context = tls_context(settings) if settings.tls else None
+        with self._failing():
+            self._socket = socket.create_connection(address, timeout=settings.connect_timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if context is not None:
+                self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
+            self._socket.settimeout(timeout_s or settings.request_timeout_s)
+            introduction = self._protocol.introduction(settings.credentials)
+            answer = None
+            with suppress(StopIteration):
+                while True:
+                    answer = self.call(introduction.send(answer))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up. Harmless when it is closed."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def call(self, request: Any) -> Any:
+        """Send a request and wait for its answer, which must be the only one that is waited for."""
+        assert not self._waiting, "an answer is still to be received"
+        self.send(request)
+        return self.receive()
+
+    def send(self, request: Any) -> None:
+        """Send a request; its answer comes in turn, out of `receive`."""
+        call = Call(request)
+        buffers = self._protocol.encode(call)
+        with self._failing():
+            self._open_socket().sendall(b"".join(buffers))
+        self._waiting.append(call)
+
+    def receive(self) -> Any:
+        """The answer to the oldest request that has none; records in it are views of the received bytes."""
+        call = self._waiting.popleft()
+        with self._failing(call):
+            (size,) = _SIZE.unpack(self._exactly(_SIZE.size))
+            if not 0 < size <= FRAME_BYTES_MAX:
+                raise MalformedMessage(SIZE_REFUSED.format(size))
+            return self._protocol.decode(call, self._exactly(size))
+
+    def _open_socket(self) -> socket.socket:
+        if self._socket is None:
+            raise ConnectionError("the connection is closed")
+        return self._socket
+
+    @contextmanager
+    def _failing(self, call: Call | None = None) -> Iterator[None]:
+        """Whatever goes wrong is NoAnswer, and the end of the connection."""
+        try:
+            yield
+        except BaseException as error:
+            self.close()
+            if isinstance(error, NoAnswer) or not isinstance(error, OSError | MalformedMessage):
+                raise
+            kind = AuthenticationFailed if isinstance(error, ssl.SSLCertVerificationError) else NoAnswer
+            late = call is not None and isinstance(error, TimeoutError)
+            why = f"it did not answer {call.name} in time" if call and late else reason_of(error)
+            raise kind(f"{self.address}: {why}") from error
+
+    def _exactly(self, size: int) -> memoryview:
+        """So many bytes. A size beyond what fetches ask for is believed only as far as bytes arrive."""
+        opened = self._open_socket()
+        frame = bytearray(min(size, FRAME_BYTES_FIRST))
+        filled = 0
+        while filled < size:
+            if filled == len(frame):
+                frame.extend(bytes(min(size - filled, filled)))
+            with memoryview(frame) as view:
+                received = opened.recv_into(view[filled:])
+            if not received:
+                raise ConnectionError("it closed the connection")
+            filled += received
+        return memoryview(frame)

@@ -1,0 +1,254 @@
+"""One connection for an event loop: requests out, responses back in the order of their requests.
+
+Theory of operation. A peer is idle, opening, or open. The first request opens it: it connects, asks for the API
+versions of the other side and signs in, then sends whatever has queued up, each in the newest version that both sides
+know. When a connection breaks, cannot be opened, or leaves a request unanswered for too long, everything that waits
+fails with NoAnswer and the peer is idle again; the next request opens it after a pause that doubles with every failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from penstock.client.address import Address
+from penstock.client.failures import NoAnswer, NotServed, reason_of
+from penstock.client.frames import FrameStream
+from penstock.client.protocol import Call, Introduction, Protocol
+from penstock.client.settings import Credentials
+from penstock.wire.primitives import MalformedMessage
+
+BACKOFF_FIRST_MS = 50
+BACKOFF_MAX_MS = 1_000
+# Requests that wait for a connection or an answer; a caller that runs into this is told so.
+PENDING_MAX = 10_000
+
+# Opens a stream to a host and port; OSError when nobody answers there.
+Connect = Callable[[str, int, Callable[[], asyncio.BaseProtocol]], Awaitable[Any]]
+Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
+
+
+class Pending(Call):
+    """A request that waits for its turn, then for its answer."""
+
+    __slots__ = ("answer", "deadline", "timeout_ms")
+
+    def __init__(self, message: Any, timeout_ms: int, deadline: float, answer: asyncio.Future[Any]) -> None:
+        super().__init__(message)
+        self.timeout_ms = timeout_ms
+        self.deadline = deadline
+        self.answer = answer
+
+
+class Peer:
+    """A broker or controller, as its clients here see it.
+
+    `connect` and `spawn` are the outside world: how a stream is opened, and who owns the task that does it. `on_lost`
+    is called whenever an established connection breaks or one cannot be opened, after the waiting requests were failed.
+    """
+
+    def __init__(
+        self,
+        address: Callable[[], tuple[str, int] | None],
+        client_id: str,
+        request_timeout_ms: int,
+        connect: Connect,
+        spawn: Spawn,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self.on_lost: Callable[[], None] | None = None
+        self._address = address
+        self._client_id = client_id
+        self._request_timeout_ms = request_timeout_ms
+        self._connect = connect
+        self._spawn = spawn
+        self._credentials = credentials
+        self._loop = asyncio.get_running_loop()
+        self._protocol = Protocol("a peer without an address", client_id)
+        self._stream: FrameStream | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._is_open = False
+        self._unsent: deque[Pending] = deque()
+        self._sent: deque[Pending] = deque()
+        self._backoff_ms = 0
+        self._not_before = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests leave at once."""
+        return self._is_open
+
+    def api_version(self, api_key: int) -> int | None:
+        """The version that requests of this API go out in; None while that is not known, or when there is none."""
+        return self._protocol.version(api_key) if self._is_open else None
+
+    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]:
+        """Send one of the wire's `*Request` messages; the result is its response.
+
+        Records in a response are views of memory that nothing else uses. Fails with NoAnswer.
+        """
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        if self._closed:
+            _fail(answer, NoAnswer(f"the connection to {self._protocol.name} is closed"))
+            return answer
+        if len(self._unsent) + len(self._sent) >= PENDING_MAX:
+            _fail(answer, NoAnswer(f"{self._protocol.name} has {PENDING_MAX} requests to answer already"))
+            return answer
+        pending = self._pending(message, self._request_timeout_ms if timeout_ms is None else timeout_ms, answer)
+        if self._is_open:
+            self._write(pending)
+        else:
+            self._unsent.append(pending)
+            if self._stream is None and self._opening is None:
+                self._opening = self._spawn(self._open(), f"connect to {self._protocol.name}")
+        return answer
+
+    def close(self, *, flush: bool = True) -> None:
+        """Let go of the connection for good, with `flush` after what was sent; what waits fails with NoAnswer."""
+        self._closed = True
+        if self._stream is not None:
+            self._stream.forget()
+            self._stream.end("let go", flush=flush)
+        self._lose("this node let go of it", tell=False)
+
+    # Opening.
+
+    async def _open(self) -> None:
+        pause = self._not_before - self._loop.time()
+        if pause > 0:
+            await asyncio.sleep(pause)
+        address = self._address()
+        if address is None:
+            self._opening = None
+            self._lose("it has no address that this node knows")
+            return
+        self._protocol = Protocol(str(Address(*address)), self._client_id)
+        stream = FrameStream(self._received, self._lose)
+        try:
+            await self._connect(*address, lambda: stream)
+        except OSError as error:
+            self._opening = None
+            self._lose(f"cannot connect: {reason_of(error)}")
+            return
+        except asyncio.CancelledError:
+            stream.forget()
+            stream.end("given up")
+            raise
+        self._opening = None
+        self._stream = stream
+        self._introduce(self._protocol.introduction(self._credentials))
+
+    def _introduce(self, introduction: Introduction, answer: asyncio.Future[Any] | None = None) -> None:
+        """Take the next step of the introduction, with the answer to the one before."""
+        if answer is not None and (answer.cancelled() or answer.exception() is not None or self._stream is None):
+            return
+        try:
+            request = introduction.send(answer.result() if answer is not None else None)
+        except StopIteration:
+            self._begin()
+        except NoAnswer as error:
+            self._lose(error)
+        else:
+            pending = self._pending(request, self._request_timeout_ms, self._loop.create_future())
+            pending.answer.add_done_callback(partial(self._introduce, introduction))
+            self._write(pending)
+
+    def _begin(self) -> None:
+        self._is_open = True
+        self._backoff_ms = 0
+        waiting, self._unsent = self._unsent, deque()
+        for pending in waiting:
+            if not pending.answer.done():
+                self._write(pending)
+
+    # Sending and receiving.
+
+    def _pending(self, message: Any, timeout_ms: int, answer: asyncio.Future[Any]) -> Pending:
+        pending = Pending(message, timeout_ms, self._loop.time() + timeout_ms / 1_000, answer)
+        self._watch(pending.deadline)
+        return pending
+
+    def _write(self, pending: Pending) -> None:
+        try:
+            buffers = self._protocol.encode(pending)
+        except (NotServed, ValueError) as error:
+            _fail(pending.answer, error)
+            return
+        self._sent.append(pending)
+        assert self._stream is not None
+        self._stream.write(buffers)
+
+    def _received(self, frame: memoryview) -> None:
+        if not self._sent:
+            self._lose("it answered a question that nobody asked")
+            return
+        pending = self._sent[0]
+        try:
+            response = self._protocol.decode(pending, frame)
+        except MalformedMessage as error:
+            self._lose(f"its answer to {pending.name} cannot be read: {error}")
+            return
+        self._sent.popleft()
+        # Whoever asked may not want to know any more.
+        if not pending.answer.done():
+            pending.answer.set_result(response)
+
+    # Losing.
+
+    def _lose(self, reason: str | NoAnswer, *, tell: bool = True) -> None:
+        stream, self._stream = self._stream, None
+        opening, self._opening = self._opening, None
+        self._is_open = False
+        if opening is not None:
+            opening.cancel()
+        if stream is not None:
+            # It reports its own end, which is this one.
+            stream.forget()
+            stream.end("lost")
+        self._backoff_ms = min(BACKOFF_MAX_MS, self._backoff_ms * 2 or BACKOFF_FIRST_MS)
+        self._not_before = self._loop.time() + self._backoff_ms / 1_000
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting = [*self._sent, *self._unsent]
+        self._sent.clear()
+        self._unsent.clear()
+        told = reason if isinstance(reason, NoAnswer) else NoAnswer(f"{self._protocol.name} is lost: {reason}")
+        for pending in waiting:
+            _fail(pending.answer, type(told)(*told.args))
+        if tell and self.on_lost is not None:
+            self.on_lost()
+
+    def _watch(self, deadline: float) -> None:
+        if self._timer is not None:
+            if self._timer.when() <= deadline:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._check_deadlines)
+
+    def _check_deadlines(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        waiting = [pending for pending in (*self._sent, *self._unsent) if not pending.answer.done()]
+        late = [pending for pending in waiting if pending.deadline <= now]
+        if late and (self._stream is not None or now >= self._not_before):
+            self._lose(f"it did not answer {late[0].name} within {late[0].timeout_ms} ms")
+            return
+        for pending in late:
+            # Nothing was tried yet, so nothing is lost but the time.
+            _fail(pending.answer, NoAnswer(f"{self._protocol.name} could not be reached a moment ago"))
+        rest = [pending.deadline for pending in waiting if not pending.answer.done()]
+        if rest:
+            self._watch(min(rest))
+
+
+def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+        # Whoever asked may have gone away, which is no reason for the loop to complain.
+        answer.exception()

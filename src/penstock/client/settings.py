@@ -1,0 +1,116 @@
+"""How to reach a cluster: addresses, TLS and sign-in out of the properties that Kafka's clients take.
+
+Both vocabularies are understood: librdkafka's (`sasl.username`, `ssl.ca.location`), as in -X of Penstock's commands,
+and the Java client's (`sasl.jaas.config`, `ssl.truststore.location` with PEM files), as jobs written for Spark's Kafka
+connector have them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.client.address import Address, parse_addresses
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+CLIENT_ID = "penstock"
+# Kafka's own defaults for clients.
+CONNECT_TIMEOUT_MS = 10_000
+REQUEST_TIMEOUT_MS = 30_000
+
+_JAAS_FIELD = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
+# What the Java client calls a property and librdkafka's word for it.
+_LIBRDKAFKA_NAMES = {
+    "sasl.mechanism": "sasl.mechanisms",
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What SASL needs."""
+
+    mechanism: str
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """Where and how to connect. It travels to Spark's executors, and equal ones share connections.
+
+    `properties` are Kafka's client properties as they were given, those that say nothing about connections too.
+    """
+
+    bootstrap: tuple[Address, ...]
+    properties: tuple[tuple[str, str], ...] = field(repr=False)
+    tls: bool = False
+    credentials: Credentials | None = None
+
+    def get(self, name: str, default: str = "") -> str:
+        """One of Kafka's client properties as it was given."""
+        return dict(self.properties).get(name, default)
+
+    @property
+    def client_id(self) -> str:
+        """What this client is called in brokers' logs and quotas."""
+        return self.get("client.id", CLIENT_ID)
+
+    @property
+    def connect_timeout_s(self) -> float:
+        """How long opening a connection may take."""
+        return float(self.get("socket.connection.setup.timeout.ms", str(CONNECT_TIMEOUT_MS))) / 1000
+
+    @property
+    def request_timeout_s(self) -> float:
+        """How long an answer may take."""
+        return float(self.get("request.timeout.ms", str(REQUEST_TIMEOUT_MS))) / 1000
+
+
+def read_settings(properties: Mapping[str, str]) -> ConnectionSettings:
+    """The settings in a set of client properties; ValueError says what is wrong with them and what to write."""
+    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"security.protocol is {protocol!r}: use one of {', '.join(PROTOCOLS)}")
+    return ConnectionSettings(
+        parse_addresses(properties.get("bootstrap.servers", "")),
+        tuple(sorted(properties.items())),
+        protocol.endswith("SSL"),
+        _credentials(properties) if protocol.startswith("SASL") else None,
+    )
+
+
+def librdkafka_properties(settings: ConnectionSettings) -> dict[str, str]:
+    """The same settings in librdkafka's words, for producers."""
+    properties = {}
+    for name, value in settings.properties:
+        if name == "sasl.jaas.config" or name.startswith(("key.", "value.")):
+            continue
+        properties[_LIBRDKAFKA_NAMES.get(name, name)] = value
+    if settings.credentials is not None:
+        properties["sasl.username"] = settings.credentials.username
+        properties["sasl.password"] = settings.credentials.password
+        properties["sasl.mechanisms"] = settings.credentials.mechanism
+    if "ssl.truststore.type" in properties and properties.pop("ssl.truststore.type").upper() != "PEM":
+        raise ValueError("ssl.truststore.type must be PEM: Java key stores cannot be read here, convert with keytool")
+    return properties
+
+
+def _credentials(properties: Mapping[str, str]) -> Credentials:
+    mechanism = (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "").upper()
+    if mechanism not in MECHANISMS:
+        raise ValueError(f"sasl.mechanism is {mechanism or 'not set'}: use one of {', '.join(MECHANISMS)}")
+    fields = {
+        name: re.sub(r"\\(.)", r"\1", double or single or bare)
+        for name, double, single, bare in _JAAS_FIELD.findall(properties.get("sasl.jaas.config", ""))
+    }
+    username = properties.get("sasl.username") or fields.get("username", "")
+    password = properties.get("sasl.password") or fields.get("password", "")
+    if not username:
+        raise ValueError("SASL needs a name: set sasl.username and sasl.password, or sasl.jaas.config")
+    return Credentials(mechanism, username, password)

@@ -1,0 +1,65 @@
+"""The TLS settings of Kafka's clients as Python's ssl takes them."""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from pathlib import Path
+
+from penstock.client.failures import AuthenticationFailed
+from penstock.client.settings import ConnectionSettings
+
+KEY_STORES = (".jks", ".p12", ".pfx")
+
+
+def tls_context(settings: ConnectionSettings) -> ssl.SSLContext:
+    """A context for one connection, read anew so that renewed certificates count. Raises AuthenticationFailed."""
+    authorities = _path(settings, "ssl.ca.location", "ssl.truststore.location")
+    inline = _either(settings, "ssl.ca.pem", "ssl.truststore.certificates")
+    chain = _path(settings, "ssl.certificate.location", "ssl.keystore.location")
+    key = _path(settings, "ssl.key.location")
+    own = [_either(settings, "ssl.key.pem", "ssl.keystore.key")]
+    own.append(_either(settings, "ssl.certificate.pem", "ssl.keystore.certificate.chain"))
+    password = settings.get("ssl.key.password")
+    try:
+        directory = authorities is not None and authorities.is_dir()
+        context = ssl.create_default_context(
+            cafile=None if directory else authorities, capath=authorities if directory else None, cadata=inline or None
+        )
+        # Without a password at hand OpenSSL would ask for one on the terminal.
+        if chain is not None:
+            context.load_cert_chain(chain, key, lambda: password)
+        elif any(own):
+            # Python's ssl reads the certificates of its own side from files only.
+            with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".pem") as file:
+                file.write("\n".join(own))
+                file.flush()
+                context.load_cert_chain(file.name, password=lambda: password)
+    except OSError as error:
+        why = getattr(error, "reason", None) or error.strerror or error
+        raise AuthenticationFailed(f"the certificates in the ssl.* properties cannot be used: {why}") from error
+    if settings.get("ssl.endpoint.identification.algorithm", "https").lower() in ("", "none"):
+        context.check_hostname = False
+    if settings.get("enable.ssl.certificate.verification", "true").lower() == "false":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _path(settings: ConnectionSettings, *names: str) -> Path | None:
+    """The file that one of these properties names, the first that is set."""
+    for name in names:
+        text = settings.get(name)
+        # librdkafka's word for looking where systems have them, which is what happens without a file.
+        if not text or text == "probe":
+            continue
+        if text.endswith(KEY_STORES):
+            raise AuthenticationFailed(f"{name} is a key store, {text}: give a PEM file (keytool and openssl convert)")
+        if not Path(text).exists():
+            raise AuthenticationFailed(f"{name} names {text}, which is not there")
+        return Path(text)
+    return None
+
+
+def _either(settings: ConnectionSettings, librdkafka: str, java: str) -> str:
+    return settings.get(librdkafka) or settings.get(java)

@@ -1,0 +1,27 @@
+"""One cluster id for all nodes of a new cluster: nodes that make up their own would not take each other for peers."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from penstock.local.layout import NodePlace
+from penstock.model.ids import format_uuid
+from penstock.storage.files import OsFilesystem
+from penstock.storage.metadata_files import MetaProperties, read_meta_properties, write_meta_properties
+
+
+def format_places(places: Sequence[NodePlace]) -> str:
+    """Claim the data directories that nobody has, for the cluster that the others belong to; its id is returned."""
+    filesystem = OsFilesystem()
+    known = {place.node_id: read_meta_properties(filesystem, place.data) for place in places}
+    cluster_id = next((found.cluster_id for found in known.values() if found is not None), None)
+    if cluster_id is None:
+        # Never one that begins with a dash, which tools would take for an option.
+        cluster_id = format_uuid(bytes([secrets.randbelow(0xF8)]) + secrets.token_bytes(15))
+    for place in places:
+        if known[place.node_id] is None:
+            place.data.mkdir(parents=True, exist_ok=True)
+            directory_id = secrets.token_bytes(16)
+            write_meta_properties(filesystem, place.data, MetaProperties(cluster_id, place.node_id, directory_id))
+    return cluster_id

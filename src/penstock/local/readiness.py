@@ -1,0 +1,35 @@
+"""When a cluster of several nodes is ready: each of them knows all that run, so a client may begin with any."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+
+from penstock.client.connection import Connection
+from penstock.client.failures import NoAnswer
+from penstock.client.settings import read_settings
+from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+POLL_S = 0.02
+ANSWER_TIMEOUT_S = 3.0
+
+
+def wait_until_known(addresses: Sequence[str], broker_ids: Collection[int], timeout_s: float) -> bool:
+    """Wait until the brokers at these addresses all name these brokers; False when they do not in time."""
+    deadline = time.monotonic() + timeout_s
+    return all(_wait_at(address, set(broker_ids), deadline) for address in addresses)
+
+
+def _wait_at(address: str, wanted: set[int], deadline: float) -> bool:
+    settings = read_settings({"bootstrap.servers": address, "socket.connection.setup.timeout.ms": "3000"})
+    while time.monotonic() < deadline:
+        try:
+            with Connection(settings.bootstrap[0], settings, ANSWER_TIMEOUT_S) as connection:
+                while time.monotonic() < deadline:
+                    response: MetadataResponse = connection.call(MetadataRequest(topics=()))
+                    if wanted <= {broker.node_id for broker in response.brokers}:
+                        return True
+                    time.sleep(POLL_S)
+        except NoAnswer:
+            time.sleep(POLL_S)
+    return False

@@ -1,0 +1,129 @@
+"""Decisions about the cluster, made one at a time, each on an image that holds everything decided before it.
+
+A decision is a function from the image to records and a response. The records are appended to the metadata log; the
+response is given once they are committed and in the image. Only the active controller decides. When it ceases to be
+that, whatever still waits fails; what it had appended may yet be committed by its successor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from penstock.core.metadata.image import RECOVERING, Image
+from penstock.core.metadata.result import Result
+from penstock.core.metrics.counters import DecisionCounters
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.replication.commit_waiters import fail_quietly
+from penstock.wire.messages.metadata_records import PartitionChangeRecord
+
+PENDING_MAX = 10_000
+
+Response = TypeVar("Response")
+
+
+class Quorum(Protocol):
+    """What decisions need of the metadata log."""
+
+    @property
+    def image(self) -> Image:
+        """Everything that is committed."""
+
+    @property
+    def refusal(self) -> ApiError | None:
+        """Why this node does not decide; None where it is the active controller."""
+
+    def append(self, records: Sequence[Any]) -> asyncio.Future[None]:
+        """Append records; done when they are committed and in the image."""
+
+
+class Pending(NamedTuple):
+    """A decision that waits for its turn."""
+
+    decision: Callable[[Image], Result[Any]]
+    answer: asyncio.Future[Any]
+    asked_at: float
+
+
+class Decisions:
+    """The active controller's decisions. Somebody must call `on_leadership` when this node becomes it or ceases to."""
+
+    def __init__(self, quorum: Quorum, clock: Callable[[], float] = perf_counter) -> None:
+        self._quorum = quorum
+        self._clock = clock
+        self._pending: deque[Pending] = deque()
+        self._is_deciding = False
+        self.counters = DecisionCounters()
+
+    @property
+    def image(self) -> Image:
+        """Everything that is committed."""
+        return self._quorum.image
+
+    def decide(self, decision: Callable[[Image], Result[Response]]) -> asyncio.Future[Response]:
+        """Commit what `decision` makes of the image, then answer with its response.
+
+        Fails with NOT_CONTROLLER where this node is not the active controller, or ceases to be.
+        """
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        refusal = self._quorum.refusal
+        if refusal is not None:
+            answer.set_exception(refusal)
+        elif len(self._pending) >= PENDING_MAX:
+            answer.set_exception(ApiError(ErrorCode.REQUEST_TIMED_OUT, "the controller has too much to do; try again"))
+        else:
+            self._pending.append(Pending(decision, answer, self._clock()))
+            self._decide_next()
+        return answer
+
+    def on_leadership(self, is_leader: bool) -> None:
+        """Nothing is decided any more where this node is not the active controller."""
+        refusal = self._quorum.refusal
+        if not is_leader and refusal is not None:
+            while self._pending:
+                fail_quietly(self._pending.popleft().answer, refusal)
+
+    def _decide_next(self) -> None:
+        while self._pending and not self._is_deciding and self._quorum.refusal is None:
+            pending = self._pending.popleft()
+            if pending.answer.done():
+                continue
+            self._is_deciding = True
+            try:
+                records, response = pending.decision(self._quorum.image)
+                committed = self._quorum.append(records) if records else None
+            except (ApiError, AssertionError, ValueError, KeyError) as error:
+                self._is_deciding = False
+                pending.answer.set_exception(error)
+                continue
+            if committed is None:
+                self._is_deciding = False
+                pending.answer.set_result(response)
+                continue
+            committed.add_done_callback(
+                lambda done, pending=pending, records=records, response=response: self._decided(  # type: ignore[misc]
+                    done, pending, records, response
+                )
+            )
+
+    def _decided(
+        self, committed: asyncio.Future[None], pending: Pending, records: Sequence[Any], response: Any
+    ) -> None:
+        self._is_deciding = False
+        error = committed.exception()
+        if error is None:
+            self._count(records, self._clock() - pending.asked_at)
+        if not pending.answer.done():
+            if error is not None:
+                pending.answer.set_exception(error)
+            else:
+                pending.answer.set_result(response)
+        self._decide_next()
+
+    def _count(self, records: Sequence[Any], elapsed_s: float) -> None:
+        changes = [record for record in records if isinstance(record, PartitionChangeRecord) and record.leader >= 0]
+        unclean = sum(record.leader_recovery_state == RECOVERING for record in changes)
+        self.counters.decided(elapsed_s, len(changes), unclean)

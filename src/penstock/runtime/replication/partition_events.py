@@ -1,0 +1,48 @@
+"""What happens to a broker's partitions, and who hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.runtime.replication.partition import Partition
+
+Listener = Callable[[Partition], object]
+
+
+class PartitionEvents:
+    """The listeners; they are called in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._on_change: list[Listener] = []
+        self._on_removed: list[Listener] = []
+        self._on_leader: list[Listener] = []
+        self._on_resigned: list[Listener] = []
+        self._on_follower: list[Listener] = []
+        self._on_joinable: list[Listener] = []
+
+    def on_change(self, listener: Listener) -> None:
+        """Have `listener` called when a partition was opened or its settings changed."""
+        self._on_change.append(listener)
+
+    def on_removed(self, listener: Listener) -> None:
+        """Have `listener` called when a partition is gone."""
+        self._on_removed.append(listener)
+
+    def on_leader(self, listener: Listener) -> None:
+        """Have `listener` called when this broker begins a leader epoch of a partition."""
+        self._on_leader.append(listener)
+
+    def on_resigned(self, listener: Listener) -> None:
+        """Have `listener` called when this broker has ceased to lead a partition, or to hold it."""
+        self._on_resigned.append(listener)
+
+    def on_follower(self, listener: Listener) -> None:
+        """Have `listener` called when a partition has another leader, or none, to follow."""
+        self._on_follower.append(listener)
+
+    def on_joinable(self, listener: Listener) -> None:
+        """Have `listener` called when the in-sync replicas may have to be proposed anew.
+
+        A follower may join that could not before, or the controller is to hear that the leader goes on without some.
+        """
+        self._on_joinable.append(listener)

@@ -1,0 +1,28 @@
+"""What the tasks of a process share: one client a cluster, and how large a topic's records may be."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from penstock.client.cluster import ClusterClient
+from penstock.client.settings import ConnectionSettings
+from penstock.model.errors import ApiError
+
+CLIENTS_KEPT_MAX = 8
+# The default of max.message.bytes.
+MESSAGE_BYTES_DEFAULT = 1_048_588
+
+
+@lru_cache(maxsize=CLIENTS_KEPT_MAX)
+def shared_client(settings: ConnectionSettings) -> ClusterClient:
+    """The client of this process for a cluster: Spark's Python workers live for many tasks, one at a time."""
+    return ClusterClient(settings)
+
+
+@lru_cache(maxsize=1024)
+def message_bytes_max(settings: ConnectionSettings, topic: str) -> int:
+    """The topic's max.message.bytes; the default where it cannot be asked (no right to, or a topic to be created)."""
+    try:
+        return int(shared_client(settings).topic_config(topic, "max.message.bytes") or MESSAGE_BYTES_DEFAULT)
+    except ApiError:
+        return MESSAGE_BYTES_DEFAULT

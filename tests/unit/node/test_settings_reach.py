@@ -1,0 +1,108 @@
+"""Settings of a node arrive where they act."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.config.broker import node_settings
+from penstock.core.raft.events import QuorumTimes
+from penstock.node import Node
+from penstock.node.endpoints import Endpoints
+from penstock.server.limits import ConnectionLimits
+from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from penstock.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from support.node_thread import ONE_NODE, NodeThread
+from support.wire_client import WireClient
+
+
+class Accepting:
+    """A listener that takes no port."""
+
+    def __init__(self, name: str, host: str, port: int, limits: ConnectionLimits, backlog: int) -> None:
+        self.name, self.host, self.port = name, host, port
+        self.limits = limits
+        self.backlog = backlog
+
+    async def bind(self) -> None: ...
+
+    def start(self, make_session: Any) -> None: ...
+
+    def limit(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+
+    async def stop(self, drain_s: float) -> None: ...
+
+
+def listeners(**changes: str) -> list[Accepting]:
+    """The listeners of a node with these settings."""
+    properties = {
+        **ONE_NODE,
+        "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+        "log.dirs": "/data",
+        **{name.replace("_", "."): value for name, value in changes.items()},
+    }
+    endpoints = Endpoints(node_settings(properties)[0], Accepting)
+    asyncio.run(endpoints.bind())
+    return endpoints.listeners  # type: ignore[return-value]
+
+
+def test_listeners_share_the_memory_for_requests_if_it_is_bounded() -> None:
+    client, controller = listeners(queued_max_request_bytes="300000000")
+    assert client.limits.request_memory is controller.limits.request_memory is not None
+    assert {listener.limits.request_memory for listener in listeners()} == {None}
+
+
+def test_listeners_have_the_socket_settings() -> None:
+    client, _ = listeners(socket_send_buffer_bytes="1", socket_receive_buffer_bytes="2", socket_listen_backlog_size="3")
+    assert (client.limits.send_buffer_bytes, client.limits.receive_buffer_bytes, client.backlog) == (1, 2, 3)
+    client, _ = listeners()
+    assert (client.limits.send_buffer_bytes, client.limits.receive_buffer_bytes) == (-1, -1)
+
+
+def test_a_node_runs_its_quorum_and_its_pages_by_its_settings(tmp_path: Path) -> None:
+    settings = {
+        "controller.quorum.election.timeout.ms": "901",
+        "controller.quorum.fetch.timeout.ms": "902",
+        "controller.quorum.election.backoff.max.ms": "903",
+        "controller.quorum.request.timeout.ms": "904",
+        "controller.quorum.retry.backoff.ms": "905",
+        "metadata.log.max.snapshot.interval.ms": "906",
+        "max.request.partition.size.limit": "2",
+    }
+    with NodeThread(tmp_path, settings) as thread:
+        assert thread.look(lambda node: node._raft._times) == QuorumTimes(901, 902, 903, 904, 905)
+        assert thread.look(lambda node: node._raft._snapshots._interval_ms) == 906
+        with WireClient(thread.address) as client:
+            client.call(CreateTopicsRequest([CreatableTopic("wide", 5, 1)]), 5)
+            page = client.call(DescribeTopicPartitionsRequest([TopicRequest("wide")], 2000), 0)
+        assert page.next_cursor == Cursor("wide", 2)
+
+
+def test_what_changes_while_a_node_runs_arrives_and_is_there_after_a_restart(tmp_path: Path) -> None:
+    with NodeThread(tmp_path) as thread:
+        with WireClient(thread.address) as client:
+            rows = [
+                AlterableConfig("max.connections.per.ip", 0, "77"),
+                AlterableConfig("log.cleaner.backoff.ms", 0, "78"),
+            ]
+            client.call(IncrementalAlterConfigsRequest([AlterConfigsResource(4, "", rows)]), 1)
+            own = [AlterableConfig("max.connections.per.ip.overrides", 0, "10.0.0.7:79")]
+            client.call(IncrementalAlterConfigsRequest([AlterConfigsResource(4, "1", own)]), 1)
+        assert thread.look(limits_now) == (77, {"10.0.0.7": 79})
+        assert thread.look(lambda node: node._broker._cleaner._settings().log_cleaner_backoff_ms) == 78  # type: ignore[union-attr]
+    with NodeThread(tmp_path) as thread:
+        assert thread.look(limits_now) == (77, {"10.0.0.7": 79})
+
+
+def limits_now(node: Node) -> tuple[int, Mapping[str, int]]:
+    """How many connections the node takes from one address."""
+    limits = node._endpoints.listeners[0]._limits  # type: ignore[attr-defined]
+    return limits.connections_per_ip_max, limits.connections_per_ip_overrides
