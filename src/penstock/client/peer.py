@@ -22,6 +22,8 @@ from penstock.client.settings import Credentials
 from penstock.wire.primitives import MalformedMessage
 
 BACKOFF_FIRST_MS = 50
+# Of the time that a sign-in is good for; then it is renewed.
+RENEWAL_SHARE = 0.85
 BACKOFF_MAX_MS = 1_000
 # Requests that wait for a connection or an answer; a caller that runs into this is told so.
 PENDING_MAX = 10_000
@@ -161,10 +163,20 @@ class Peer:
     def _begin(self) -> None:
         self._is_open = True
         self._backoff_ms = 0
+        if self._protocol.sign_in_lifetime_ms:
+            delay_s = self._protocol.sign_in_lifetime_ms * RENEWAL_SHARE / 1_000
+            assert self._stream is not None
+            self._loop.call_later(delay_s, self._renew, self._stream)
         waiting, self._unsent = self._unsent, deque()
         for pending in waiting:
             if not pending.answer.done():
                 self._write(pending)
+
+    def _renew(self, stream: FrameStream) -> None:
+        """Sign in once more before the broker ends the connection; what is asked meanwhile waits."""
+        if self._stream is stream and self._credentials is not None:
+            self._is_open = False
+            self._introduce(self._protocol.sign_in(self._credentials))
 
     # Sending and receiving.
 

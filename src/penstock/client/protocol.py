@@ -68,6 +68,8 @@ class Protocol:
         self._versions_max = versions_max or {}
         self._versions = _VERSIONS_AT_FIRST
         self._next_id = 0
+        # For how long the last sign-in is good; 0 for as long as the connection.
+        self.sign_in_lifetime_ms = 0
 
     def version(self, api_key: int) -> int | None:
         """The version that requests of this API go out in; None when there is none that both sides know."""
@@ -106,9 +108,10 @@ class Protocol:
             raise NoAnswer(f"{self.name} does not say which APIs it serves: {error_name(response.error_code)}")
         self._versions = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
         if credentials is not None:
-            yield from self._sign_in(credentials)
+            yield from self.sign_in(credentials)
 
-    def _sign_in(self, credentials: Credentials) -> Introduction:
+    def sign_in(self, credentials: Credentials) -> Introduction:
+        """The requests of a sign-in, the first one or one that renews it (KIP-368). Raises NoAnswer."""
         if self.version(ApiKey.SASL_HANDSHAKE) is None:
             raise AuthenticationFailed(f"{self.name} wants no sign-in: set security.protocol to PLAINTEXT or SSL")
         answer = yield SaslHandshakeRequest(credentials.mechanism)
@@ -124,6 +127,7 @@ class Protocol:
             if reply.error_code:
                 why = reply.error_message or error_name(reply.error_code)
                 raise AuthenticationFailed(f"{self.name} refuses {credentials.username}: {why}")
+            self.sign_in_lifetime_ms = reply.session_lifetime_ms
             try:
                 message = steps.send(bytes(reply.auth_bytes))
             except StopIteration:

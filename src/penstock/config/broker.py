@@ -105,6 +105,7 @@ def _compose(
         "advertised_listeners": listeners.advertised,
         "controller_listener_names": listeners.controller_names,
         "inter_broker_listener_name": listeners.inter_broker_name,
+        "security_protocols": MappingProxyType(dict(listeners.protocols)),
         "controller_quorum_voters": _voters(_strings(values["controller.quorum.voters"]), errors),
         "controller_quorum_bootstrap_servers": _bootstrap_servers(values, errors),
         "log_dirs": log_dirs,

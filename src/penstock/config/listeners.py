@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -45,6 +46,8 @@ class Listeners:
     advertised: tuple[Listener, ...]
     controller_names: tuple[str, ...]
     inter_broker_name: str | None
+    # Of every listener of the cluster by name, those of other nodes too.
+    protocols: Mapping[str, str]
 
     @property
     def controller(self) -> tuple[Listener, ...]:
@@ -89,7 +92,7 @@ def resolve_listeners(texts: ListenerTexts, roles: frozenset[str], findings: lis
     given = _parse_listeners("advertised.listeners", texts.advertised or "", protocols, findings)
     advertised = _advertised(bound, given, controller_names)
     _check_advertised(given, advertised, bound, findings)
-    resolved = Listeners(bound, advertised, controller_names, _inter_broker_name(texts, roles, findings))
+    resolved = Listeners(bound, advertised, controller_names, _inter_broker_name(texts, roles, findings), protocols)
     if not findings:
         _check_roles(resolved, roles, texts, findings)
     return resolved

@@ -39,6 +39,8 @@ class NodeSettings:
     advertised_listeners: tuple[Listener, ...]
     controller_listener_names: tuple[str, ...]
     inter_broker_listener_name: str | None
+    # Of every listener of the cluster by name.
+    security_protocols: Mapping[str, str]
     controller_quorum_voters: tuple[Voter, ...]
     controller_quorum_bootstrap_servers: tuple[Endpoint, ...]
     log_dirs: tuple[str, ...]
@@ -46,6 +48,13 @@ class NodeSettings:
     penstock_metrics_listener: Endpoint | None
     max_connections_per_ip_overrides: Mapping[str, int]
     topic_defaults: TopicSettings
+    allow_everyone_if_no_acl_found: bool
+    authorizer_class_name: str
+    delegation_token_expiry_check_interval_ms: int
+    delegation_token_expiry_time_ms: int
+    delegation_token_max_lifetime_ms: int
+    delegation_token_secret_key: str | None
+    super_users: str
     broker_heartbeat_interval_ms: int
     broker_rack: str | None
     broker_session_timeout_ms: int

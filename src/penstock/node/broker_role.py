@@ -341,7 +341,7 @@ class BrokerRole:
             return broker.endpoint(name) if broker is not None and name is not None else None
 
         client_id = f"broker-{self._settings.node_id}"
-        return Peer(self._env, address, client_id, self._settings.replica_socket_timeout_ms)
+        return Peer(self._env, address, client_id, self._settings.replica_socket_timeout_ms, self._security.to_brokers)
 
     def _registration(self) -> BrokerRegistrationRequest:
         settings = self._settings

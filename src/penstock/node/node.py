@@ -187,6 +187,7 @@ class Node:
             directory_id=self._directories.metadata_directory_id,
             listener_name=settings.controller_listener_names[0],
             bootstrap=settings.controller_quorum_bootstrap_servers,
+            peer_security=self._security.to_controllers,
             snapshot_interval_ms=settings.metadata_log_max_snapshot_interval_ms,
         )
 
@@ -205,7 +206,12 @@ class Node:
         """A way of its own to the active controller, which may be this process."""
         settings = self._settings
         way = ControllerClient(
-            self._env, settings.node_id, self._raft, self._raft.addresses.of, settings.request_timeout_ms
+            self._env,
+            settings.node_id,
+            self._raft,
+            self._raft.addresses.of,
+            settings.request_timeout_ms,
+            self._security.to_controllers,
         )
         if self._controller_role is not None:
             way.serve_locally = self._controller_role.serve

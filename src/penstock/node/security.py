@@ -13,20 +13,23 @@ from typing import Any
 from penstock.api.context import Client
 from penstock.api.dispatch import ClientSession, Dispatcher
 from penstock.api.sign_in_session import SignInSession
+from penstock.client.settings import MECHANISMS, Credentials
 from penstock.config.listeners import Listener
 from penstock.config.node import NodeSettings
 from penstock.core.metadata.image import METADATA_VERSION, Image
 from penstock.core.security.authorizer import Authorizer
+from penstock.core.security.jaas import InvalidJaas, parse_jaas
 from penstock.core.security.principal_mapping import InvalidRules, PrincipalMapping
 from penstock.core.security.quotas import Windows
 from penstock.model.access import USER_PREFIX
 from penstock.node.failures import CannotStart
 from penstock.runtime.env import Env
+from penstock.runtime.peer import PLAIN_TEXT, PeerSecurity
 from penstock.runtime.raft.metadata_files import read_bootstrap
 from penstock.runtime.security.access_control import STANDARD_AUTHORIZER, AccessControl
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.runtime.security.sign_in import DelegationTokens, SignIn, SignInSettings, SignInUnusable
-from penstock.runtime.security.tls import TlsSettings, TlsUnusable, distinguished_name, server_context
+from penstock.runtime.security.tls import TlsSettings, TlsUnusable, client_context, distinguished_name, server_context
 from penstock.server.connection import Session
 
 WATCH_INTERVAL_S = 5.0
@@ -36,16 +39,19 @@ QUOTA_WINDOWS = Windows(11, 1000)
 logger = logging.getLogger("penstock.security")
 
 
-class TlsListener:
-    """A listener's certificates: read again when their files change, so that nobody has to restart for a new one."""
+class TlsContext:
+    """Certificates of one listener: read again when their files change, so that nobody has to restart for new ones."""
 
-    def __init__(self, name: str, look_up: Callable[[str], str | None]) -> None:
+    def __init__(
+        self, name: str, look_up: Callable[[str], str | None], make: Callable[[TlsSettings], ssl.SSLContext]
+    ) -> None:
         """Raises TlsUnusable."""
+        self._make = make
         self._name = name
         self._look_up = look_up
         self._settings = TlsSettings.read(look_up)
         self._fingerprint = self._settings.fingerprint()
-        self._context = server_context(self._settings)
+        self._context = make(self._settings)
 
     def context(self) -> ssl.SSLContext:
         """For the next connection."""
@@ -59,7 +65,7 @@ class TlsListener:
             return
         self._settings, self._fingerprint = settings, fingerprint
         try:
-            self._context = server_context(settings)
+            self._context = self._make(settings)
         except TlsUnusable as error:
             logger.error("listener %s keeps its old certificate: %s", self._name, error)
         else:
@@ -74,7 +80,7 @@ class NodeSecurity:
         self._env = env
         self._settings = settings
         self.tokens = DelegationTokens(
-            settings.properties.get("delegation.token.secret.key"),
+            settings.delegation_token_secret_key,
             settings.delegation_token_max_lifetime_ms,
             settings.delegation_token_expiry_time_ms,
         )
@@ -84,7 +90,8 @@ class NodeSecurity:
         self.bootstrap_records: tuple[Any, ...] = ()
         self._bootstrap_image = Image()
         self._image = self._bootstrap_image
-        self._tls: dict[str, TlsListener] = {}
+        self._tls: dict[str, TlsContext] = {}
+        self._contexts: list[TlsContext] = []
         self._sign_in: dict[str, SignIn] = {}
         self._mappings: dict[str, PrincipalMapping] = {}
         self._protocols: dict[str, str] = {}
@@ -93,27 +100,65 @@ class NodeSecurity:
                 self._prepare(listener)
             except (TlsUnusable, SignInUnusable, InvalidRules) as error:
                 raise CannotStart(f"listener {listener.name} ({listener.security_protocol}): {error}") from error
+        inter_broker = settings.inter_broker_listener_name
+        self.to_brokers = self._to_peers(inter_broker, "sasl.mechanism.inter.broker.protocol")
+        self.to_controllers = self._to_peers(
+            settings.controller_listener_names[0], "sasl.mechanism.controller.protocol"
+        )
 
     def _authorizer(self) -> Authorizer | None:
         settings = self._settings
-        name = settings.properties.get("authorizer.class.name", "")
+        name = settings.authorizer_class_name
         if not name:
             return None
         if name != STANDARD_AUTHORIZER:
             raise CannotStart(f"authorizer.class.name={name} is not supported: use {STANDARD_AUTHORIZER}")
-        everyone = settings.properties.get("allow.everyone.if.no.acl.found", "false").lower() == "true"
-        return Authorizer(settings.super_users, everyone)
+        super_users = (each.strip() for each in settings.super_users.split(";"))
+        return Authorizer(filter(None, super_users), settings.allow_everyone_if_no_acl_found)
 
     def _prepare(self, listener: Listener) -> None:
         name, protocol = listener.name, listener.security_protocol
         look_up = partial(self._settings.listener_property, name)
         self._protocols[name] = protocol
         if protocol.endswith("SSL"):
-            self._tls[name] = TlsListener(name, look_up)
+            self._tls[name] = TlsContext(name, look_up, server_context)
+            self._contexts.append(self._tls[name])
             self._mappings[name] = PrincipalMapping(look_up("ssl.principal.mapping.rules") or "DEFAULT")
         if protocol.startswith("SASL"):
             read = SignInSettings.read(look_up, partial(self.jaas, name))
             self._sign_in[name] = SignIn(self._env, read, self._known, self.tokens)
+
+    def _to_peers(self, listener_name: str | None, mechanism_setting: str) -> PeerSecurity:
+        """How this node shows itself to the others on a listener of that name."""
+        protocol = self._settings.security_protocols.get(listener_name or "", "PLAINTEXT")
+        if listener_name is None or protocol == "PLAINTEXT":
+            return PLAIN_TEXT
+        tls = credentials = None
+        look_up = partial(self._settings.listener_property, listener_name)
+        try:
+            if protocol.endswith("SSL"):
+                tls = TlsContext(listener_name, look_up, client_context)
+                self._contexts.append(tls)
+            if protocol.startswith("SASL"):
+                credentials = self._credentials(listener_name, look_up(mechanism_setting) or "")
+        except (TlsUnusable, SignInUnusable) as error:
+            raise CannotStart(f"connections to other nodes by {listener_name} ({protocol}): {error}") from error
+        return PeerSecurity(tls.context if tls is not None else None, credentials)
+
+    def _credentials(self, listener_name: str, mechanism: str) -> Credentials:
+        if mechanism not in MECHANISMS:
+            raise SignInUnusable(f"nodes sign in to each other by one of {', '.join(MECHANISMS)}, not by {mechanism}")
+        text = self.jaas(listener_name, mechanism)
+        name = f"listener.name.{listener_name.lower()}.{mechanism.lower()}.sasl.jaas.config"
+        if text is None:
+            raise SignInUnusable(f"{name} is missing: it has the username and password of this node")
+        try:
+            options = parse_jaas(text).options
+        except InvalidJaas as error:
+            raise SignInUnusable(f"{name} cannot be read: {error}") from None
+        if "username" not in options or "password" not in options:
+            raise SignInUnusable(f"{name} needs a username and a password, with which this node signs in to others")
+        return Credentials(mechanism, options["username"], options["password"])
 
     def jaas(self, listener_name: str, mechanism: str) -> str | None:
         """The login of one mechanism on a listener, as Kafka's settings have it."""
@@ -170,11 +215,11 @@ class NodeSecurity:
         self._image = image
         self.access.load(image)
         self.quotas.load(image)
-        if self._tls:
+        if self._contexts:
             self._env.spawn(self._refresh(), "watch certificates")
 
     async def _refresh(self) -> None:
         while True:
             await asyncio.sleep(WATCH_INTERVAL_S)
-            for listener in self._tls.values():
-                listener.refresh()
+            for context in self._contexts:
+                context.refresh()

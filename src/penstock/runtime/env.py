@@ -6,6 +6,7 @@ import asyncio
 import logging
 import resource
 import socket
+import ssl
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -26,9 +27,13 @@ class Network(Protocol):
     """The way to other nodes."""
 
     async def connect(
-        self, host: str, port: int, make_protocol: Callable[[], asyncio.BaseProtocol]
+        self,
+        host: str,
+        port: int,
+        make_protocol: Callable[[], asyncio.BaseProtocol],
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> asyncio.BaseTransport:
-        """Open a stream; raises OSError when nobody answers there."""
+        """Open a stream; raises OSError when nobody answers there, or not in a way that can be trusted."""
 
 
 class Env(Protocol):
@@ -59,10 +64,15 @@ class TcpNetwork:
     """Sockets of this machine."""
 
     async def connect(
-        self, host: str, port: int, make_protocol: Callable[[], asyncio.BaseProtocol]
+        self,
+        host: str,
+        port: int,
+        make_protocol: Callable[[], asyncio.BaseProtocol],
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> asyncio.BaseTransport:
         """Open a stream that sends small messages at once."""
-        transport, _ = await asyncio.get_running_loop().create_connection(make_protocol, host, port)
+        context = tls() if tls is not None else None
+        transport, _ = await asyncio.get_running_loop().create_connection(make_protocol, host, port, ssl=context)
         opened = transport.get_extra_info("socket")
         if opened is not None:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from penstock.core.metadata.topics import NewTopic, TopicOutcome
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
-from penstock.runtime.peer import Peer, PeerLost
+from penstock.runtime.peer import PLAIN_TEXT, Peer, PeerLost, PeerSecurity
 from penstock.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -58,8 +58,10 @@ class ControllerClient:
         quorum: Leadership,
         address: Callable[[int], tuple[str, int] | None],
         request_timeout_ms: int,
+        security: PeerSecurity = PLAIN_TEXT,
     ) -> None:
         self._env = env
+        self._security = security
         self._node_id = node_id
         self._quorum = quorum
         self._address = address
@@ -134,7 +136,11 @@ class ControllerClient:
         peer = self._peers.get(node_id)
         if peer is None:
             peer = self._peers[node_id] = Peer(
-                self._env, lambda: self._address(node_id), f"node-{self._node_id}", self._request_timeout_ms
+                self._env,
+                lambda: self._address(node_id),
+                f"node-{self._node_id}",
+                self._request_timeout_ms,
+                self._security,
             )
         return peer
 

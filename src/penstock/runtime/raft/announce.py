@@ -94,7 +94,9 @@ class Announcer:
             [Listener(*endpoint) for endpoint in voter.endpoints],
             KRaftVersionFeature(voter.kraft_version_min, voter.kraft_version_max),
         )
-        peer = Peer(self._env, self._leader_address(), f"raft-client-{quorum.node_id}", ANSWER_MS_MAX)
+        peer = Peer(
+            self._env, self._leader_address(), f"raft-client-{quorum.node_id}", ANSWER_MS_MAX, self._raft.peer_security
+        )
         try:
             response = await peer.send(request)
         finally:

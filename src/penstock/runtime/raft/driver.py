@@ -41,6 +41,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.logs.sync import LogSync
+from penstock.runtime.peer import PLAIN_TEXT, PeerSecurity
 from penstock.runtime.raft.announce import Announcer
 from penstock.runtime.raft.controls import Control, ControlMessage, epoch_opening
 from penstock.runtime.raft.describe import QuorumDescription
@@ -89,8 +90,10 @@ class RaftDriver:
         listener_name: str = "CONTROLLER",
         bootstrap: Sequence[tuple[str, int]] = (),
         snapshot_interval_ms: int = 0,
+        peer_security: PeerSecurity = PLAIN_TEXT,
     ) -> None:
         self._env = env
+        self.peer_security = peer_security
         self._node_id = node_id
         self._directory_id = directory_id
         self._cluster_id = cluster_id
@@ -233,7 +236,9 @@ class RaftDriver:
         log.find_voters(self._applied.load(log.newest_snapshot(), log.snapshot().offset))
         self._addresses.voters = log.history.voters
         self._sync = LogSync(env, log.log, self._fail)
-        self._transport = Transport(env, self._addresses, self._sender, self._times, self._answered, self._unanswered)
+        self._transport = Transport(
+            env, self._addresses, self._sender, self._times, self._answered, self._unanswered, self.peer_security
+        )
         self.quorum = Quorum(
             self._node_id,
             log.history.voters,

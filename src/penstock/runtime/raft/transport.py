@@ -15,7 +15,7 @@ from penstock.core.raft.events import QuorumTimes
 from penstock.core.raft.messages import BeginEpochRequest, FetchRequest, Message
 from penstock.core.raft.voters import VoterEndpoint, VoterSet
 from penstock.runtime.env import Env
-from penstock.runtime.peer import Peer, PeerLost
+from penstock.runtime.peer import Peer, PeerLost, PeerSecurity
 from penstock.runtime.raft.wire import RefusedByPeer, Reply, Sender, from_wire, to_wire
 
 FETCH_WAIT_MS_MAX = 500
@@ -75,6 +75,7 @@ class Transport:
         times: QuorumTimes,
         answered: Callable[[int, Reply], None],
         unanswered: Callable[[int, Message], None],
+        security: PeerSecurity,
     ) -> None:
         self._env = env
         self._addresses = addresses
@@ -82,6 +83,7 @@ class Transport:
         self._times = times
         self._answered = answered
         self._unanswered = unanswered
+        self._security = security
         self._voices: dict[int, Peer] = {}
         self._fetcher: tuple[int, Peer] | None = None
         self._greeted: dict[int, asyncio.Future[Any]] = {}
@@ -156,4 +158,10 @@ class Transport:
         return self._voices[peer_id]
 
     def _new_peer(self, peer_id: int) -> Peer:
-        return Peer(self._env, lambda: self._addresses.of(peer_id), self._client_id, self._times.fetch_request_ms)
+        return Peer(
+            self._env,
+            lambda: self._addresses.of(peer_id),
+            self._client_id,
+            self._times.fetch_request_ms,
+            self._security,
+        )

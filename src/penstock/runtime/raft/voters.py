@@ -19,7 +19,7 @@ from penstock.core.raft.voters import Voter, VoterEndpoint, VoterSet
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid, format_uuid
 from penstock.runtime.env import Env
-from penstock.runtime.peer import Peer, PeerLost
+from penstock.runtime.peer import Peer, PeerLost, PeerSecurity
 from penstock.runtime.raft.controls import ControlMessage, kraft_version, voters_record
 from penstock.runtime.raft.metadata_log import MetadataLog
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -36,6 +36,7 @@ class Leader(Protocol):
     """What a change of voters needs of the driver."""
 
     quorum: Quorum
+    peer_security: PeerSecurity
 
     @property
     def metadata_log(self) -> MetadataLog: ...
@@ -155,7 +156,13 @@ class VoterChanges:
 
     async def _supported_versions(self, address: tuple[str, int]) -> tuple[int, int]:
         """Ask the new voter itself."""
-        peer = Peer(self._env, lambda: address, f"raft-client-{self._raft.quorum.node_id}", CAUGHT_UP_MS)
+        peer = Peer(
+            self._env,
+            lambda: address,
+            f"raft-client-{self._raft.quorum.node_id}",
+            CAUGHT_UP_MS,
+            self._raft.peer_security,
+        )
         try:
             answer: ApiVersionsResponse = await peer.send(ApiVersionsRequest("penstock", "1"))
         except PeerLost as error:
