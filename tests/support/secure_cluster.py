@@ -1,0 +1,135 @@
+"""A secured cluster for tests: certificates of its own authority, users, and a listener for each way of signing in."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from penstock.cli.storage.format import format_directories
+from penstock.cli.storage.users import parse_user
+from penstock.config.load import load_node_settings
+from penstock.local.layout import CONTROLLER_HOST, free_ports, node_properties, places, write_properties
+from penstock.local.process import BrokerProcess
+from penstock.runtime.security.certificates import KeyPair, issue, make_authority
+
+ADMIN, PASSWORD = "admin", "admin-secret"
+CLUSTER_ID = "secure-cluster-of-test"
+NAMES = ("SASL_SSL", "SASL_PLAINTEXT", "SSL")
+START_TIMEOUT_S = 60.0
+PLAIN_USERS = {ADMIN: PASSWORD, "alice": "alice-secret", "bob": "bob-secret"}
+
+
+class SecureCluster:
+    """Nodes that speak TLS and SCRAM among themselves; clients come by any of the listeners in `NAMES`."""
+
+    def __init__(self, directory: Path, nodes: int = 1, settings: Mapping[str, str] | None = None) -> None:
+        now = datetime.datetime.now(datetime.UTC)
+        self.directory = directory
+        self.authority = make_authority("Penstock's tests", now)
+        self.ca_path = directory / "ca.pem"
+        self.ca_path.write_text(self.authority.certificate)
+        ports = free_ports(nodes * (len(NAMES) + 1))
+        self._places = places(directory, CONTROLLER_HOST, ports[:nodes], ports[nodes : 2 * nodes])
+        more = iter(ports[2 * nodes :])
+        self._ports = {
+            place.node_id: dict(zip(NAMES, (place.port, next(more), next(more)), strict=True)) for place in self._places
+        }
+        self._processes = {place.node_id: BrokerProcess(place.properties, place.log) for place in self._places}
+        for place in self._places:
+            pem = directory / f"node-{place.node_id}.pem"
+            pem.write_text(issue(self.authority, f"node-{place.node_id}", now, ["localhost", "127.0.0.1"]).pem)
+            properties = {**node_properties(place, self._places), **self._security(place.node_id, pem)}
+            write_properties(place, {**properties, **(settings or {})})
+            loaded, _ = load_node_settings(place.properties)
+            users = [parse_user(f"SCRAM-SHA-{bits}=[name={ADMIN},password={PASSWORD}]") for bits in (256, 512)]
+            format_directories(loaded, CLUSTER_ID, [], False, users)
+
+    def _security(self, node_id: int, pem: Path) -> dict[str, str]:
+        ports = self._ports[node_id]
+        place = next(place for place in self._places if place.node_id == node_id)
+        addresses = [f"{name}://localhost:{ports[name]}" for name in NAMES]
+        scram = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        users = " ".join(f'user_{name}="{password}"' for name, password in PLAIN_USERS.items())
+        settings = {
+            "listeners": ",".join([*addresses, f"CONTROLLER://{CONTROLLER_HOST}:{place.controller_port}"]),
+            "advertised.listeners": ",".join(addresses),
+            "listener.security.protocol.map": "CONTROLLER:SASL_SSL," + ",".join(f"{name}:{name}" for name in NAMES),
+            "inter.broker.listener.name": "SASL_SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(pem),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.ca_path),
+            "listener.name.ssl.ssl.client.auth": "required",
+            "ssl.principal.mapping.rules": "RULE:^CN=(.*?)$/$1/",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+            "sasl.mechanism.controller.protocol": "SCRAM-SHA-512",
+        }
+        for name in ("sasl_ssl", "sasl_plaintext", "controller"):
+            own = f'username="{ADMIN}" password="{PASSWORD}"'
+            settings[f"listener.name.{name}.scram-sha-512.sasl.jaas.config"] = f"{scram} {own};"
+            settings[f"listener.name.{name}.plain.sasl.jaas.config"] = f"{plain} {users};"
+        return settings
+
+    def __enter__(self) -> Self:
+        for process in self._processes.values():
+            process.launch()
+        try:
+            for process in self._processes.values():
+                process.wait_until_ready(START_TIMEOUT_S)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop every node."""
+        for process in self._processes.values():
+            process.kill()
+
+    def process(self, node_id: int) -> BrokerProcess:
+        """One node, to be stopped and started."""
+        return self._processes[node_id]
+
+    def servers(self, name: str = "SASL_SSL") -> str:
+        """What clients of one listener connect to."""
+        return ",".join(f"localhost:{ports[name]}" for ports in self._ports.values())
+
+    def client_certificate(self, name: str) -> KeyPair:
+        """A certificate for a client."""
+        return issue(self.authority, name, datetime.datetime.now(datetime.UTC))
+
+    def librdkafka(
+        self, user: str = ADMIN, password: str = PASSWORD, mechanism: str = "SCRAM-SHA-256", name: str = "SASL_SSL"
+    ) -> dict[str, str]:
+        """The settings of a librdkafka client that signs in."""
+        return {
+            "bootstrap.servers": self.servers(name),
+            "security.protocol": name,
+            "ssl.ca.location": str(self.ca_path),
+            "sasl.mechanism": mechanism,
+            "sasl.username": user,
+            "sasl.password": password,
+        }
+
+
+def java_properties(settings: Mapping[str, str], jaas: str, extra: Sequence[str] = ()) -> str:
+    """A client's properties file for Kafka's own tools, from librdkafka's settings."""
+    lines = [
+        f"security.protocol={settings['security.protocol']}",
+        f"sasl.mechanism={settings['sasl.mechanism']}",
+        f"sasl.jaas.config={jaas}",
+        "ssl.truststore.type=PEM",
+        f"ssl.truststore.location={settings['ssl.ca.location']}",
+        *extra,
+    ]
+    return "\n".join(lines) + "\n"
