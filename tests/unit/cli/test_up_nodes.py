@@ -117,7 +117,7 @@ def test_the_settings_of_three_nodes_are_those_of_one_cluster(tmp_path: Path) ->
         assert settings.log_dirs == (str(tmp_path / "c" / "data" / str(place.node_id)),)
         assert settings.default_replication_factor == 3
         assert settings.offsets_topic_replication_factor == 3
-        assert settings.topic_defaults.topic.min_insync_replicas == 2
+        assert settings.topic_defaults.min_insync_replicas == 2
 
 
 @pytest.mark.parametrize(("nodes", "copies", "enough"), [(1, "1", "1"), (2, "2", "1"), (5, "3", "2")])
