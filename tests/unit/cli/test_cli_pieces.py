@@ -87,7 +87,7 @@ def test_the_end_of_an_open_connection_is_not_called_a_listener() -> None:
     [
         (("/usr/bin/python", "-m", "penstock", "server"), True),
         (("/opt/penstock/bin/penstock", "up"), True),
-        (("/home/ann/penstock/.venv/bin/python", "-m", "pytest"), False),
+        (("/srv/penstock/.venv/bin/python", "-m", "pytest"), False),
     ],
 )
 def test_ours_are_known_by_their_command_not_by_where_they_live(arguments: tuple[str, ...], is_penstock: bool) -> None:
