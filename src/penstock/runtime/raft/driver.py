@@ -100,7 +100,8 @@ class RaftDriver:
         self._addresses = AddressBook({**(addresses or {}), **guides}, listener_name)
         self._log = MetadataLog(env, directory / DIRECTORY, settings, VoterSet.of_ids(voters))
         self._applied = AppliedImage()
-        self._snapshots = SnapshotTaker(env, self._log, self._applied, snapshot_bytes)
+        self._snapshot_bytes = snapshot_bytes
+        self._snapshots = SnapshotTaker(env, self._log, self._applied, retry_bytes=snapshot_bytes // 2)
         self._leadership_listeners: list[Callable[[bool], None]] = []
         self._leader_listeners: list[Callable[[int], None]] = []
         self._told_leader = (-1, -1)
@@ -462,7 +463,8 @@ class RaftDriver:
         if self.quorum.is_leader and not self.quorum.is_voter and self._log.history.offset < self.applied_offset:
             logger.info("this node's vote is taken away; it leads no longer")
             self.resign()
-        self._snapshots.begin_if_due(self._sync)
+        if self._applied.bytes_since_snapshot >= self._snapshot_bytes:
+            self._snapshots.begin(self._sync)
 
     def _apply_more(self) -> None:
         self._applying = False

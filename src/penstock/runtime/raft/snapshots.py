@@ -64,13 +64,13 @@ class SnapshotPlan:
 
 
 class SnapshotTaker:
-    """Takes one snapshot at a time, whenever `interval_bytes` of entries have been applied since the last."""
+    """Takes one snapshot at a time; one that fails counts as taken `retry_bytes` of entries ago."""
 
-    def __init__(self, env: Env, log: MetadataLog, applied: AppliedImage, interval_bytes: int) -> None:
+    def __init__(self, env: Env, log: MetadataLog, applied: AppliedImage, retry_bytes: int) -> None:
         self._env = env
         self._log = log
         self._applied = applied
-        self._interval_bytes = interval_bytes
+        self._retry_bytes = retry_bytes
         self._work: asyncio.Future[None] | None = None
         self._stopped = False
 
@@ -83,12 +83,13 @@ class SnapshotTaker:
             plan.write(self._env.filesystem)
             self._finish(plan)
 
-    def begin_if_due(self, sync: LogSync) -> None:
-        """Have a worker write one if it is time."""
-        if self._applied.bytes_since_snapshot >= self._interval_bytes:
-            self._applied.bytes_since_snapshot = 0
-            # A snapshot must not outlive entries that it stands for: those here may be on other voters' disks only.
-            sync.durable(self._applied.applied_offset).add_done_callback(self._begin)
+    def begin(self, sync: LogSync) -> None:
+        """Have a worker write one, as soon as what is applied is durable here.
+
+        A snapshot must not outlive entries that it stands for: those here may be on other voters' disks only.
+        """
+        self._applied.bytes_since_snapshot = 0
+        sync.durable(self._applied.applied_offset).add_done_callback(self._begin)
 
     def _begin(self, durable: asyncio.Future[None]) -> None:
         if durable.cancelled() or durable.exception() is not None or self._stopped or self._work is not None:
@@ -132,8 +133,7 @@ class SnapshotTaker:
                 self._finish(plan)
         except (StorageError, DamagedMetadata) as problem:
             logger.error("cannot write a metadata snapshot, the log is kept longer instead: %s", problem)
-            # It is tried again when half as much again has come.
-            self._applied.bytes_since_snapshot = self._interval_bytes // 2
+            self._applied.bytes_since_snapshot = self._retry_bytes
 
     def _finish(self, plan: SnapshotPlan) -> None:
         logger.info("wrote metadata snapshot %s", plan.snapshot.file_name)
