@@ -15,8 +15,11 @@ from typing import Any
 
 import pytest
 
+from penstock.wire.primitives import Buffer
+from penstock.wire.records import read_header
 from support.kafka_broker import kafka_broker
 from support.odd_records import ODD_RECORDS, produce_odd_headers
+from support.wire_client import WireClient
 
 KEYS = [f"key-{number}" for number in range(40)]
 
@@ -184,10 +187,28 @@ def test_codecs_and_acks(run: Run, topic: str, codec: str, acks: str) -> None:
     assert run("consume", topic, "-o", "0:500", "-n", "500").raw == lines
 
 
-def test_an_idempotent_producer_delivers(run: Run, topic: str) -> None:
-    run("produce", topic, "--idempotent", "-p", "0", stdin=b"a\nb\n")
+@pytest.mark.parametrize(
+    ("options", "idempotent"),
+    [((), True), (("-X", "enable.idempotence=false"), False), (("-a", "1"), False), (("-X", "acks=1"), False)],
+)
+def test_it_is_idempotent_unless_told_otherwise(
+    run: Run, topic: str, bootstrap: str, options: tuple[str, ...], idempotent: bool
+) -> None:
+    run("produce", topic, "-p", "0", *options, stdin=b"a\nb\n")
     assert run("consume", topic, "-e").out == "a\nb\n"
-    assert "needs --acks all" in run("produce", topic, "--idempotent", "-a", "1", stdin=b"a\n", code=2).err
+    with WireClient(bootstrap) as client:
+        records = client.fetch(topic, 0).records
+    assert isinstance(records, Buffer)
+    assert (read_header(records).producer_id >= 0) == idempotent
+
+
+def test_records_without_a_key_are_spread_evenly(run: Run, topic: str) -> None:
+    run("produce", topic, stdin=b"".join(b"%0100d\n" % number for number in range(6000)))
+    described = run("topic", "describe", topic, "-o", "json").json()
+    ends = [partition["end_offset"] for partition in described["partitions"]]
+    assert sum(ends) == 6000
+    # A turn is 16 KB, or some milliseconds of a slow machine.
+    assert min(ends) > 1000
 
 
 def test_binary_records_by_format_and_whole_files(run: Run, topic: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from penstock.gateway.kafka.admin import TopicPartitions
 from penstock.gateway.kafka.delivery import Delivered, Delivery, QueueFull
 from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
 from penstock.gateway.web.problem import Problem
@@ -19,10 +20,10 @@ class FakeAdmin:
     def __init__(self) -> None:
         self.forgotten: list[str] = []
 
-    def known_partition_count(self, topic: str) -> int | None:
-        return 2 if topic == "t" else None
+    def known_partitions(self, topic: str) -> TopicPartitions | None:
+        return TopicPartitions(2, (0, 1)) if topic == "t" else None
 
-    async def partition_count(self, topic: str) -> int:
+    async def partitions(self, topic: str) -> TopicPartitions:
         raise Problem(404, 40401, f"no {topic}", "make it")
 
     def forget(self, topic: str) -> None:
@@ -51,7 +52,7 @@ class FakeDelivery:
 
 def publisher(room: int) -> tuple[Publisher, FakeAdmin]:
     made, admin = Publisher.__new__(Publisher), FakeAdmin()
-    made._delivery, made._admin = FakeDelivery(room), admin  # type: ignore[assignment]
+    made._delivery, made._admin, made._rotation = FakeDelivery(room), admin, None  # type: ignore[assignment]
     return made, admin
 
 

@@ -6,6 +6,7 @@ import base64
 import json
 import time
 import uuid
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -58,6 +59,18 @@ def committed(cluster: Cluster, group: str, topic: str) -> int:
         return int(place.offset)
     finally:
         consumer.close()
+
+
+def test_records_without_a_key_go_to_all_partitions_in_turn(rest: httpx.Client, penstock_cluster: Cluster) -> None:
+    topic = penstock_cluster.create_topic(partitions=3)
+    slowly = [publish(rest, topic, str(number))["partition"] for number in range(6)]
+    assert slowly == [*slowly[:3]] * 2
+    assert set(slowly) == {0, 1, 2}
+    body = {"records": [{"value": "x" * 100} for _ in range(3000)]}
+    kind = {"content-type": "application/vnd.kafka.json.v2+json"}
+    answer = rest.post(f"/topics/{topic}", json=body, headers=kind).raise_for_status().json()
+    counts = Counter(each["partition"] for each in answer["offsets"])
+    assert min(counts[number] for number in range(3)) > 500
 
 
 def test_callers_of_a_group_share_its_messages(rest: httpx.Client, penstock_cluster: Cluster, group: str) -> None:

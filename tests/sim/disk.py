@@ -163,6 +163,13 @@ class SimFile:
         inode.modified_ms = filesystem.now_ms()
         self.size = position + len(data)
 
+    def overwrite(self, data: Buffer) -> None:
+        assert len(data) <= self.size
+        self._filesystem.touch("write to", self._path)
+        self._inode.data[: len(data)] = data
+        self._inode.dirty(0)
+        self._inode.modified_ms = self._filesystem.now_ms()
+
     def read(self, position: int, size: int) -> bytes:
         self._filesystem.touch("read", self._path)
         return bytes(memoryview(self._inode.data)[position : position + size])

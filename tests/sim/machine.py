@@ -17,7 +17,8 @@ from penstock.server.limits import ConnectionLimits
 from penstock.storage.files import Filesystem, StorageError
 from penstock.storage.metadata_files import MetadataFileError, MetaProperties, write_meta_properties
 from sim.disk import DATA, SimDisk, SimFilesystem
-from sim.network import Host, SimListener, SimNetwork
+from sim.listener import SimListener
+from sim.network import Host, SimNetwork
 from sim.scheduler import SECOND_US, Scheduler, SimCrash, SimLoop
 
 T = TypeVar("T")
@@ -196,7 +197,7 @@ class Machine:
         backlog: int = 0,  # noqa: ARG002
         tls: object = None,  # noqa: ARG002
     ) -> SimListener:
-        return SimListener(self.network, self.host, name, self.name, port, limits)
+        return SimListener(self.host, name, self.name, port, limits)
 
     def stop(self) -> None:
         """Ask the node to stop cleanly."""

@@ -199,7 +199,8 @@ class ClusterClient:
 
     def leader(self, partition: TopicPartition) -> Connection:
         """An open connection to the partition's leader; TryAgain or NoAnswer while there is none."""
-        return self._connect(self._brokers[self._leader_of(partition)])
+        leader = self._leader_of(partition)
+        return self._connect(self._brokers[leader])
 
     def forget(self, partition: TopicPartition) -> None:
         """The leader did not answer, or is the leader no more: look for it afresh, on a connection of its own."""

@@ -16,9 +16,6 @@ from penstock.client.address import Address, parse_addresses
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 CLIENT_ID = "penstock"
-# Kafka's own defaults for clients.
-CONNECT_TIMEOUT_MS = 10_000
-REQUEST_TIMEOUT_MS = 30_000
 
 _JAAS_FIELD = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
 # What the Java client calls a property and librdkafka's word for it.
@@ -51,6 +48,9 @@ class ConnectionSettings:
     properties: tuple[tuple[str, str], ...] = field(repr=False)
     tls: bool = False
     credentials: Credentials | None = None
+    # How long opening a connection may take, and how long an answer: Kafka's own defaults for clients.
+    connect_timeout_s: float = 10.0
+    request_timeout_s: float = 30.0
 
     def get(self, name: str, default: str = "") -> str:
         """One of Kafka's client properties as it was given."""
@@ -60,16 +60,6 @@ class ConnectionSettings:
     def client_id(self) -> str:
         """What this client is called in brokers' logs and quotas."""
         return self.get("client.id", CLIENT_ID)
-
-    @property
-    def connect_timeout_s(self) -> float:
-        """How long opening a connection may take."""
-        return float(self.get("socket.connection.setup.timeout.ms", str(CONNECT_TIMEOUT_MS))) / 1000
-
-    @property
-    def request_timeout_s(self) -> float:
-        """How long an answer may take."""
-        return float(self.get("request.timeout.ms", str(REQUEST_TIMEOUT_MS))) / 1000
 
 
 def read_settings(properties: Mapping[str, str]) -> ConnectionSettings:
@@ -82,6 +72,8 @@ def read_settings(properties: Mapping[str, str]) -> ConnectionSettings:
         tuple(sorted(properties.items())),
         protocol.endswith("SSL"),
         _credentials(properties) if protocol.startswith("SASL") else None,
+        _seconds(properties, "socket.connection.setup.timeout.ms", "10000"),
+        _seconds(properties, "request.timeout.ms", "30000"),
     )
 
 
@@ -99,6 +91,13 @@ def librdkafka_properties(settings: ConnectionSettings) -> dict[str, str]:
     if "ssl.truststore.type" in properties and properties.pop("ssl.truststore.type").upper() != "PEM":
         raise ValueError("ssl.truststore.type must be PEM: Java key stores cannot be read here, convert with keytool")
     return properties
+
+
+def _seconds(properties: Mapping[str, str], name: str, default: str) -> float:
+    text = properties.get(name, default)
+    if not text.isdecimal() or not int(text):
+        raise ValueError(f"{name} is {text!r}: write a number of milliseconds")
+    return int(text) / 1000
 
 
 def _credentials(properties: Mapping[str, str]) -> Credentials:

@@ -27,13 +27,13 @@ from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.shared_keys import SharedKeys
 from penstock.gateway.kafka.subscriptions import Subscriptions
 from penstock.gateway.kafka.tails import Tails
+from penstock.gateway.kafka.wire import BrokerWire
 from penstock.gateway.metrics import HOT_PATH, GatewayMetrics, Gauges
 from penstock.gateway.registry.analysis import answer
 from penstock.gateway.registry.api.application import registry_application
 from penstock.gateway.registry.facts import SchemaFacts
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.application import RestServices, rest_application
-from penstock.gateway.rest.console.wire import BrokerWire
 from penstock.gateway.rest.native.hot_publish import HotPublish
 from penstock.gateway.rest.values.record_texts import v2_records
 from penstock.gateway.rest.values.schema_codec import SchemaCodec

@@ -80,6 +80,10 @@ class File(Protocol):
         """Write all of `data` at the end, or leave the file as it was and raise `StorageError`."""
         ...
 
+    def overwrite(self, data: Buffer) -> None:
+        """Write over the first bytes of a file that has as many: that takes no space, and works on a full disk."""
+        ...
+
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes from `position`; fewer only at the end of the file."""
         ...
@@ -193,6 +197,15 @@ class OsFile:
             self._repair_quietly()
             raise storage_error("write to", self._path, error) from error
         self.size = size + len(data)
+
+    def overwrite(self, data: Buffer) -> None:
+        assert len(data) <= self.size
+        try:
+            written = os.pwrite(self._descriptor, data, 0)
+        except OSError as error:
+            raise storage_error("write to", self._path, error) from error
+        if written != len(data):
+            raise StorageError(f"Cannot write to {self._path}: only {written} of {len(data)} bytes were taken.")
 
     def _write_rest(self, data: memoryview, written: int) -> None:
         """Finish a short write: the next call either goes on or says why the first one stopped."""

@@ -7,9 +7,7 @@ acknowledge. After an error that leaves the disk in doubt the log is failed for 
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from pathlib import Path
 from zlib import crc32
 
@@ -19,31 +17,20 @@ from penstock.storage.compaction.swap import CleanedSegment, SegmentSwap
 from penstock.storage.files import Filesystem, StorageError
 from penstock.storage.flush import FlushTicket
 from penstock.storage.indexes import RELATIVE_OFFSET_MAX
-from penstock.storage.names import (
-    LEADER_EPOCH_CHECKPOINT,
-    SEGMENT_SUFFIXES,
-    TEMPORARY_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    deletion_directory_name,
-)
+from penstock.storage.names import LEADER_EPOCH_CHECKPOINT, TEMPORARY_SUFFIX, deletion_directory_name
 from penstock.storage.producers.history import ProducerHistory
 from penstock.storage.producers.replay import read_end_markers
 from penstock.storage.recovery import LoadedLog, RecoveryReport, load_log
 from penstock.storage.segment import Segment
 from penstock.storage.segment_facts import earliest_timestamp, facts_of
+from penstock.storage.segments import Segments
 from penstock.storage.settings import INT64_MAX, LogSettings
-from penstock.storage.slices import EMPTY_SLICE, LogSlice
+from penstock.storage.slices import EMPTY_SLICE, LogSlice, cut, end_before, limit_before
 from penstock.storage.timestamps import TimestampOffset, first_at_or_after, largest
-from penstock.storage.waste import Waste
 from penstock.wire.record_types import Buffer
 from penstock.wire.records import BatchHeader
 
 __all__ = ["FlushTicket", "Log", "LogSettings", "LogSlice", "RecoveryReport", "TimestampOffset"]
-
-# How many segments besides the newest may keep their file and indexes open for readers.
-OPEN_SEGMENTS_MAX = 4
-
-_base_offset = attrgetter("base_offset")
 
 
 class Log:
@@ -60,10 +47,7 @@ class Log:
         "_generation",
         "_history",
         "_home",
-        "_opened",
         "_segments",
-        "_swap",
-        "_waste",
         "aborted",
         "end_offset",
         "epochs",
@@ -85,18 +69,15 @@ class Log:
         self.producers = loaded.producers
         self.aborted = loaded.aborted
         self._home = loaded.home
-        self._segments = loaded.segments
-        self._active = loaded.segments[-1]
         self._history = ProducerHistory(loaded.home, loaded.producers, loaded.aborted, loaded.snapshots)
+        self._segments = Segments(loaded.home, loaded.segments, loaded.aborted, self._history)
+        self._active = self._segments[-1]
         self._epochs_changed = loaded.epochs_changed
         self._failure: str | None = None
         # Counts truncations, so that a sync begun before one is not taken to cover what was written after it.
         self._generation = 0
         # Whether a finished segment waits for a sync; it keeps four files open until then.
         self.has_unsynced_segment = False
-        self._opened: list[Segment] = []
-        self._waste = Waste(loaded.home)
-        self._swap: SegmentSwap | None = None
 
     @classmethod
     def open(
@@ -285,45 +266,21 @@ class Log:
         active = self._active
         segment = active
         if offset < active.base_offset:
-            segment, start, segment_end = self._find_older(offset)
+            segment, start, segment_end = self._segments.find_older(offset, end_offset)
         else:
             start = active.position_of(offset)
             segment_end = end_offset
         size = segment.size
-        limit = size if offset_max >= segment_end else segment.limit_before(offset_max, start)
+        limit = size if offset_max >= segment_end else limit_before(segment, offset_max, start)
         if limit - start > size_max:
-            limit = segment.cut(start, limit, size_max, minimum_one_batch)
+            limit = cut(segment, start, limit, size_max, minimum_one_batch)
         if limit <= start:
             return EMPTY_SLICE
         return LogSlice(segment.file, start, limit - start, segment is not active or start < segment.unverified_size)
 
-    def _find_older(self, offset: int) -> tuple[Segment, int, int]:
-        """The segment, position and segment's end for an offset before the newest segment."""
-        number = bisect_right(self._segments, offset, key=_base_offset) - 1
-        while True:
-            segment = self._segments[number]
-            is_last = number + 1 == len(self._segments)
-            segment_end = self.end_offset if is_last else self._segments[number + 1].base_offset
-            self._keep_open(segment)
-            start = segment.position_of(offset)
-            if start < segment.size or is_last:
-                return segment, start, segment_end
-            # Compaction took the offset and all that followed it in this segment.
-            number += 1
-
-    def _keep_open(self, segment: Segment) -> None:
-        """Count a segment among the open ones, closing the one that was opened longest ago if they are too many."""
-        if segment in self._opened or segment is self._active:
-            return
-        self._opened.append(segment)
-        if len(self._opened) > OPEN_SEGMENTS_MAX:
-            self._opened.pop(0).release()
-
     def close_files(self) -> None:
         """Hold no descriptors for now; whoever needs a file next opens it again. Reserved space stays open."""
-        for segment in self._opened:
-            segment.release()
-        self._opened.clear()
+        self._segments.close_opened()
         active = self._active
         if self.settings.preallocate and active.is_open:
             return
@@ -413,15 +370,14 @@ class Log:
         if offset < self._segments[0].base_offset:
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
-        number = bisect_right(self._segments, offset, key=_base_offset) - 1
+        number = self._segments.number_of(offset)
         segment = self._segments[number]
         position = segment.position_of(offset)
-        offset = segment.end_before(position)
-        self._remove_segments(self._segments[number + 1 :])
+        offset = end_before(segment, position)
+        self._segments.cut_off(self._segments[number + 1 :])
         segment.truncate(position, offset)
         self.aborted.truncate(offset)
-        if segment in self._opened:
-            self._opened.remove(segment)
+        self._segments.forget_opened(segment)
         segment.unverified_size = segment.size if segment is not self._active else segment.unverified_size
         self._active = segment
         self._set_end(offset)
@@ -436,7 +392,7 @@ class Log:
         """
         self._refuse_if_failed()
         segment = Segment.create(self._home, offset, now_ms, self.settings, TEMPORARY_SUFFIX)
-        self._remove_segments(list(self._segments))
+        self._segments.cut_off(list(self._segments))
         self._active = segment
         self._segments.append(segment)
         segment.rename("")
@@ -446,19 +402,9 @@ class Log:
         self._set_end(offset)
         self._make_history_durable()
 
-    def _remove_segments(self, segments: Sequence[Segment]) -> None:
-        for segment in segments:
-            for suffix in SEGMENT_SUFFIXES:
-                self._home.unlink(segment.file_name(suffix))
-            segment.release()
-            self.aborted.forget(segment.base_offset)
-            self._segments.remove(segment)
-            if segment in self._opened:
-                self._opened.remove(segment)
-
     def _set_end(self, offset: int) -> None:
         self._generation += 1
-        self._abandon_swap()
+        self._segments.abandon_swap()
         self.end_offset = offset
         self.start_offset = min(self.start_offset, offset)
         self.flushed_offset = min(self.flushed_offset, offset)
@@ -499,60 +445,32 @@ class Log:
         if len(doomed) == len(self._segments):
             self.roll(now_ms)
             doomed = [segment for segment in doomed if segment is not self._active]
-        names = [name for segment in doomed for name in self._let_go(segment)]
-        self._waste.throw(names, now_ms + self.settings.file_delete_delay_ms)
-        self._segments = [segment for segment in self._segments if segment not in doomed]
+        self._segments.set_aside(doomed, now_ms + self.settings.file_delete_delay_ms)
         self.advance_start_offset(self._segments[0].base_offset)
         return sum(segment.size for segment in doomed)
 
-    def _let_go(self, segment: Segment, *, keep_snapshot: bool = False) -> list[str]:
-        """Use a segment no more; returns the names of its files."""
-        if segment in self._opened:
-            self._opened.remove(segment)
-        segment.release()
-        self.aborted.forget(segment.base_offset)
-        names = [segment.file_name(suffix) for suffix in SEGMENT_SUFFIXES]
-        return names if keep_snapshot else [*names, *self._history.let_go(segment.base_offset)]
-
     def reap(self, now_ms: int) -> int:
         """Remove the files whose delay has passed; returns how many."""
-        return self._waste.reap(now_ms)
+        return self._segments.reap(now_ms)
 
-    # Replacing; `compact_swap` says in which order
+    # Replacing; `compaction/swap` says in which order
 
     def begin_swap(self, cleaned: CleanedSegment, generation: int) -> SegmentSwap | None:
         """Decide that a cleaned segment replaces others. None, and it is removed, if these are not what they were."""
         self._refuse_if_failed()
-        finished = self._segments[:-1] if generation == self._generation else []
-        self._swap = SegmentSwap.begin(self._home, cleaned, finished, self.settings.index_interval_bytes)
-        return self._swap
+        is_current = generation == self._generation
+        interval_bytes = self.settings.index_interval_bytes
+        return self._segments.begin_swap(cleaned, is_current=is_current, interval_bytes=interval_bytes)
 
     def apply_swap(self, swap: SegmentSwap, now_ms: int) -> bool:
         """Have readers use the new segment and set the old ones aside; False if they went away meanwhile."""
         self._refuse_if_failed()
-        if swap is self._swap and not all(segment in self._segments for segment in swap.old):
-            self._abandon_swap()
-        if swap is not self._swap:
-            return False
-        self._swap = None
-        number = self._segments.index(swap.old[0])
-        self._segments[number : number + len(swap.old)] = [swap.segment]
-        names = self._let_go(swap.old[0], keep_snapshot=True)
-        for segment in swap.old[1:]:
-            names += self._let_go(segment)
-        self.aborted.adopt(swap.segment.base_offset, swap.segment.file_name(TRANSACTION_INDEX_SUFFIX))
-        self._waste.throw(names, now_ms + self.settings.file_delete_delay_ms)
-        return True
+        return self._segments.apply_swap(swap, now_ms + self.settings.file_delete_delay_ms)
 
     def finish_swap(self, swap: SegmentSwap) -> None:
         """Give the new segment its name."""
         if self._failure is None and swap.segment in self._segments:
             swap.segment.rename("")
-
-    def _abandon_swap(self) -> None:
-        if self._swap is not None:
-            self._swap.abandon()
-            self._swap = None
 
     def close(self, *, clean: bool = True) -> None:
         """Let go of the log. A clean close leaves nothing to recover; it raises StorageError if that cannot be had."""

@@ -15,6 +15,7 @@ from penstock.storage.names import PARTITION_METADATA, TEMPORARY_SUFFIX
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 BOOT_MARKER = ".penstock_boot"
+BOOT_MARKER_BYTES = 256
 
 
 class MetadataFileError(Exception):
@@ -147,13 +148,26 @@ class BootMarker(NamedTuple):
 
 
 def write_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str, marker: BootMarker) -> None:
-    """Note who uses a directory since which start of the machine. It need not outlive that: so it is not synced."""
+    """Note who uses a directory since which start of the machine. It need not outlive that: so it is not synced.
+
+    It always has the same size, and is written over where it is: that works on a full disk as well, and a process that
+    is killed leaves the one or the other.
+    """
     content = {"bootId": boot_id, "brokerEpoch": marker.broker_epoch, "checked": marker.is_checked}
     if marker.incarnation_id is not None:
         content["incarnationId"] = format_uuid(marker.incarnation_id)
-    temporary = directory / (BOOT_MARKER + TEMPORARY_SUFFIX)
-    filesystem.write_file(temporary, json.dumps(content).encode())
-    filesystem.rename(temporary, directory / BOOT_MARKER)
+    data = json.dumps(content).encode().ljust(BOOT_MARKER_BYTES)
+    path = directory / BOOT_MARKER
+    try:
+        present = filesystem.open(path)
+    except FileNotFoundError:
+        present = None
+    if present is not None and present.size == len(data):
+        present.overwrite(data)
+        return
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    filesystem.write_file(temporary, data)
+    filesystem.rename(temporary, path)
 
 
 def remove_boot_marker(filesystem: Filesystem, directory: Path) -> None:

@@ -11,6 +11,8 @@ from penstock.wire.records import HEADER_SIZE, BatchHeader, CorruptBatch, Unsupp
 
 # Enough to hold what lies between two index entries, where most walks begin and end.
 WALK_CHUNK_BYTES = 16 * 1024
+# For walks that mostly end after a batch or two.
+SMALL_WALK_BYTES = 4096
 HEADERS_CHUNK_BYTES = 64 * 1024
 
 

@@ -26,7 +26,6 @@ from penstock.storage.indexes import (
     TimeIndex,
 )
 from penstock.storage.names import (
-    CLEANED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -34,7 +33,7 @@ from penstock.storage.names import (
     file_name,
 )
 from penstock.storage.partition_files import PartitionFiles
-from penstock.storage.scan import header_at, walk
+from penstock.storage.scan import SMALL_WALK_BYTES, header_at, walk
 from penstock.storage.settings import LogSettings
 from penstock.wire.record_types import Buffer
 from penstock.wire.records import BatchHeader
@@ -44,7 +43,6 @@ NO_TIMESTAMP = -1
 # The window over the newest batches is cut to half when it reaches this many.
 RECENT_BATCHES_MAX = 128
 HINTS_MAX = 64
-SMALL_WALK_BYTES = 4096
 REBUILD_CHUNK_BYTES = 1024 * 1024
 
 _position = itemgetter(0)
@@ -117,19 +115,14 @@ class Segment:
         """Make a new, empty segment on disk; with a suffix it is no part of the log yet."""
         segment = cls(home, base_offset, 0, now_ms, settings.index_interval_bytes)
         segment.suffix = suffix
-        file = home.create(segment.name)
+        segment.create_file()
         if settings.preallocate:
-            file.reserve(settings.segment_bytes)
-        segment._file = file
+            segment.file.reserve(settings.segment_bytes)
         return segment
 
-    @classmethod
-    def create_cleaned(cls, home: PartitionFiles, base_offset: int, now_ms: int, interval_bytes: int) -> Segment:
-        """Make a segment that compaction fills; it is no part of the log until it has lost its suffix."""
-        segment = cls(home, base_offset, 0, now_ms, interval_bytes)
-        segment.suffix = CLEANED_SUFFIX
-        segment._file = home.create(segment.name)
-        return segment
+    def create_file(self) -> None:
+        """Make the log file of a segment that is not on disk yet."""
+        self._file = self.home.create(self.name)
 
     @property
     def name(self) -> str:
@@ -320,29 +313,11 @@ class Segment:
         try:
             return self._search(offset)
         except (DamagedIndexError, CorruptLogError) as error:
-            self._distrust_indexes(error)
+            self.distrust_indexes(error)
             return self._search(offset)
 
-    def end_before(self, position: int) -> int:
-        """The offset after the last batch that lies before a batch's start."""
-        index = self._loaded_index()
-        slot = index.search_position(position - 1)
-        end_offset = self.base_offset
-        for place in walk(self.file, index.positions[slot - 1] if slot else 0, position):
-            end_offset = place.last_offset + 1
-        return end_offset
-
-    def limit_before(self, offset: int, start: int) -> int:
-        """Where batches from `start` on must end so that none reaches `offset`, or runs into damage on the way."""
-        try:
-            return self.position_of(offset)
-        except CorruptLogError as error:
-            if error.position > start:
-                return error.position
-            raise
-
     def _search(self, offset: int) -> int:
-        index = self._loaded_index()
+        index = self.offset_index()
         slot = index.search(offset - self.base_offset)
         start = index.positions[slot - 1] if slot else 0
         end = index.positions[slot] if slot < len(index) else self.size
@@ -361,7 +336,7 @@ class Segment:
             raise DamagedIndexError(f"no batch starts at {end}")
         return position
 
-    def _distrust_indexes(self, error: DamagedIndexError | CorruptLogError) -> None:
+    def distrust_indexes(self, error: DamagedIndexError | CorruptLogError) -> None:
         """Build the indexes again, once; if they don't help either, it is the batches that are damaged."""
         if self.damage is not None or self._indexes_rebuilt:
             if isinstance(error, CorruptLogError):
@@ -369,43 +344,8 @@ class Segment:
             raise CorruptLogError(self.home.path / self.name, 0, str(error)) from error
         self.rebuild_indexes()
 
-    def cut(self, start: int, limit: int, size_max: int, minimum_one_batch: bool) -> int:
-        """Where a slice from `start` of at most `size_max` bytes ends: always at the end of a batch."""
-        bound = start + size_max
-        try:
-            index = self._loaded_index()
-            slot = index.search_position(bound)
-            end = index.positions[slot - 1] if slot else 0
-            if end > start:
-                header = header_at(self.file, end, self.size)
-                if header.last_offset != self.base_offset + index.last_offsets[slot - 1]:
-                    raise DamagedIndexError(f"the batch at {end} ends with offset {header.last_offset}")
-                self._leave_hint(header.base_offset, end)
-                return end
-        except (DamagedIndexError, CorruptLogError) as error:
-            self._distrust_indexes(error)
-            return self.cut(start, limit, size_max, minimum_one_batch)
-        return self._cut_by_walking(start, limit, bound, minimum_one_batch)
-
-    def _cut_by_walking(self, start: int, limit: int, bound: int, minimum_one_batch: bool) -> int:
-        end = start
-        next_offset = self.base_offset
-        try:
-            for place in walk(self.file, start, limit, SMALL_WALK_BYTES):
-                next_position = place.position + place.size
-                if next_position > bound and not (minimum_one_batch and end == start):
-                    break
-                end = next_position
-                next_offset = place.last_offset + 1
-                if end >= bound:
-                    break
-        except CorruptLogError:
-            if end == start:
-                raise
-        self._leave_hint(next_offset, end)
-        return end
-
-    def _leave_hint(self, offset: int, position: int) -> None:
+    def leave_hint(self, offset: int, position: int) -> None:
+        """Whoever reads on will ask for this offset, which is here."""
         hints = self._hints
         if hints is None:
             hints = self._hints = {}
@@ -413,15 +353,16 @@ class Segment:
             del hints[next(iter(hints))]
         hints[offset] = position
 
-    def position_of_timestamp(self, timestamp: int) -> int:
-        """A batch's start before which every record is older than `timestamp`."""
-        self.load_indexes()
-        assert self._time_index is not None
-        return self.position_of(self.base_offset + self._time_index.lower_bound(timestamp))
-
     # Indexes
 
-    def _loaded_index(self) -> OffsetIndex:
+    def time_index(self) -> TimeIndex:
+        """The sparse index from timestamps to offsets, loaded if it was not."""
+        self.load_indexes()
+        assert self._time_index is not None
+        return self._time_index
+
+    def offset_index(self) -> OffsetIndex:
+        """The sparse index from offsets to positions, loaded if it was not."""
         if self._offset_index is None:
             self.load_indexes()
         assert self._offset_index is not None
@@ -554,10 +495,8 @@ class Segment:
         start = index.positions[-1] if len(index) else 0
         self._bytes_since_entry = self.size - start
         known = self._max_timestamp_offset if len(times) else -1
-        for place in walk(self.file, self._position_after(known), self.size):
+        unknown = self.position_of(known + 1) if known >= self.base_offset else 0
+        for place in walk(self.file, unknown, self.size):
             if place.max_timestamp > self._max_timestamp:
                 self._max_timestamp = place.max_timestamp
                 self._max_timestamp_offset = place.last_offset
-
-    def _position_after(self, offset: int) -> int:
-        return self.position_of(offset + 1) if offset >= self.base_offset else 0

@@ -26,7 +26,9 @@ def first_at_or_after(segments: Sequence[Segment], timestamp: int, start_offset:
     for segment in segments:
         if segment.max_timestamp < timestamp:
             continue
-        start = max(segment.position_of_timestamp(timestamp), segment.position_of(start_offset))
+        # Before this batch every record of the segment is older.
+        older = segment.position_of(segment.base_offset + segment.time_index().lower_bound(timestamp))
+        start = max(older, segment.position_of(start_offset))
         for place in walk(segment.file, start, segment.size):
             if place.max_timestamp < timestamp:
                 continue

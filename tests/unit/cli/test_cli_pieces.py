@@ -14,17 +14,18 @@ from penstock.cli.client import check_reachable
 from penstock.cli.doctor.command import OK, WRONG
 from penstock.cli.doctor.host import check_directory, check_port, file_system_of
 from penstock.cli.doctor.network import check_advertised, is_loopback
-from penstock.cli.doctor.ports import holder_of, is_free
+from penstock.cli.doctor.ports import Holder, describe_use, holder_of, is_free
 from penstock.cli.failures import CommandFailure
 from penstock.cli.main import penstock
 from penstock.cli.options import Connection
 from penstock.cli.render import human_bytes, plural
 from penstock.cli.server import load_settings
+from penstock.local.layout import free_ports
 
 
 @pytest.fixture
 def listening() -> Iterator[socket.socket]:
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", free_ports(1)[0]))
     yield listener
     listener.close()
 
@@ -56,6 +57,41 @@ def test_a_taken_port_names_its_holder(listening: socket.socket) -> None:
     assert f"pid {os.getpid()}" in result.output
     assert f"--port {port + 1}" in result.output
     assert check_port("127.0.0.1", port).level == WRONG
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not show its sockets")
+def test_a_port_that_only_closed_connections_keep_is_not_called_somebodys() -> None:
+    port = free_ports(1)[0]
+    with socket.socket() as listener:
+        # Not as servers do, so that its connections keep the port.
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            listener.accept()[0].close()
+            assert client.recv(1) == b""
+    assert not is_free("127.0.0.1", port)
+    assert holder_of(port) is None
+    result = CliRunner().invoke(penstock, ["up", "--port", str(port)])
+    assert f"port {port} is taken" in result.output
+    assert "nobody listens there; closed connections keep it" in result.output
+    assert "TIME_WAIT" in check_port("127.0.0.1", port).why
+
+
+def test_the_end_of_an_open_connection_is_not_called_a_listener() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        assert "an open connection" in describe_use(client.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_penstock"),
+    [
+        (("/usr/bin/python", "-m", "penstock", "server"), True),
+        (("/opt/penstock/bin/penstock", "up"), True),
+        (("/srv/penstock/.venv/bin/python", "-m", "pytest"), False),
+    ],
+)
+def test_ours_are_known_by_their_command_not_by_where_they_live(arguments: tuple[str, ...], is_penstock: bool) -> None:
+    assert Holder(1, arguments).is_penstock == is_penstock
 
 
 def test_a_free_port_is_free(listening: socket.socket) -> None:

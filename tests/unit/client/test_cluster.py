@@ -89,6 +89,11 @@ def test_offsets_are_asked_of_the_leader_wherever_it_has_gone(pair: Pair) -> Non
         assert client.leader(ORDERS).address == Address("127.0.0.1", pair.brokers[2].port)
 
 
+def test_a_client_that_knows_nothing_finds_the_leader(pair: Pair) -> None:
+    with client_of(pair.brokers[2].address) as client:
+        assert client.leader(ORDERS).address == Address("127.0.0.1", pair.brokers[1].port)
+
+
 def test_a_connection_that_broke_is_opened_again(pair: Pair) -> None:
     broker = pair.brokers[1]
     with client_of(broker.address) as client:

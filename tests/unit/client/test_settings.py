@@ -61,6 +61,8 @@ def test_passwords_are_not_shown() -> None:
         ({"security.protocol": "sasl_ssl"}, "sasl.mechanism is not set"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanisms": "GSSAPI"}, "sasl.mechanism is GSSAPI: use one of PLAIN"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "set sasl.username"),
+        ({"request.timeout.ms": "soon"}, "request.timeout.ms is 'soon': write a number of milliseconds"),
+        ({"socket.connection.setup.timeout.ms": "0"}, "setup.timeout.ms is '0'"),
     ],
 )
 def test_wrong_settings_say_what_to_write(wrong: dict[str, str], said: str) -> None:

@@ -19,8 +19,8 @@ from penstock.runtime.env import SystemEnv
 from penstock.runtime.logs import cleaner as cleaner_module
 from penstock.runtime.logs.cleaner import CLEANER_OFFSETS, Cleaner
 from penstock.runtime.logs.directories import LogDirectory, raise_recovery_point
-from penstock.runtime.logs.settings import log_settings
 from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.store import log_settings
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets, write_offsets
 from penstock.storage.compaction.clean import CompactionError, CompactionJob
 from penstock.storage.files import OsFilesystem, StorageError

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from penstock.cli.doctor.command import NOTE, OK, WRONG, Finding
-from penstock.cli.doctor.ports import holder_of, is_free
+from penstock.cli.doctor.ports import describe_use, holder_of, is_free
 from penstock.cli.render import human_bytes
 
 OPEN_FILES_MIN = 10_000
@@ -62,10 +62,9 @@ def check_port(host: str, port: int) -> Finding:
     if free:
         return Finding(OK, f"port {port} is free")
     holder = holder_of(port)
-    who = str(holder) if holder is not None else "another process"
-    if holder is not None and "penstock" in holder.name:
-        return Finding(NOTE, f"port {port} is held by {who}", "a node runs there already")
-    return Finding(WRONG, f"port {port} is taken by {who}", "the node could not listen", "stop it or change listeners")
+    if holder is not None and holder.is_penstock:
+        return Finding(NOTE, f"port {port} is held by {holder}", "a node runs there already")
+    return Finding(WRONG, f"port {port} is taken: the node could not listen", describe_use(port), "change listeners")
 
 
 def check_directory(directory: Path) -> list[Finding]:

@@ -8,7 +8,11 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-LISTEN_STATE = "0A"
+LISTEN = "0A"
+# FIN_WAIT, TIME_WAIT, LAST_ACK, CLOSING.
+CLOSED = {"04", "05", "06", "09", "0B"}
+# The system shows its sockets piece by piece while they change: what one look misses, the next one sees.
+LOOKS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +20,15 @@ class Holder:
     """A process that listens on a port."""
 
     pid: int
-    name: str
+    arguments: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.name} (pid {self.pid})"
+        return f"{' '.join(self.arguments)[:80] or 'a process'} (pid {self.pid})"
+
+    @property
+    def is_penstock(self) -> bool:
+        """Whether it is one of ours, however it was started."""
+        return any(Path(argument).name == "penstock" for argument in self.arguments)
 
 
 def is_free(host: str, port: int) -> bool:
@@ -37,30 +46,44 @@ def is_free(host: str, port: int) -> bool:
     return True
 
 
+def describe_use(port: int, proc: Path = Path("/proc")) -> str:
+    """What keeps others from listening on a port, as far as the system tells."""
+    holder = holder_of(port, proc)
+    if holder is not None:
+        return f"{holder} listens there"
+    states = {state for state, _ in _sockets(port, proc)}
+    if states and LISTEN not in states:
+        if states <= CLOSED:
+            return "nobody listens there; closed connections keep it for up to a minute (TIME_WAIT)"
+        return "nobody listens there; an open connection of this machine uses it for its own end"
+    return "another process listens there"
+
+
 def holder_of(port: int, proc: Path = Path("/proc")) -> Holder | None:
     """The process that listens on a TCP port, when the system shows it and lets us look."""
-    inodes = _listening_inodes(port, proc)
-    if not inodes:
+    wanted = {f"socket:[{inode}]" for state, inode in _sockets(port, proc) if state == LISTEN}
+    if not wanted:
         return None
-    wanted = {f"socket:[{inode}]" for inode in inodes}
-    for process in proc.iterdir():
-        if process.name.isdigit() and _has_open(process, wanted):
-            return Holder(int(process.name), _name_of(process))
+    # A process that is just being started has all that its parent has: the older one it is.
+    for process in sorted((each for each in proc.iterdir() if each.name.isdigit()), key=lambda each: int(each.name)):
+        if _has_open(process, wanted):
+            return Holder(int(process.name), _arguments_of(process))
     return None
 
 
-def _listening_inodes(port: int, proc: Path) -> set[str]:
-    inodes = set()
-    for table in ("tcp", "tcp6"):
+def _sockets(port: int, proc: Path) -> set[tuple[str, str]]:
+    """State and inode of every socket with this port at this end."""
+    found = set()
+    for table in ("tcp", "tcp6") * LOOKS:
         try:
             lines = (proc / "net" / table).read_text("ascii").splitlines()[1:]
         except OSError:
             continue
         for line in lines:
             fields = line.split()
-            if len(fields) > 9 and fields[3] == LISTEN_STATE and int(fields[1].rpartition(":")[2], 16) == port:
-                inodes.add(fields[9])
-    return inodes
+            if len(fields) > 9 and int(fields[1].rpartition(":")[2], 16) == port:
+                found.add((fields[3], fields[9]))
+    return found
 
 
 def _has_open(process: Path, wanted: set[str]) -> bool:
@@ -71,10 +94,9 @@ def _has_open(process: Path, wanted: set[str]) -> bool:
         return False
 
 
-def _name_of(process: Path) -> str:
+def _arguments_of(process: Path) -> tuple[str, ...]:
     try:
         arguments = (process / "cmdline").read_bytes().split(b"\0")
-        command = " ".join(argument.decode(errors="replace") for argument in arguments[:4] if argument)
-        return command[:80] or (process / "comm").read_text().strip()
+        return tuple(argument.decode(errors="replace") for argument in arguments[:4] if argument)
     except OSError:
-        return "a process"
+        return ()

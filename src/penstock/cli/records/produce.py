@@ -6,7 +6,7 @@ import codecs
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
@@ -17,6 +17,7 @@ from penstock.cli.options import Connection, connection_options
 from penstock.cli.records.parse import ParsedRecord, check_parse_format, read_records
 from penstock.cli.render import human_bytes, plural
 from penstock.cli.style import StyledCommand
+from penstock.client.rotation import rotation_for
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -25,6 +26,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TOPIC_WAIT_S = 5.0
 DELIVERY_TIMEOUT_MS = 30_000
 PARTITION_BY_KEY = -1
+LINGER_MS = 5
 
 
 @click.command(cls=StyledCommand)
@@ -36,10 +38,11 @@ PARTITION_BY_KEY = -1
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header for every record.")
 @click.option("-F", "--file", type=click.Path(exists=True, dir_okay=False), help="Read this file instead of stdin.")
 @click.option("--whole", is_flag=True, help="The whole input is one record.")
-@click.option("-p", "--partition", type=click.IntRange(0), help="Send to this partition. Default: by key.")
+@click.option(
+    "-p", "--partition", type=click.IntRange(0), help="Send here. Default: by key; without one, each in turn."
+)
 @click.option("-z", "--compression", type=click.Choice(CODECS), default="none", help="Default: none.")
 @click.option("-a", "--acks", type=click.Choice(["0", "1", "all"]), default="all", help="Default: all.")
-@click.option("--idempotent", is_flag=True, help="No duplicates when a connection breaks; starts half a second later.")
 @click.option("-Z", "--null", "null_marker", metavar="TEXT", help="A key or value of exactly this text is null.")
 @click.option("-q", "--quiet", is_flag=True, help="No report at the end.")
 @connection_options
@@ -53,7 +56,6 @@ def command(
     partition: int | None,
     compression: str,
     acks: str,
-    idempotent: bool,
     null_marker: str | None,
     quiet: bool,
     connection: Connection,
@@ -67,11 +69,11 @@ def command(
     """
     if [key_separator is not None, template is not None, whole].count(True) > 1:
         raise click.UsageError("Use only one of --key-separator, --format and --whole.")
-    if idempotent and acks != "all":
-        raise click.UsageError("--idempotent needs --acks all.")
     separator = _separator(key_separator) if key_separator is not None else None
     pieces = check_parse_format(template) if template is not None else None
-    settings: dict[str, object] = {"acks": acks, "compression.type": compression, "enable.idempotence": idempotent}
+    # Brokers tell duplicates apart only for those who wait for all replicas.
+    asked = connection.properties.get("acks", acks)
+    settings = {"acks": acks, "compression.type": compression, "enable.idempotence": asked in ("all", "-1")}
     sender = Sender(connection, settings, [_header(word) for word in headers])
     with open(file, "rb") if file is not None else contextlib.nullcontext(sys.stdin.buffer) as stream:
         if whole:
@@ -100,13 +102,13 @@ class Sender:
     """A producer that counts what was delivered and keeps the first error."""
 
     def __init__(
-        self, connection: Connection, settings: dict[str, object], headers: list[tuple[str, str | bytes | None]]
+        self, connection: Connection, settings: Mapping[str, object], headers: list[tuple[str, str | bytes | None]]
     ) -> None:
         from confluent_kafka import KafkaException, Producer
 
         check_reachable(connection)
         defaults = {
-            "linger.ms": 5,
+            "linger.ms": LINGER_MS,
             "message.timeout.ms": DELIVERY_TIMEOUT_MS,
             "queue.buffering.max.messages": 500_000,
             # Keeps the order of the input when a request is sent again, with or without idempotence.
@@ -119,7 +121,9 @@ class Sender:
         except KafkaException as error:
             raise explain(error.args[0], "librdkafka refuses these settings") from error
         self._headers = headers
-        self._known_topics: set[str] = set()
+        self._rotation = rotation_for(connection.properties, LINGER_MS)
+        # Their partitions with a leader; all of them where none has one.
+        self._known_topics: dict[str, list[int]] = {}
         self._started = time.monotonic()
         self.sent = 0
         self.size_bytes = 0
@@ -134,8 +138,11 @@ class Sender:
         if topic not in self._known_topics:
             self._wait_for_topic(topic, partition)
         self.sent += 1
-        self.size_bytes += len(key or b"") + len(value or b"")
+        size_bytes = len(key or b"") + len(value or b"")
+        self.size_bytes += size_bytes
         target = PARTITION_BY_KEY if partition is None else partition
+        if partition is None and not key and self._rotation is not None:
+            target = self._rotation.choose(topic, self._known_topics[topic], size_bytes)
         while True:
             try:
                 self._producer.produce(
@@ -186,7 +193,8 @@ class Sender:
         if partition is not None and partition not in found.partitions:
             held = plural(len(found.partitions), "partition")
             raise CommandFailure(f"topic {topic} has no partition {partition}", f"it has {held}, counted from 0")
-        self._known_topics.add(topic)
+        led = [number for number, each in found.partitions.items() if each.leader >= 0]
+        self._known_topics[topic] = sorted(led or found.partitions)
 
 
 def read_lines(stream: BinaryIO, separator: bytes | None) -> Iterator[ParsedRecord]:

@@ -12,7 +12,7 @@ from types import FrameType
 
 import click
 
-from penstock.cli.doctor.ports import holder_of, is_free
+from penstock.cli.doctor.ports import describe_use, is_free
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
 from penstock.cli.render import console
@@ -130,13 +130,12 @@ def _require_port(host: str, port: int, first: int, nodes: int) -> None:
             f"cannot listen on {host}:{port}", error.strerror or str(error), "choose another with --host or --port"
         ) from None
     if not free:
-        holder = holder_of(port)
         other = first + nodes if first + 2 * nodes <= 65536 else 9092
         also = f" --nodes {nodes}" if nodes > 1 else ""
         raise CommandFailure(
             f"port {port} is taken",
-            f"{holder} listens there" if holder is not None else "another process listens there",
-            f"stop it, or choose another port: penstock up --port {other}{also}",
+            describe_use(port),
+            f"free it, or choose another port: penstock up --port {other}{also}",
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.cli.doctor.ports import holder_of, is_free
+from penstock.cli.doctor.ports import describe_use, is_free
 from penstock.cli.up.nodes import FAILED_STARTS_MAX, RESTART_PAUSE_S, START_TIMEOUT_S
 from penstock.local.layout import free_ports
 from penstock.local.process import BrokerFailed, BrokerProcess
@@ -81,8 +81,7 @@ def pick_ports(host: str, wanted: Sequence[tuple[str, int]]) -> tuple[list[int],
         if free is None:
             free = free_ports(1, host)[0]
         if free != port:
-            holder = holder_of(port)
-            sentences.append(f"port {port} is taken by {holder or 'another process'}; {what}: port {free}")
+            sentences.append(f"port {port} is taken: {describe_use(port)}; {what}: port {free}")
         ports.append(free)
     return ports, sentences
 

@@ -21,7 +21,7 @@ from collections.abc import Collection, Sequence
 from enum import Enum
 
 from penstock.core.metadata.image import NO_LEADER_CHANGE, RECOVERING, Image, PartitionState
-from penstock.core.metadata.rules import CanLead, ElectionRules, default_directory
+from penstock.core.metadata.rules import CanLead, ElectionRules
 from penstock.model.ids import NO_LEADER, Uuid
 from penstock.wire.messages.metadata_records import PartitionChangeRecord
 
@@ -191,7 +191,7 @@ class PartitionChange:
             elif replica in old.replicas:
                 directories.append(old.directory(replica))
             else:
-                directories.append(default_directory(self._image, replica))
+                directories.append(self._image.default_directory(replica))
         return tuple(directories)
 
 

@@ -176,6 +176,13 @@ class Image:
             raise UnknownRecord(f"cannot replay a {type(record).__name__}; a newer Penstock or Kafka wrote this log")
         apply(self, record)
 
+    def default_directory(self, broker_id: int) -> Uuid:
+        """Where a new replica goes: a broker with one log directory is told which, one with several chooses itself."""
+        broker = self.brokers.get(broker_id)
+        if broker is None or len(broker.registration.log_dirs) != 1:
+            return UNASSIGNED_DIRECTORY
+        return broker.registration.log_dirs[0]
+
     def overrides(self, kind: ResourceType, name: str) -> dict[str, str]:
         """The settings made on one resource; empty when none were."""
         return self.configs.get((kind, name), {})

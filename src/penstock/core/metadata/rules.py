@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.core.metadata.image import UNASSIGNED_DIRECTORY, Image, PartitionState, ResourceType
-from penstock.model.ids import Uuid
+from penstock.core.metadata.image import Image, PartitionState, ResourceType
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
@@ -47,11 +46,3 @@ def leader_check(image: Image, *, without: int = -1, with_broker: int = -1) -> C
         return (broker.active or broker_id == with_broker) and broker.has_online_directory(state.directory(broker_id))
 
     return can_lead
-
-
-def default_directory(image: Image, broker_id: int) -> Uuid:
-    """A broker with one log directory is told which; one with several chooses itself (the zero id)."""
-    broker = image.brokers.get(broker_id)
-    if broker is None or len(broker.registration.log_dirs) != 1:
-        return UNASSIGNED_DIRECTORY
-    return broker.registration.log_dirs[0]

@@ -20,7 +20,6 @@ from penstock.core.metadata.image import (
 )
 from penstock.core.metadata.names import METADATA_TOPIC, check_topic_name, folded
 from penstock.core.metadata.result import Result
-from penstock.core.metadata.rules import default_directory
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.wire.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
@@ -186,7 +185,7 @@ def _partition_records(
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"every broker of partition {index} is fenced or shutting down"
             )
-        directories = tuple(default_directory(image, broker) for broker in brokers)
+        directories = tuple(image.default_directory(broker) for broker in brokers)
         state: PartitionState = new_partition(tuple(brokers), active, directories)
         records.append(partition_record(topic_id, index, state))
     return records

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
@@ -32,13 +32,20 @@ async def settled(future: Future[Any]) -> Any:
         raise problem_of(error) from None
 
 
+class TopicPartitions(NamedTuple):
+    """How many partitions a topic has, and which of them have a leader; all of them when none has."""
+
+    total: int
+    led: Sequence[int]
+
+
 class Admin:
     """The cluster's topics. `client` is for calls that only one resource makes."""
 
     def __init__(self, client: AdminClient) -> None:
         self.client = client
-        self._partitions: dict[str, tuple[float, int]] = {}
-        self._asking: dict[str, asyncio.Task[int]] = {}
+        self._partitions: dict[str, tuple[float, TopicPartitions]] = {}
+        self._asking: dict[str, asyncio.Task[TopicPartitions]] = {}
 
     async def describe(self, topic: str) -> TopicDescription:
         """One topic; a Problem (404) where there is none."""
@@ -64,11 +71,15 @@ class Admin:
 
     async def partition_count(self, topic: str) -> int:
         """How many partitions a topic has, remembered for some seconds; a Problem where there is no such topic."""
-        known = self.known_partition_count(topic)
+        return (await self.partitions(topic)).total
+
+    async def partitions(self, topic: str) -> TopicPartitions:
+        """A topic's partitions, remembered for some seconds; a Problem where there is no such topic."""
+        known = self.known_partitions(topic)
         return known if known is not None else await asyncio.shield(self._ask(topic))
 
-    def known_partition_count(self, topic: str) -> int | None:
-        """What `partition_count` remembers, without waiting; shortly before it is forgotten, it is asked for anew."""
+    def known_partitions(self, topic: str) -> TopicPartitions | None:
+        """What `partitions` remembers, without waiting; shortly before it is forgotten, it is asked for anew."""
         known = self._partitions.get(topic)
         if known is None:
             return None
@@ -79,29 +90,31 @@ class Admin:
             self._ask(topic)
         return known[1]
 
-    def _ask(self, topic: str) -> asyncio.Task[int]:
+    def _ask(self, topic: str) -> asyncio.Task[TopicPartitions]:
         """One question for all who want to know."""
         asking = self._asking.get(topic)
         if asking is None:
-            asking = self._asking[topic] = asyncio.create_task(self._count_partitions(topic), name=f"count {topic}")
+            asking = self._asking[topic] = asyncio.create_task(self._look_up(topic), name=f"look up {topic}")
             asking.add_done_callback(lambda done: self._asked(topic, done))
         return asking
 
-    def _asked(self, topic: str, done: asyncio.Task[int]) -> None:
+    def _asked(self, topic: str, done: asyncio.Task[TopicPartitions]) -> None:
         if self._asking.get(topic) is done:
             del self._asking[topic]
         # Nobody may be waiting for it; whoever asks next hears of a failure again.
         if not done.cancelled():
             done.exception()
 
-    async def _count_partitions(self, topic: str) -> int:
-        count = len((await self.describe(topic)).partitions)
+    async def _look_up(self, topic: str) -> TopicPartitions:
+        described = (await self.describe(topic)).partitions
+        led = [each.id for each in described if each.leader is not None]
+        found = TopicPartitions(len(described), led or range(len(described)))
         # An answer to a question from before a change is worth nothing to those who ask after it.
         if self._asking.get(topic) is asyncio.current_task():
             if len(self._partitions) >= REMEMBERED_MAX:
                 self._partitions.clear()
-            self._partitions[topic] = (time.monotonic() + REMEMBER_S, count)
-        return count
+            self._partitions[topic] = (time.monotonic() + REMEMBER_S, found)
+        return found
 
     def forget(self, topic: str) -> None:
         """Ask again the next time."""

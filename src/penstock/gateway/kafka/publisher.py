@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException, Producer
 
-from penstock.gateway.kafka.admin import Admin
+from penstock.client.rotation import rotation_for
+from penstock.gateway.kafka.admin import Admin, TopicPartitions
 from penstock.gateway.kafka.delivery import NO_HEADERS, Delivered, Delivery, Headers, Heard, QueueFull
 from penstock.gateway.kafka.failures import ARGUMENT_ERRORS, problem_of
 from penstock.gateway.settings import GatewaySettings
@@ -19,7 +20,7 @@ RECORDS_AT_ONCE = 1000
 
 
 class OutgoingRecord(NamedTuple):
-    """A record to publish; a partition of -1 leaves the choice to the key."""
+    """A record to publish; a partition of -1 leaves the choice to the key, or to whose turn it is."""
 
     key: bytes | None
     value: bytes | None
@@ -29,7 +30,10 @@ class OutgoingRecord(NamedTuple):
 
 
 class Publisher:
-    """One idempotent producer for all requests. Keys choose partitions as Kafka's Java clients let them."""
+    """One idempotent producer for all requests.
+
+    Keys choose partitions as Kafka's Java clients let them; records without one go to all that have a leader, in turn.
+    """
 
     def __init__(self, settings: GatewaySettings, admin: Admin) -> None:
         producer = Producer(
@@ -47,13 +51,12 @@ class Publisher:
         )
         self._delivery = Delivery(producer)
         self._admin = admin
+        self._rotation = rotation_for(settings.client_properties, settings.linger_ms)
 
     async def publish(self, topic: str, record: OutgoingRecord) -> Delivered:
         """Publish one record and wait for all in-sync replicas; a Problem where it failed."""
-        count = self._admin.known_partition_count(topic)
-        if count is None:
-            count = await self._admin.partition_count(topic)
-        future = self._send(topic, count, record)
+        partitions = self._admin.known_partitions(topic) or await self._admin.partitions(topic)
+        future = self._send(topic, partitions, record)
         if isinstance(future, Problem):
             raise future
         try:
@@ -64,15 +67,13 @@ class Publisher:
 
     async def publish_all(self, topic: str, records: list[OutgoingRecord]) -> list[Delivered | Problem]:
         """Publish records and wait for all of them; outcomes in the same order, one a record."""
-        count = self._admin.known_partition_count(topic)
-        if count is None:
-            count = await self._admin.partition_count(topic)
+        partitions = self._admin.known_partitions(topic) or await self._admin.partitions(topic)
         futures = []
         for place, record in enumerate(records):
             if place % RECORDS_AT_ONCE == RECORDS_AT_ONCE - 1:
                 # Whoever publishes many lets others have their turns.
                 await asyncio.sleep(0)
-            futures.append(self._send(topic, count, record))
+            futures.append(self._send(topic, partitions, record))
         return [future if isinstance(future, Problem) else await self._outcome(topic, future) for future in futures]
 
     def offer(self, topic: str, record: OutgoingRecord, heard: Heard) -> bool:
@@ -80,13 +81,19 @@ class Publisher:
 
         False where that cannot be done without waiting or without an error: then `publish` is the way.
         """
-        count = self._admin.known_partition_count(topic)
-        if count is None or record.partition >= count:
+        partitions = self._admin.known_partitions(topic)
+        if partitions is None or record.partition >= partitions.total:
             return False
         headers = list(record.headers) if record.headers else NO_HEADERS
         try:
             self._delivery.hand_over(
-                topic, record.value, record.key, record.partition, headers, record.timestamp_ms, heard
+                topic,
+                record.value,
+                record.key,
+                self._partition(topic, partitions, record),
+                headers,
+                record.timestamp_ms,
+                heard,
             )
         except (QueueFull, KafkaException, *ARGUMENT_ERRORS):
             return False
@@ -96,17 +103,23 @@ class Publisher:
         """Ask anew how many partitions a topic has, for a record did not reach it."""
         self._admin.forget(topic)
 
-    def _send(self, topic: str, count: int, record: OutgoingRecord) -> asyncio.Future[Delivered] | Problem:
-        if record.partition >= count:
-            return Problem(
-                404, 40402, f"topic {topic} has no partition {record.partition}", f"use 0 to {count - 1}, or none"
-            )
+    def _partition(self, topic: str, partitions: TopicPartitions, record: OutgoingRecord) -> int:
+        if record.partition >= 0 or record.key or self._rotation is None:
+            return record.partition
+        return self._rotation.choose(topic, partitions.led, len(record.value or b""))
+
+    def _send(
+        self, topic: str, partitions: TopicPartitions, record: OutgoingRecord
+    ) -> asyncio.Future[Delivered] | Problem:
+        if record.partition >= partitions.total:
+            fix = f"use 0 to {partitions.total - 1}, or none"
+            return Problem(404, 40402, f"topic {topic} has no partition {record.partition}", fix)
         try:
             return self._delivery.send(
                 topic,
                 key=record.key,
                 value=record.value,
-                partition=record.partition,
+                partition=self._partition(topic, partitions, record),
                 headers=record.headers,
                 timestamp_ms=record.timestamp_ms,
             )

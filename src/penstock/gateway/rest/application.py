@@ -17,9 +17,9 @@ from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.subscriptions import Subscriptions
 from penstock.gateway.kafka.tails import Tails
+from penstock.gateway.kafka.wire import BrokerWire
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.console.operations import console_operations
-from penstock.gateway.rest.console.wire import BrokerWire
 from penstock.gateway.rest.docs_page import docs_headers, docs_page
 from penstock.gateway.rest.native.messages import publish_operations, subscribe_operations
 from penstock.gateway.rest.native.records import plain_message_operations

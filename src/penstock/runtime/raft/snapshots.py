@@ -88,11 +88,13 @@ class SnapshotTaker:
             self._finish(plan)
 
     def begin_if_due(self, sync: LogSync) -> None:
-        """Have a worker write one if it is time."""
+        """Have a worker write one if it is time, as soon as what is applied is durable here.
+
+        A snapshot must not outlive entries that it stands for: those here may be on other voters' disks only.
+        """
         if self._is_due():
             self._applied.bytes_since_snapshot = 0
             self._last_ms = self._env.monotonic_ms()
-            # A snapshot must not outlive entries that it stands for: those here may be on other voters' disks only.
             sync.durable(self._applied.applied_offset).add_done_callback(self._begin)
 
     def _is_due(self) -> bool:
@@ -142,7 +144,6 @@ class SnapshotTaker:
                 self._finish(plan)
         except (StorageError, DamagedMetadata) as problem:
             logger.error("cannot write a metadata snapshot, the log is kept longer instead: %s", problem)
-            # It is tried again when half as much again has come.
             self._applied.bytes_since_snapshot = self._interval_bytes // 2
 
     def _finish(self, plan: SnapshotPlan) -> None:

@@ -23,9 +23,9 @@ from penstock.core.replica.producer_state import NOT_REQUIRED, AppendOrigin, Dup
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition, Uuid
 from penstock.runtime.env import Env
-from penstock.runtime.logs.settings import log_settings
 from penstock.runtime.logs.sync import LogSync
 from penstock.runtime.replication.commit_waiters import CommitWaiters, follow
+from penstock.runtime.replication.store import log_settings
 from penstock.runtime.replication.topic_rules import CODECS, check_records, check_times, compression_level
 from penstock.runtime.replication.watcher import EVERYTHING, Watcher
 from penstock.storage.files import StorageError

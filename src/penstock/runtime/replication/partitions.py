@@ -26,11 +26,10 @@ from penstock.model.ids import NO_LEADER, TopicPartition, Uuid, format_uuid
 from penstock.runtime.env import Env
 from penstock.runtime.logs.directories import LogDirectory, lower_checkpoints
 from penstock.runtime.logs.open_logs import OpenLogs
-from penstock.runtime.logs.settings import log_settings
 from penstock.runtime.replication.leading import exclude
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partition_events import Listener, PartitionEvents
-from penstock.runtime.replication.store import Opened, Placement, ReplicaStore
+from penstock.runtime.replication.store import Opened, Placement, ReplicaStore, log_settings
 from penstock.runtime.replication.watcher import EVERYTHING
 from penstock.storage.files import StorageError
 from penstock.storage.settings import LogSettings

@@ -21,7 +21,7 @@ from penstock.storage.compaction.batches import NO_TIMESTAMP, BatchCleaner
 from penstock.storage.compaction.swap import CleanedSegment
 from penstock.storage.compaction.transactions import AbortedRanges, Transactions, find_aborted
 from penstock.storage.files import CorruptLogError, File, Filesystem, StorageError
-from penstock.storage.names import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name
+from penstock.storage.names import CLEANED_SUFFIX, LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name
 from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.producers.aborted_transactions import keep_entries
 from penstock.storage.scan import header_at
@@ -234,7 +234,10 @@ class _Output:
         self._markers: set[int] = set()
         self._pace = pace
         self._interval_bytes = job.index_interval_bytes
-        self._segment = Segment.create_cleaned(home, base_offset, job.now_ms, job.index_interval_bytes)
+        # It is no part of the log until it has lost its suffix.
+        self._segment = Segment(home, base_offset, 0, job.now_ms, job.index_interval_bytes)
+        self._segment.suffix = CLEANED_SUFFIX
+        self._segment.create_file()
         self._headers: list[BatchHeader] = []
         self._data = bytearray()
         self._unsynced_bytes = 0

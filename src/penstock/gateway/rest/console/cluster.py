@@ -8,10 +8,10 @@ from typing import Any
 
 from starlette.responses import Response
 
+from penstock.gateway.kafka.wire import BrokerWire
 from penstock.gateway.rest.console.picture import Picture, Pictures
 from penstock.gateway.rest.console.quorum import read_quorum
 from penstock.gateway.rest.console.throughput import Throughput
-from penstock.gateway.rest.console.wire import BrokerWire
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.problem import Problem

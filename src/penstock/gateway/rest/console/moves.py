@@ -7,8 +7,8 @@ from typing import Any
 from starlette.responses import Response
 
 from penstock.client.address import Address
+from penstock.gateway.kafka.wire import BrokerWire, check
 from penstock.gateway.rest.console.picture import Pictures
-from penstock.gateway.rest.console.wire import BrokerWire, check
 from penstock.gateway.rest.shapes import INT32_MAX, PARTITION_SHAPE, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Body, Call, Operation

@@ -9,6 +9,7 @@ from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.tails import Tails
+from penstock.gateway.kafka.wire import BrokerWire
 from penstock.gateway.registry.api.application import registry_operations
 from penstock.gateway.registry.api.shapes import REGISTRY_TYPE
 from penstock.gateway.registry.service import Registry
@@ -21,7 +22,6 @@ from penstock.gateway.rest.console.picture import Pictures
 from penstock.gateway.rest.console.pipelines import pipeline_operations
 from penstock.gateway.rest.console.throughput import Throughput
 from penstock.gateway.rest.console.topics import topic_operations
-from penstock.gateway.rest.console.wire import BrokerWire
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.web.operations import Operation
 

@@ -13,8 +13,8 @@ from confluent_kafka import KafkaException
 from penstock.client.view import BrokerView, PartitionView, brokers_of
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.failures import problem_of
+from penstock.gateway.kafka.wire import BrokerWire
 from penstock.gateway.rest.console.quorum import ask_quorum
-from penstock.gateway.rest.console.wire import BrokerWire
 from penstock.gateway.web.problem import Problem
 from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.client.view import QUORUM_REQUEST, QuorumView, quorum_of
-from penstock.gateway.rest.console.wire import BrokerWire, check
+from penstock.gateway.kafka.wire import BrokerWire, check
 from penstock.model.errors import ApiError
 
 

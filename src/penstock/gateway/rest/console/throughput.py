@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from penstock.client.address import Address
 from penstock.client.cluster import LATEST
+from penstock.gateway.kafka.wire import BrokerWire
 from penstock.gateway.rest.console.picture import Picture, Pictures
 from penstock.gateway.rest.console.topics import is_internal
-from penstock.gateway.rest.console.wire import BrokerWire
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from penstock.client.view import PartitionView, sizes_of
 from penstock.gateway.kafka.groups import Groups
+from penstock.gateway.kafka.wire import BrokerWire
 from penstock.gateway.rest.console.picture import Picture, Pictures
-from penstock.gateway.rest.console.wire import BrokerWire
 from penstock.gateway.rest.shapes import TOPIC
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Call, Operation

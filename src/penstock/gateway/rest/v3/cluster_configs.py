@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigSource
 from starlette.responses import Response
 
-from penstock.gateway.rest.console.wire import BrokerWire, check
+from penstock.gateway.kafka.wire import BrokerWire, check
 from penstock.gateway.rest.v3.configs import ALTER_BODY, TAG, VALUE_BODY, changes_of
 from penstock.gateway.rest.v3.shapes import CLUSTER, CONFIG_NAME, LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response

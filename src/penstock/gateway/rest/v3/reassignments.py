@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from penstock.gateway.kafka.admin import Admin
-from penstock.gateway.rest.console.wire import BrokerWire, check
+from penstock.gateway.kafka.wire import BrokerWire, check
 from penstock.gateway.rest.v3.shapes import BROKER_ID, CLUSTER, LIST_SHAPE, PARTITION_ID, TOPIC_NAME, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Call, Operation

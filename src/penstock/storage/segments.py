@@ -1,0 +1,150 @@
+"""All segments of one log: which of them holds an offset, which have their files open, and how they go.
+
+A segment leaves its log in one of three ways. What is cut off is removed at once. What retention deletes is renamed at
+once, so that a crash cannot bring it back, and removed later, so that whoever still reads it can finish. What
+compaction made smaller is replaced; `compaction/swap` says in which order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
+
+from penstock.storage.compaction.swap import CleanedSegment, SegmentSwap
+from penstock.storage.names import DELETED_SUFFIX, SEGMENT_SUFFIXES, TRANSACTION_INDEX_SUFFIX
+from penstock.storage.partition_files import PartitionFiles
+from penstock.storage.producers.aborted_transactions import AbortedTransactions
+from penstock.storage.producers.history import ProducerHistory
+from penstock.storage.segment import Segment
+
+# How many segments besides the newest may keep their file and indexes open for readers.
+OPEN_SEGMENTS_MAX = 4
+
+_base_offset = attrgetter("base_offset")
+
+
+class Segments(list[Segment]):
+    """The segments, oldest first; the newest is the one that is appended to."""
+
+    __slots__ = ("_aborted", "_deleted", "_history", "_home", "_opened", "_swap")
+
+    def __init__(
+        self,
+        home: PartitionFiles,
+        segments: Iterable[Segment],
+        aborted: AbortedTransactions,
+        history: ProducerHistory,
+    ) -> None:
+        super().__init__(segments)
+        self._home = home
+        self._aborted = aborted
+        self._history = history
+        # Those that readers opened, the one that was opened longest ago first.
+        self._opened: list[Segment] = []
+        # Files with their last names, and when they may be removed.
+        self._deleted: list[tuple[int, list[str]]] = []
+        self._swap: SegmentSwap | None = None
+
+    def number_of(self, offset: int) -> int:
+        """The place of the last segment that begins at or before an offset."""
+        return bisect_right(self, offset, key=_base_offset) - 1
+
+    def find_older(self, offset: int, end_offset: int) -> tuple[Segment, int, int]:
+        """The segment, position and segment's end for an offset before the newest segment."""
+        number = self.number_of(offset)
+        while True:
+            segment = self[number]
+            is_last = number + 1 == len(self)
+            segment_end = end_offset if is_last else self[number + 1].base_offset
+            if not is_last:
+                self._keep_open(segment)
+            start = segment.position_of(offset)
+            if start < segment.size or is_last:
+                return segment, start, segment_end
+            # Compaction took the offset and all that followed it in this segment.
+            number += 1
+
+    def _keep_open(self, segment: Segment) -> None:
+        """Count a segment among the open ones, closing the one that was opened longest ago if they are too many."""
+        if segment not in self._opened:
+            self._opened.append(segment)
+            if len(self._opened) > OPEN_SEGMENTS_MAX:
+                self._opened.pop(0).release()
+
+    def close_opened(self) -> None:
+        """Let go of what readers opened."""
+        for segment in self._opened:
+            segment.release()
+        self._opened.clear()
+
+    def forget_opened(self, segment: Segment) -> None:
+        """A segment is not only a reader's any more: it became the newest, or it goes."""
+        if segment in self._opened:
+            self._opened.remove(segment)
+
+    # How they go.
+
+    def cut_off(self, gone: Sequence[Segment]) -> None:
+        """Remove segments and their files."""
+        for segment in gone:
+            for suffix in SEGMENT_SUFFIXES:
+                self._home.unlink(segment.file_name(suffix))
+            segment.release()
+            self._aborted.forget(segment.base_offset)
+            self.remove(segment)
+            self.forget_opened(segment)
+
+    def set_aside(self, gone: Collection[Segment], due_ms: int) -> None:
+        """Use segments no more; `reap` removes their files once they are due."""
+        names = [name for segment in gone for name in self._let_go(segment)]
+        self._rename_deleted(names, due_ms)
+        self[:] = [segment for segment in self if segment not in gone]
+
+    def _let_go(self, segment: Segment, *, keep_snapshot: bool = False) -> list[str]:
+        """Use a segment no more; returns the names of its files."""
+        self.forget_opened(segment)
+        segment.release()
+        self._aborted.forget(segment.base_offset)
+        names = [segment.file_name(suffix) for suffix in SEGMENT_SUFFIXES]
+        return names if keep_snapshot else [*names, *self._history.let_go(segment.base_offset)]
+
+    def _rename_deleted(self, names: Iterable[str], due_ms: int) -> None:
+        renamed = [name + DELETED_SUFFIX for name in names if self._home.rename(name, name + DELETED_SUFFIX)]
+        self._deleted.append((due_ms, renamed))
+
+    def reap(self, now_ms: int) -> int:
+        """Remove the files that are due; returns how many."""
+        count = 0
+        while self._deleted and self._deleted[0][0] <= now_ms:
+            for name in self._deleted.pop(0)[1]:
+                self._home.unlink(name)
+                count += 1
+        return count
+
+    def begin_swap(self, cleaned: CleanedSegment, *, is_current: bool, interval_bytes: int) -> SegmentSwap | None:
+        """Decide that a cleaned segment replaces others. None, and it is removed, if these are not what they were."""
+        self._swap = SegmentSwap.begin(self._home, cleaned, self[:-1] if is_current else [], interval_bytes)
+        return self._swap
+
+    def apply_swap(self, swap: SegmentSwap, due_ms: int) -> bool:
+        """Have readers use the new segment and set the old ones aside; False if they went away meanwhile."""
+        if swap is self._swap and not all(segment in self for segment in swap.old):
+            self.abandon_swap()
+        if swap is not self._swap:
+            return False
+        self._swap = None
+        number = self.index(swap.old[0])
+        self[number : number + len(swap.old)] = [swap.segment]
+        names = self._let_go(swap.old[0], keep_snapshot=True)
+        for segment in swap.old[1:]:
+            names += self._let_go(segment)
+        self._aborted.adopt(swap.segment.base_offset, swap.segment.file_name(TRANSACTION_INDEX_SUFFIX))
+        self._rename_deleted(names, due_ms)
+        return True
+
+    def abandon_swap(self) -> None:
+        """What a replacement under way was made from is not what it was."""
+        if self._swap is not None:
+            self._swap.abandon()
+            self._swap = None
