@@ -61,7 +61,17 @@ def with_changes(settings: NodeSettings, changes: Mapping[str, str]) -> NodeSett
     parts: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
     if CONNECTION_OVERRIDES in values:
         parts["max_connections_per_ip_overrides"] = connection_overrides(str(values[CONNECTION_OVERRIDES]))
+    # TLS and SASL are no fields: listeners look for their own value first.
+    secured = {name: text for name, text in changes.items() if _is_of_listeners(name)}
+    if secured:
+        parts["properties"] = MappingProxyType({**settings.properties, **secured})
     return replace(settings, **{name: value for name, value in parts.items() if name in _FIELD_NAMES})
+
+
+def _is_of_listeners(name: str) -> bool:
+    found = find_property(name)
+    own = found is not None and found.name.startswith(("ssl.", "sasl."))
+    return found is not None and own and found.update is not UpdateMode.READ_ONLY
 
 
 def _parse(properties: Mapping[str, str], errors: list[Finding]) -> dict[str, Value]:

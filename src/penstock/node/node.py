@@ -109,6 +109,7 @@ class Node:
         await raft.start()
         self._security.start(raft.image)
         live.on_change(self._endpoints.limit)
+        live.on_change(self._security.settings_changed)
         if settings.is_controller:
             self._controller_role = ControllerRole(
                 raft, controller, live, self.cluster_id, self._counters, self._security

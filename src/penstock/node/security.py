@@ -118,7 +118,7 @@ class NodeSecurity:
 
     def _prepare(self, listener: Listener) -> None:
         name, protocol = listener.name, listener.security_protocol
-        look_up = partial(self._settings.listener_property, name)
+        look_up = self._look_up(name)
         self._protocols[name] = protocol
         if protocol.endswith("SSL"):
             self._tls[name] = TlsContext(name, look_up, server_context)
@@ -128,13 +128,22 @@ class NodeSecurity:
             read = SignInSettings.read(look_up, partial(self.jaas, name))
             self._sign_in[name] = SignIn(self._env, read, self._known, self.tokens)
 
+    def _look_up(self, listener_name: str) -> Callable[[str], str | None]:
+        """A listener's properties by name, as they are when they are asked for."""
+        return lambda name: self._settings.listener_property(listener_name, name)
+
+    def settings_changed(self, settings: NodeSettings) -> None:
+        """Certificates, mechanisms and passwords were changed while the node runs."""
+        self._settings = settings
+        self._refresh()
+
     def _to_peers(self, listener_name: str | None, mechanism_setting: str) -> PeerSecurity:
         """How this node shows itself to the others on a listener of that name."""
         protocol = self._settings.security_protocols.get(listener_name or "", "PLAINTEXT")
         if listener_name is None or protocol == "PLAINTEXT":
             return PLAIN_TEXT
         tls = credentials = None
-        look_up = partial(self._settings.listener_property, listener_name)
+        look_up = self._look_up(listener_name)
         try:
             if protocol.endswith("SSL"):
                 tls = TlsContext(listener_name, look_up, client_context)
@@ -216,10 +225,18 @@ class NodeSecurity:
         self.access.load(image)
         self.quotas.load(image)
         if self._contexts:
-            self._env.spawn(self._refresh(), "watch certificates")
+            self._env.spawn(self._watch(), "watch certificates")
 
-    async def _refresh(self) -> None:
+    async def _watch(self) -> None:
         while True:
             await asyncio.sleep(WATCH_INTERVAL_S)
-            for context in self._contexts:
-                context.refresh()
+            self._refresh()
+
+    def _refresh(self) -> None:
+        for context in self._contexts:
+            context.refresh()
+        for name, sign_in in self._sign_in.items():
+            try:
+                sign_in.settings = SignInSettings.read(self._look_up(name), partial(self.jaas, name))
+            except SignInUnusable as error:
+                logger.error("listener %s keeps its mechanisms: %s", name, error)

@@ -213,16 +213,6 @@ def test_what_is_wrong_is_said(changes: dict[str, str | None], sentence: str) ->
         node_settings(changed(changes))
 
 
-def test_a_secured_listener_is_not_opened_without_its_security() -> None:
-    texts = errors_of(
-        listeners="SSL://:9092,CONTROLLER://:9093",
-        listener_security_protocol_map="SSL:SSL,CONTROLLER:PLAINTEXT",
-        inter_broker_listener_name="SSL",
-    )
-    assert len(texts) == 1
-    assert "SSL://:9092 asks for SSL" in texts[0]
-
-
 def test_tiered_storage_that_is_off_is_accepted() -> None:
     _, warnings = settings_of(remote_log_storage_system_enable="false", remote_log_manager_task_interval_ms="30000")
     assert warnings == []
@@ -271,7 +261,7 @@ def test_settings_of_one_listener() -> None:
         "ssl.client.auth": "requested",
     }
     settings, warnings = node_settings({**COMBINED, **changes})
-    assert warnings == [f"checked, but without effect in this release: {', '.join(changes)}"]
+    assert warnings == []
     assert settings.listener_property("EXTERNAL", "ssl.client.auth") == "required"
     assert settings.listener_property("PLAINTEXT", "ssl.client.auth") == "requested"
     assert settings.listener_property("PLAINTEXT", "sasl.enabled.mechanisms") == "GSSAPI"

@@ -25,7 +25,7 @@ def test_the_page_is_current() -> None:
             "Replication, quotas, tiered storage and metrics",
             "| `leader.imbalance.check.interval.seconds` | ",
         ),
-        ("Security", "| `ssl.client.auth` | string | `none` | required, requested, none | broker | later |"),
+        ("Security", "| `ssl.client.auth` | string | `none` | required, requested, none | broker |  |"),
         ("Group settings", "| `consumer.session.timeout.ms` | int | `45000` | at least 1 | `group.consumer."),
         ("Client metrics subscriptions", "| `match` | list | not set |  |  | later |"),
         (

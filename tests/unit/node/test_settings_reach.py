@@ -26,7 +26,9 @@ from support.wire_client import WireClient
 class Accepting:
     """A listener that takes no port."""
 
-    def __init__(self, name: str, host: str, port: int, limits: ConnectionLimits, backlog: int) -> None:
+    def __init__(
+        self, name: str, host: str, port: int, limits: ConnectionLimits, backlog: int, tls: object = None
+    ) -> None:
         self.name, self.host, self.port = name, host, port
         self.limits = limits
         self.backlog = backlog
@@ -49,7 +51,7 @@ def listeners(**changes: str) -> list[Accepting]:
         "log.dirs": "/data",
         **{name.replace("_", "."): value for name, value in changes.items()},
     }
-    endpoints = Endpoints(node_settings(properties)[0], Accepting)
+    endpoints = Endpoints(node_settings(properties)[0], Accepting, lambda _: None, lambda *_: None)  # type: ignore[arg-type, return-value]
     asyncio.run(endpoints.bind())
     return endpoints.listeners  # type: ignore[return-value]
 

@@ -65,13 +65,13 @@ class TlsSettings(NamedTuple):
             return tuple(part.strip() for part in (look_up(name) or "").split(",") if part.strip())
 
         return cls(
-            _store_type(look_up, "keystore"),
+            _store_type(look_up("ssl.keystore.type"), look_up("ssl.keystore.location")),
             look_up("ssl.keystore.location"),
             look_up("ssl.keystore.password"),
             look_up("ssl.key.password"),
             look_up("ssl.keystore.certificate.chain"),
             look_up("ssl.keystore.key"),
-            _store_type(look_up, "truststore"),
+            _store_type(look_up("ssl.truststore.type"), look_up("ssl.truststore.location")),
             look_up("ssl.truststore.location"),
             look_up("ssl.truststore.password"),
             look_up("ssl.truststore.certificates"),
@@ -86,10 +86,9 @@ class TlsSettings(NamedTuple):
         return tuple(map(_stamp, (self.keystore_location, self.truststore_location)))
 
 
-def _store_type(look_up: Lookup, store: str) -> str:
+def _store_type(stated: str | None, location: str | None) -> str:
     """What kind of store it is; where nothing is said, what the file looks like."""
-    stated = (look_up(f"ssl.{store}.type") or "").upper()
-    location = look_up(f"ssl.{store}.location")
+    stated = (stated or "").upper()
     if stated in (PEM, PKCS12):
         return stated
     if location is None:
