@@ -27,7 +27,7 @@ class Accepting:
     """A listener that takes no port."""
 
     def __init__(
-        self, name: str, host: str, port: int, limits: ConnectionLimits, backlog: int, tls: object = None
+        self, name: str, host: str, port: int, limits: ConnectionLimits, backlog: int, _tls: object
     ) -> None:
         self.name, self.host, self.port = name, host, port
         self.limits = limits
