@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
 from penstock.wire.apis import ApiKey
@@ -15,7 +17,12 @@ from penstock.wire.messages.alter_partition_reassignments import (
 API = shared_api(
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     (0, 1),
-    lambda services: make_alter_partition_reassignments(services.controller),
+    lambda services: guarded(
+        services.access,
+        Operation.ALTER,
+        make_alter_partition_reassignments(services.controller),
+        AlterPartitionReassignmentsResponse,
+    ),
     is_forwarded=True,
 )
 

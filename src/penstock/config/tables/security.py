@@ -28,21 +28,18 @@ ACCESS_ROWS = (
         STRING,
         "",
         "Turns on ACLs; Kafka's StandardAuthorizer by its Java name.",
-        effect=PLANNED,
     ),
     Property(
         "super.users",
         STRING,
         "",
         "Principals that may do everything, as User:name, separated by semicolons.",
-        effect=PLANNED,
     ),
     Property(
         "allow.everyone.if.no.acl.found",
         BOOLEAN,
         False,
         "Whether a resource without ACLs is open to all.",
-        effect=PLANNED,
     ),
     Property(
         "principal.builder.class",
