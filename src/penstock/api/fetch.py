@@ -52,6 +52,7 @@ READ_COMMITTED = 1
 ABORTED_AT_ONCE = 50
 # Where a batch says how long it is.
 LENGTH_AT = 8
+READ, TOPIC = Operation.READ, ResourceType.TOPIC
 NONE_UNREADABLE: frozenset[tuple[str, Uuid]] = frozenset()
 
 
@@ -118,7 +119,7 @@ def make_fetch(
         for key, wanted in asked:
             try:
                 if unreadable and (key.topic, key.topic_id) in unreadable:
-                    raise refusal(context, Operation.READ, ResourceType.TOPIC, key.topic)
+                    raise refusal(context, READ, TOPIC, key.topic)
                 partition = find(key, context)
                 row = nearer(partition, key, wanted, rack) if rack else None
                 if row is None:
@@ -145,11 +146,7 @@ def make_fetch(
         else:
             topics = partitions.image.topics_by_id
             names = {topic: topics[topic[1]].name for topic in named if topic[1] in topics}
-        return {
-            topic
-            for topic, name in names.items()
-            if not access.allows(context.client, Operation.READ, ResourceType.TOPIC, name)
-        }
+        return {topic for topic, name in names.items() if not access.allows(context.client, READ, TOPIC, name)}
 
     def find(key: Key, context: RequestContext) -> Partition:
         by_id = context.api_version >= TOPIC_IDS_SINCE

@@ -68,6 +68,8 @@ ATTRIBUTES_AT = 22
 CODEC = 0x07
 TRANSACTIONAL = 0x10
 NOBODY_DENIED: Refusals = {}
+# To look a member of an enum up takes longer than to ask for a right.
+WRITE, TOPIC, TRANSACTIONAL_ID = Operation.WRITE, ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
 
 Waiting = tuple[asyncio.Future[None], int, int]
 Answers = list[tuple[TopicProduceData, list[PartitionProduceResponse]]]
@@ -156,12 +158,10 @@ class Produce:
         """What the client may not write. For a transaction that is not its own, that is everything."""
         access = self._access
         assert access is not None
-        client, write = context.client, Operation.WRITE
+        client = context.client
         name = request.transactional_id
-        if _has_transactional(request) and (
-            name is None or not access.allows(client, write, ResourceType.TRANSACTIONAL_ID, name)
-        ):
-            error = refusal(context, write, ResourceType.TRANSACTIONAL_ID, name or "")
+        if _has_transactional(request) and (name is None or not access.allows(client, WRITE, TRANSACTIONAL_ID, name)):
+            error = refusal(context, WRITE, TRANSACTIONAL_ID, name or "")
             return {place: error for topic in request.topic_data for place in _places(topic)}
         denied: dict[Place, ApiError] = {}
         for topic in request.topic_data:
@@ -171,9 +171,9 @@ class Produce:
                 if known is None:
                     continue
                 written = known.name
-            if not access.allows(client, write, ResourceType.TOPIC, written):
+            if not access.allows(client, WRITE, TOPIC, written):
                 # Whoever knows but the id is not told the name.
-                error = refusal(context, write, ResourceType.TOPIC, topic.name or format_uuid(topic.topic_id))
+                error = refusal(context, WRITE, TOPIC, topic.name or format_uuid(topic.topic_id))
                 denied.update((place, error) for place in _places(topic))
         return denied
 

@@ -45,6 +45,10 @@ def elect_leaders(controller: Controller) -> Handler:
     return make_elect_leaders(controller, OPEN)
 
 
+def alter_reassignments(controller: Controller) -> Handler:
+    return make_alter_partition_reassignments(controller, OPEN)
+
+
 class Caller:
     """A connection that asks in one version, through the wire format."""
 
@@ -126,7 +130,7 @@ def test_leaders_and_replicas_are_changed_by_their_apis() -> None:
         assert world.state().in_sync_replicas == (1,)
 
         move = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", [ReassignablePartition(0, [1, 3])])])
-        answer = await caller.ask(make_alter_partition_reassignments, move, 1)
+        answer = await caller.ask(alter_reassignments, move, 1)
         assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0)
         listed = await caller.ask(make_list_partition_reassignments, ListPartitionReassignmentsRequest(topics=None), 0)
         assert list(listed.topics[0].partitions[0].adding_replicas) == [3]
@@ -190,7 +194,7 @@ def test_whoever_is_not_active_says_so_in_every_api() -> None:
             (make_broker_heartbeat, BrokerHeartbeatRequest(1, world.epochs[1], 0), 1),
             (make_unregister_broker, UnregisterBrokerRequest(1), 0),
             (make_alter_partition, alter_partition.AlterPartitionRequest(1, 0, []), 3),
-            (make_alter_partition_reassignments, AlterPartitionReassignmentsRequest(), 1),
+            (alter_reassignments, AlterPartitionReassignmentsRequest(), 1),
             (make_list_partition_reassignments, ListPartitionReassignmentsRequest(), 0),
             (elect_leaders, ElectLeadersRequest(0, [TopicPartitions("t", [0])]), 2),
             (make_allocate_producer_ids, AllocateProducerIdsRequest(1, 0), 0),
