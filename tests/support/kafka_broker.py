@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from .kafka_tools import java_command, kafka_tool
+from .kafka_tools import LIBRARIES, java_command, kafka_tool
 
 START_TIMEOUT_SECONDS = 60
 STOP_TIMEOUT_SECONDS = 30
@@ -93,6 +93,7 @@ class KafkaBroker:
         port: int | None = None,
         properties: Mapping[str, str] | None = None,
         flags: Sequence[str] = SERVER_FLAGS,
+        libraries: Path = LIBRARIES,
     ) -> None:
         self.data = data
         self.port = port or free_port()
@@ -100,6 +101,7 @@ class KafkaBroker:
         self._config = data / "server.properties"
         self._properties = dict(properties or {})
         self._flags = flags
+        self._libraries = libraries
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -118,13 +120,15 @@ class KafkaBroker:
         self.data.mkdir(parents=True, exist_ok=True)
         node = combined_node_properties(self.data / "log", self.port, free_port())
         write_properties(self._config, {**SHIPPED_PROPERTIES, **node, **self._properties})
-        done = kafka_tool("kafka-storage", "format", "-t", CLUSTER_ID, "-c", str(self._config))
+        done = kafka_tool(
+            "kafka-storage", "format", "-t", CLUSTER_ID, "-c", str(self._config), libraries=self._libraries
+        )
         if done.returncode != 0:
             raise RuntimeError(f"kafka-storage format failed:\n{done.stdout}{done.stderr}")
 
     def start(self) -> None:
         self.format()
-        command = java_command("kafka-server-start", str(self._config), flags=self._flags)
+        command = java_command("kafka-server-start", str(self._config), flags=self._flags, libraries=self._libraries)
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.data)
         wait_for_port(self._process, self.port, self.log)
@@ -149,9 +153,12 @@ class KafkaBroker:
 
 
 @contextmanager
-def kafka_broker(data: Path, properties: Mapping[str, str] | None = None) -> Iterator[KafkaBroker]:
+def kafka_broker(
+    data: Path, properties: Mapping[str, str] | None = None, *, port: int | None = None, libraries: Path = LIBRARIES
+) -> Iterator[KafkaBroker]:
     """A started broker whose heap suits a test; stopped at the end."""
-    broker = KafkaBroker(data, properties=properties, flags=("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"))
+    flags = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    broker = KafkaBroker(data, port, properties, flags, libraries)
     broker.start()
     try:
         yield broker

@@ -71,15 +71,18 @@ def find_java() -> Path | None:
     return Path(found) if found else None
 
 
+def libraries_of(version: str) -> Path:
+    """Where the jars of one version are, once `java_missing` has fetched them."""
+    return TOOLS_DIRECTORY / f"kafka-{version}" / "libs"
+
+
 @functools.cache
-def java_missing() -> str | None:
+def java_missing(version: str = KAFKA_VERSION) -> str | None:
     """None when Apache Kafka's tools can be run here, else the reason for the skip. The first call may fetch jars."""
     if find_java() is None:
         return want("Java", "install a Java 17 or newer runtime (Debian: default-jre-headless), or set JAVA_HOME")
-    kafka = [
-        ("org.apache.kafka", name, KAFKA_VERSION) for name in (f"kafka_{SCALA_VERSION}", "kafka-tools", "kafka-shell")
-    ]
-    return fetch_jars([*kafka, ("org.slf4j", "slf4j-simple", SLF4J_VERSION)], LIBRARIES)
+    kafka = [("org.apache.kafka", name, version) for name in (f"kafka_{SCALA_VERSION}", "kafka-tools", "kafka-shell")]
+    return fetch_jars([*kafka, ("org.slf4j", "slf4j-simple", SLF4J_VERSION)], libraries_of(version))
 
 
 def java_command(main: str, *args: str, libraries: Path = LIBRARIES, flags: Sequence[str] = TOOL_FLAGS) -> list[str]:
@@ -94,14 +97,18 @@ def java_command(main: str, *args: str, libraries: Path = LIBRARIES, flags: Sequ
 
 
 def kafka_tool(
-    main: str, *args: str, stdin: str | bytes | None = None, timeout: float = 60
+    main: str,
+    *args: str,
+    stdin: str | bytes | None = None,
+    timeout: float = 60,
+    libraries: Path = LIBRARIES,
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Apache Kafka's tools to its end: `kafka_tool("kafka-topics", "--bootstrap-server", at, "--list")`.
 
     Output is text (UTF-8, undecodable bytes escaped). The exit code is the caller's to look at; a tool that is still
     running after `timeout` seconds is killed and `subprocess.TimeoutExpired` raised.
     """
-    command = java_command(main, *args)
+    command = java_command(main, *args, libraries=libraries)
     data = stdin.encode() if isinstance(stdin, str) else stdin
     done = subprocess.run(command, input=data if data is not None else b"", capture_output=True, timeout=timeout)
     out, err = (stream.decode("utf-8", "backslashreplace") for stream in (done.stdout, done.stderr))

@@ -2,16 +2,71 @@
 
 from __future__ import annotations
 
-from penstock.api.context import RequestContext
-from penstock.model.access import Operation
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from penstock.api.context import Handler, RequestContext
+from penstock.model.access import CLUSTER_NAME, Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.security.access_control import AccessControl
+
+T = TypeVar("T")
+
+_REFUSALS = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+def check(access: AccessControl, context: RequestContext, operation: Operation, kind: ResourceType, name: str) -> None:
+    """Raises the kind's AUTHORIZATION_FAILED unless the client may do this with the resource."""
+    if not access.allows(context.client, operation, kind, name):
+        raise refusal(context, operation, kind, name)
 
 
 def check_cluster(access: AccessControl, context: RequestContext, operation: Operation) -> None:
     """Raises CLUSTER_AUTHORIZATION_FAILED unless the client may do this with the cluster."""
-    if not access.allows_on_cluster(context.client, operation):
-        raise ApiError(
-            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            f"{context.client.principal} needs the right {operation.name} on the cluster",
-        )
+    check(access, context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def refusal(context: RequestContext, operation: Operation, kind: ResourceType, name: str) -> ApiError:
+    """What to tell a client that lacks a right."""
+    what = "the cluster" if kind is ResourceType.CLUSTER else f"{kind.name.lower().replace('_', ' ')} {name}"
+    return ApiError(_REFUSALS[kind], f"{context.client.principal} needs the right {operation.name} on {what}")
+
+
+def guarded(access: AccessControl, operation: Operation, handle: Handler, response: type[Any]) -> Handler:
+    """A handler for those who may do `operation` with the cluster; the error of others is all that they hear."""
+    if not access.is_on:
+        return handle
+    tells_why = "error_message" in response._fields
+
+    def guard(request: Any, context: RequestContext) -> Any:
+        try:
+            check_cluster(access, context, operation)
+        except ApiError as error:
+            refused = response(error_code=error.code)
+            return refused._replace(error_message=error.message) if tells_why else refused
+        return handle(request, context)
+
+    return guard
+
+
+def split_by_right(
+    access: AccessControl,
+    context: RequestContext,
+    operation: Operation,
+    kind: ResourceType,
+    rows: Iterable[T],
+    name_of: Callable[[T], str],
+) -> tuple[list[T], list[T]]:
+    """The rows of a request with whose resources the client may do this, and the others."""
+    if not access.is_on:
+        return [*rows], []
+    allowed: list[T] = []
+    refused: list[T] = []
+    for row in rows:
+        (allowed if access.allows(context.client, operation, kind, name_of(row)) else refused).append(row)
+    return allowed, refused

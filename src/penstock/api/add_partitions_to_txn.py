@@ -9,10 +9,13 @@ from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.core.contract import ProducerIdentity
 from penstock.core.metadata.image import Image
+from penstock.core.metadata.names import INTERNAL_TOPICS
 from penstock.core.transaction.transaction import EPOCH_BUMPS, by_topic
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator.transactions import Transactions
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -26,7 +29,7 @@ from penstock.wire.messages.add_partitions_to_txn import (
 API = Api(
     ApiKey.ADD_PARTITIONS_TO_TXN,
     (0, 5),
-    on_broker=lambda services: make_add_partitions_to_txn(services.image, services.transactions),
+    on_broker=lambda services: make_add_partitions_to_txn(services.image, services.transactions, services.access),
 )
 
 BATCHED_SINCE = 4
@@ -35,7 +38,7 @@ FENCED_SINCE = 2
 Errors = Mapping[TopicPartition, ErrorCode]
 
 
-def make_add_partitions_to_txn(image: Image, transactions: Transactions) -> Handler:
+def make_add_partitions_to_txn(image: Image, transactions: Transactions, access: AccessControl) -> Handler:
     """The handler."""
 
     async def add_partitions_to_txn(
@@ -43,6 +46,9 @@ def make_add_partitions_to_txn(image: Image, transactions: Transactions) -> Hand
     ) -> AddPartitionsToTxnResponse:
         version = context.api_version
         if version >= BATCHED_SINCE:
+            # Clients don't know these versions.
+            if not access.allows_on_cluster(context.client, Operation.CLUSTER_ACTION):
+                return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             found = await asyncio.gather(*(add_or_verify(one, version) for one in request.transactions))
             return AddPartitionsToTxnResponse(
                 results_by_transaction=[
@@ -56,15 +62,30 @@ def make_add_partitions_to_txn(image: Image, transactions: Transactions) -> Hand
             request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_rows(await add_or_verify(single, version)))
+        errors = refused(single, context) or await add_or_verify(single, version)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_rows(errors))
+
+    def refused(wanted: AddPartitionsToTxnTransaction, context: RequestContext) -> Errors:
+        """The errors of all partitions where the client may not have all of them; empty if it may."""
+        partitions = [TopicPartition(topic.name, index) for topic in wanted.topics for index in topic.partitions]
+        client = context.client
+        if not access.allows(client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, wanted.transactional_id):
+            return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        unwritable = {
+            topic.name
+            for topic in wanted.topics
+            if topic.name in INTERNAL_TOPICS
+            or not access.allows(client, Operation.WRITE, ResourceType.TOPIC, topic.name)
+        }
+        return _all_or_none(
+            partitions, [one for one in partitions if one.topic in unwritable], ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )
 
     async def add_or_verify(wanted: AddPartitionsToTxnTransaction, version: int) -> Errors:
         partitions = [TopicPartition(topic.name, index) for topic in wanted.topics for index in topic.partitions]
         missing = [one for one in partitions if image.partition(*one) is None]
         if missing:
-            # All or none: a transaction that lacks one of its partitions could not end there.
-            errors = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-            return errors | dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return _all_or_none(partitions, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
             return await ask(wanted, partitions, version)
         except ApiError as error:
@@ -90,6 +111,13 @@ def make_add_partitions_to_txn(image: Image, transactions: Transactions) -> Hand
         return dict.fromkeys(partitions, error)
 
     return add_partitions_to_txn
+
+
+def _all_or_none(partitions: Sequence[TopicPartition], wrong: Sequence[TopicPartition], code: ErrorCode) -> Errors:
+    """A transaction that lacks one of its partitions could not end there. Empty where none is wrong."""
+    if not wrong:
+        return {}
+    return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | dict.fromkeys(wrong, code)
 
 
 def _rows(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:

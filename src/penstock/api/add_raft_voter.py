@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
 from penstock.core.raft.voters import Voter, VoterEndpoint
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
-API = shared_api(ApiKey.ADD_RAFT_VOTER, (0, 0), lambda services: make_add_raft_voter(services.raft), is_forwarded=True)
+API = shared_api(
+    ApiKey.ADD_RAFT_VOTER,
+    (0, 0),
+    lambda services: guarded(
+        services.access, Operation.ALTER, make_add_raft_voter(services.raft), AddRaftVoterResponse
+    ),
+    is_forwarded=True,
+)
 
 
 def make_add_raft_voter(raft: RaftDriver) -> Handler:

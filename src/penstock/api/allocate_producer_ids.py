@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 API = Api(
-    ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), on_controller=lambda services: make_allocate_producer_ids(services.controller)
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    (0, 0),
+    on_controller=lambda services: guarded(
+        services.access,
+        Operation.CLUSTER_ACTION,
+        make_allocate_producer_ids(services.controller),
+        AllocateProducerIdsResponse,
+    ),
 )
 
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
 )
 
 API = shared_api(
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     (0, 1),
-    lambda services: make_alter_partition_reassignments(services.controller),
+    lambda services: make_alter_partition_reassignments(services.controller, services.access),
     is_forwarded=True,
 )
 
 
-def make_alter_partition_reassignments(controller: Controller) -> Handler:
+def make_alter_partition_reassignments(controller: Controller, access: AccessControl) -> Handler:
     """The handler."""
 
     async def alter_partition_reassignments(
@@ -28,6 +33,17 @@ def make_alter_partition_reassignments(controller: Controller) -> Handler:
     ) -> AlterPartitionReassignmentsResponse:
         allowed = request.allow_replication_factor_change
         response = AlterPartitionReassignmentsResponse(allow_replication_factor_change=allowed, error_message=None)
+        try:
+            check_cluster(access, context, Operation.ALTER)
+        except ApiError as error:
+            refused = [
+                ReassignableTopicResponse(
+                    topic.name,
+                    [ReassignablePartitionResponse(row.partition_index, error.code) for row in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+            return response._replace(error_code=error.code, error_message=error.message, responses=refused)
         try:
             outcomes = await controller.alter_reassignments(request.topics, allow_replication_factor_change=allowed)
         except ApiError as error:

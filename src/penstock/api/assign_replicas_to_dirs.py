@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
 from penstock.wire.apis import ApiKey
@@ -12,7 +14,12 @@ from penstock.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsR
 API = Api(
     ApiKey.ASSIGN_REPLICAS_TO_DIRS,
     (0, 0),
-    on_controller=lambda services: make_assign_replicas_to_dirs(services.controller),
+    on_controller=lambda services: guarded(
+        services.access,
+        Operation.CLUSTER_ACTION,
+        make_assign_replicas_to_dirs(services.controller),
+        AssignReplicasToDirsResponse,
+    ),
 )
 
 

@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from functools import partial
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
-API = Api(ApiKey.BROKER_HEARTBEAT, (0, 1), on_controller=lambda services: make_broker_heartbeat(services.controller))
+API = Api(
+    ApiKey.BROKER_HEARTBEAT,
+    (0, 1),
+    on_controller=lambda services: guarded(
+        services.access, Operation.CLUSTER_ACTION, make_broker_heartbeat(services.controller), BrokerHeartbeatResponse
+    ),
+)
 
 
 def make_broker_heartbeat(controller: Controller) -> Handler:

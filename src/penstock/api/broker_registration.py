@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 API = Api(
-    ApiKey.BROKER_REGISTRATION, (0, 4), on_controller=lambda services: make_broker_registration(services.controller)
+    ApiKey.BROKER_REGISTRATION,
+    (0, 4),
+    on_controller=lambda services: guarded(
+        services.access,
+        Operation.CLUSTER_ACTION,
+        make_broker_registration(services.controller),
+        BrokerRegistrationResponse,
+    ),
 )
 
 

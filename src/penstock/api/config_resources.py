@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from penstock.api.access import check
+from penstock.api.context import RequestContext
 from penstock.config.alter import ConfigScope
 from penstock.core.metadata.image import ResourceType
+from penstock.model.access import CLUSTER_NAME, Operation
+from penstock.model.access import ResourceType as access_kinds
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.live_settings import ALL_BROKERS
+from penstock.runtime.security.access_control import AccessControl
+
+# Whose access lists protect a resource's settings.
+_PROTECTED_BY: Mapping[int, access_kinds] = {
+    ResourceType.TOPIC: access_kinds.TOPIC,
+    ResourceType.GROUP: access_kinds.GROUP,
+    ResourceType.BROKER: access_kinds.CLUSTER,
+    ResourceType.BROKER_LOGGER: access_kinds.CLUSTER,
+    ResourceType.CLIENT_METRICS: access_kinds.CLUSTER,
+}
 
 
 class Altered(NamedTuple):
@@ -31,6 +45,15 @@ async def alter_each(resources: Iterable[Any], alter: Callable[[Any], Awaitable[
             code, message = int(error.code), error.message
         outcomes.append(Altered(code, message, resource.resource_type, resource.resource_name))
     return outcomes
+
+
+def check_right(
+    access: AccessControl, context: RequestContext, operation: Operation, resource_type: int, name: str
+) -> None:
+    """Raises an AUTHORIZATION_FAILED unless the client may see or change the resource's settings."""
+    kind = _PROTECTED_BY.get(resource_type)
+    if kind is not None:
+        check(access, context, operation, kind, CLUSTER_NAME if kind is access_kinds.CLUSTER else name)
 
 
 def scope_of(resource_type: int, name: str, node_id: int | None = None) -> tuple[ResourceType, ConfigScope]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.api.group_calls import check_consumer_protocol
-from penstock.api.operations import ALL_ON_GROUP, NOT_ASKED
 from penstock.core.metadata.image import Image
-from penstock.model.errors import ApiError
+from penstock.model.access import Operation, ResourceType
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -19,25 +21,50 @@ from penstock.wire.messages.consumer_group_describe import (
 API = Api(
     ApiKey.CONSUMER_GROUP_DESCRIBE,
     (0, 1),
-    on_broker=lambda services: make_consumer_group_describe(services.image, services.groups),
+    on_broker=lambda services: make_consumer_group_describe(services.image, services.groups, services.access),
 )
 
 
-def make_consumer_group_describe(image: Image, groups: Groups) -> Handler:
+def make_consumer_group_describe(image: Image, groups: Groups, access: AccessControl) -> Handler:
     """The handler."""
 
     async def consumer_group_describe(
         request: ConsumerGroupDescribeRequest, context: RequestContext
     ) -> ConsumerGroupDescribeResponse:
-        allowed = ALL_ON_GROUP if request.include_authorized_operations else NOT_ASKED
-        found = [await describe(group) for group in request.group_ids]
-        return ConsumerGroupDescribeResponse(groups=[group._replace(authorized_operations=allowed) for group in found])
+        found = [await describe(group, context) for group in request.group_ids]
+        if request.include_authorized_operations:
+            found = [with_operations(group, context) for group in found]
+        return ConsumerGroupDescribeResponse(groups=found)
 
-    async def describe(group: str) -> DescribedGroup:
+    def with_operations(group: DescribedGroup, context: RequestContext) -> DescribedGroup:
+        if group.error_code:
+            return group
+        allowed = access.operations(context.client, ResourceType.GROUP, group.group_id)
+        return group._replace(authorized_operations=allowed)
+
+    async def describe(group: str, context: RequestContext) -> DescribedGroup:
         try:
             check_consumer_protocol(image)
-            return await groups.read(group, lambda shard: shard.consumer_group_describe(group))
+            check(access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
+            found: DescribedGroup = await groups.read(group, lambda shard: shard.consumer_group_describe(group))
+            topics = _topics(found) if access.is_on else ()
+            if not all(access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in topics):
+                raise ApiError(
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                    "The group has described topic(s) that the client is not authorized to describe.",
+                )
+            return found
         except ApiError as error:
             return DescribedGroup(error.code, error.message, group)
 
     return consumer_group_describe
+
+
+def _topics(group: DescribedGroup) -> set[str]:
+    """Every topic that a description of a group names."""
+    names: set[str] = set()
+    for member in group.members:
+        names.update(member.subscribed_topic_names)
+        for assignment in (member.assignment, member.target_assignment):
+            names.update(row.topic_name for row in assignment.topic_partitions)
+    return names

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 
-API = Api(ApiKey.FETCH, (4, 18), on_controller=lambda services: make_controller_fetch(services.raft))
+API = Api(
+    ApiKey.FETCH,
+    (4, 18),
+    on_controller=lambda services: guarded(
+        services.access, Operation.CLUSTER_ACTION, make_controller_fetch(services.raft), FetchResponse
+    ),
+)
 
 
 def make_controller_fetch(raft: RaftDriver) -> Handler:

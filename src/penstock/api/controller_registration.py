@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
 from penstock.wire.apis import ApiKey
@@ -15,7 +17,12 @@ from penstock.wire.messages.controller_registration import (
 API = Api(
     ApiKey.CONTROLLER_REGISTRATION,
     (0, 0),
-    on_controller=lambda services: make_controller_registration(services.controller),
+    on_controller=lambda services: guarded(
+        services.access,
+        Operation.CLUSTER_ACTION,
+        make_controller_registration(services.controller),
+        ControllerRegistrationResponse,
+    ),
 )
 
 

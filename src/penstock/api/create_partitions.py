@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller.controller import Controller
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -17,11 +20,14 @@ from penstock.wire.messages.create_partitions import (
 )
 
 API = shared_api(
-    ApiKey.CREATE_PARTITIONS, (0, 3), lambda services: make_create_partitions(services.controller), is_forwarded=True
+    ApiKey.CREATE_PARTITIONS,
+    (0, 3),
+    lambda services: make_create_partitions(services.controller, services.access),
+    is_forwarded=True,
 )
 
 
-def make_create_partitions(controller: Controller) -> Handler:
+def make_create_partitions(controller: Controller, access: AccessControl) -> Handler:
     """The handler."""
 
     async def create_partitions(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
@@ -31,6 +37,7 @@ def make_create_partitions(controller: Controller) -> Handler:
             try:
                 if named[topic.name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the request names it twice")
+                check(access, context, Operation.ALTER, ResourceType.TOPIC, topic.name)
                 await grow(topic, request.validate_only)
             except ApiError as error:
                 results.append(CreatePartitionsTopicResult(topic.name, error.code, error.message))

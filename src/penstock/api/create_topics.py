@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.api.access import split_by_right
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
 from penstock.config.describe import BrokerProperties, describe_topic
 from penstock.core.metadata.topics import NewTopic, TopicOutcome
-from penstock.model.errors import ApiError
+from penstock.model.access import Operation, ResourceType
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller.controller import Controller
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.create_topics import (
     CreatableTopic,
@@ -22,26 +25,49 @@ from penstock.wire.messages.create_topics import (
 API = shared_api(
     ApiKey.CREATE_TOPICS,
     (2, 7),
-    lambda services: make_create_topics(services.controller, services.settings.broker_properties),
+    lambda services: make_create_topics(services.controller, services.settings.broker_properties, services.access),
     is_forwarded=True,
 )
 
 
-def make_create_topics(controller: Controller, broker_properties: Callable[[], BrokerProperties]) -> Handler:
+def make_create_topics(
+    controller: Controller, broker_properties: Callable[[], BrokerProperties], access: AccessControl
+) -> Handler:
     """The handler."""
 
     async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-        wanted = [_new_topic(topic) for topic in request.topics]
+        allowed, refused = [*request.topics], list[CreatableTopic]()
+        if not access.allows_on_cluster(context.client, Operation.CREATE, quiet=True):
+            allowed, refused = split_by_right(
+                access, context, Operation.CREATE, ResourceType.TOPIC, request.topics, lambda topic: topic.name
+            )
+        wanted = [_new_topic(topic) for topic in allowed]
+        outcomes: list[TopicOutcome] = []
         try:
-            outcomes = await controller.create_topics(wanted, validate_only=request.validate_only)
+            if wanted or not refused:
+                outcomes = await controller.create_topics(wanted, validate_only=request.validate_only)
         except ApiError as error:
             outcomes = [TopicOutcome(topic.name, error=error.code, message=error.message) for topic in wanted]
-        return CreateTopicsResponse(topics=[result(outcome) for outcome in outcomes])
+        return CreateTopicsResponse(
+            topics=[result(outcome, context) for outcome in outcomes] + [refuse(topic) for topic in refused]
+        )
 
-    def result(outcome: TopicOutcome) -> CreatableTopicResult:
+    def refuse(topic: CreatableTopic) -> CreatableTopicResult:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return CreatableTopicResult(topic.name, error_code=code, error_message="Authorization failed.", configs=None)
+
+    def result(outcome: TopicOutcome, context: RequestContext) -> CreatableTopicResult:
         if outcome.error:
             return CreatableTopicResult(
                 outcome.name, error_code=outcome.error, error_message=outcome.message, configs=None
+            )
+        if not access.allows(context.client, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, outcome.name, quiet=True):
+            return CreatableTopicResult(
+                name=outcome.name,
+                topic_id=outcome.topic_id,
+                error_message=None,
+                topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                configs=None,
             )
         return CreatableTopicResult(
             name=outcome.name,

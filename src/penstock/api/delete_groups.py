@@ -5,21 +5,27 @@ from __future__ import annotations
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.api.group_calls import answer_or
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
-API = Api(ApiKey.DELETE_GROUPS, (0, 2), on_broker=lambda services: make_delete_groups(services.groups))
+API = Api(ApiKey.DELETE_GROUPS, (0, 2), on_broker=lambda services: make_delete_groups(services.groups, services.access))
 
 
-def make_delete_groups(groups: Groups) -> Handler:
+def make_delete_groups(groups: Groups, access: AccessControl) -> Handler:
     """The handler."""
 
     async def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
-        return DeleteGroupsResponse(results=[await delete(group) for group in dict.fromkeys(request.groups_names)])
+        return DeleteGroupsResponse(
+            results=[await delete(group, context) for group in dict.fromkeys(request.groups_names)]
+        )
 
-    async def delete(group: str) -> DeletableGroupResult:
+    async def delete(group: str, context: RequestContext) -> DeletableGroupResult:
+        if not access.allows(context.client, Operation.DELETE, ResourceType.GROUP, group):
+            return DeletableGroupResult(group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         code: ErrorCode = await answer_or(
             groups,
             group,

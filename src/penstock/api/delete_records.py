@@ -11,12 +11,15 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.replication import leading
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.security.access_control import AccessControl
 from penstock.storage.files import StorageError
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_records import (
@@ -29,7 +32,7 @@ from penstock.wire.messages.delete_records import (
 API = Api(
     ApiKey.DELETE_RECORDS,
     (0, 2),
-    on_broker=lambda services: make_delete_records(services.partitions, services.settle_deletions),
+    on_broker=lambda services: make_delete_records(services.partitions, services.settle_deletions, services.access),
 )
 
 logger = logging.getLogger("penstock.api")
@@ -37,7 +40,9 @@ logger = logging.getLogger("penstock.api")
 Waiting = list[tuple[asyncio.Future[None], list[DeleteRecordsPartitionResult], int]]
 
 
-def make_delete_records(partitions: Partitions, settle: Callable[[list[Partition]], None]) -> Handler:
+def make_delete_records(
+    partitions: Partitions, settle: Callable[[list[Partition]], None], access: AccessControl
+) -> Handler:
     """The handler; `settle` makes new starts durable and frees what lies before them."""
 
     def delete_records(
@@ -51,6 +56,7 @@ def make_delete_records(partitions: Partitions, settle: Callable[[list[Partition
             rows = []
             for wanted in topic.partitions:
                 try:
+                    check(access, context, Operation.DELETE, ResourceType.TOPIC, topic.name)
                     partition = partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
                     start = leading.delete_records(partition, wanted.offset)
                 except ApiError as error:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from penstock.api.access import refusal
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
 from penstock.core.metadata.image import Image, Topic
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid, format_uuid
 from penstock.runtime.controller.controller import Controller
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 
 API = shared_api(
     ApiKey.DELETE_TOPICS,
     (1, 6),
-    lambda services: make_delete_topics(services.controller, services.settings.node.delete_topic_enable),
+    lambda services: make_delete_topics(
+        services.controller, services.settings.node.delete_topic_enable, services.access
+    ),
     is_forwarded=True,
 )
 
 NAMES_AND_IDS_SINCE = 6
 
 
-def make_delete_topics(controller: Controller, enabled: bool) -> Handler:
+def make_delete_topics(controller: Controller, enabled: bool, access: AccessControl) -> Handler:
     """The handler; `enabled` is delete.topic.enable."""
 
     async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
@@ -31,32 +34,48 @@ def make_delete_topics(controller: Controller, enabled: bool) -> Handler:
             wanted = [(topic.name, topic.topic_id) for topic in request.topics]
         else:
             wanted = [(name, ZERO_UUID) for name in request.topic_names]
-        return DeleteTopicsResponse(responses=[await delete(name, topic_id) for name, topic_id in wanted])
+        return DeleteTopicsResponse(responses=[await delete(name, topic_id, context) for name, topic_id in wanted])
 
-    async def delete(name: str | None, topic_id: Uuid) -> DeletableTopicResult:
+    async def delete(name: str | None, topic_id: Uuid, context: RequestContext) -> DeletableTopicResult:
+        def may(operation: Operation, topic: str) -> bool:
+            return access.allows_on_cluster(context.client, Operation.DELETE, quiet=True) or access.allows(
+                context.client, operation, ResourceType.TOPIC, topic
+            )
+
+        shown = name
+
+        def choose(image: Image) -> Topic:
+            nonlocal shown
+            if name is not None and topic_id == ZERO_UUID and not may(Operation.DESCRIBE, name):
+                # Nothing tells whether there is such a topic.
+                raise refusal(context, Operation.DELETE, ResourceType.TOPIC, name)
+            topic = _choose(image, name, topic_id)
+            if not may(Operation.DELETE, topic.name):
+                if may(Operation.DESCRIBE, topic.name):
+                    shown = topic.name
+                raise refusal(context, Operation.DELETE, ResourceType.TOPIC, shown or format_uuid(topic_id))
+            return topic
+
         try:
             if not enabled:
                 raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this cluster")
-            topic = await controller.delete_topics(_chooser(name, topic_id))
+            topic = await controller.delete_topics(choose)
         except ApiError as error:
-            return DeletableTopicResult(name, topic_id, error.code, error.message)
+            return DeletableTopicResult(shown, topic_id, error.code, error.message)
         return DeletableTopicResult(topic.name, topic.topic_id)
 
     return delete_topics
 
 
-def _chooser(name: str | None, topic_id: Uuid) -> Callable[[Image], Topic]:
-    def choose(image: Image) -> Topic:
-        if name is not None and topic_id != ZERO_UUID:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id, not both")
-        if name is None:
-            by_id = image.topics_by_id.get(topic_id)
-            if by_id is None:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {format_uuid(topic_id)}")
-            return by_id
-        by_name = image.topics.get(name)
-        if by_name is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-        return by_name
-
-    return choose
+def _choose(image: Image, name: str | None, topic_id: Uuid) -> Topic:
+    if name is not None and topic_id != ZERO_UUID:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id, not both")
+    if name is None:
+        by_id = image.topics_by_id.get(topic_id)
+        if by_id is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {format_uuid(topic_id)}")
+        return by_id
+    by_name = image.topics.get(name)
+    if by_name is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    return by_name

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.operations import ALL_ON_CLUSTER, NOT_ASKED
+from penstock.api.operations import NOT_ASKED
 from penstock.core.metadata.image import Image
+from penstock.model.access import Operation
 from penstock.model.errors import ErrorCode
 from penstock.runtime.raft.driver import RaftDriver
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -20,9 +23,21 @@ from penstock.wire.messages.describe_cluster import (
 API = Api(
     ApiKey.DESCRIBE_CLUSTER,
     (0, 2),
-    on_broker=lambda services: make_describe_cluster(services.image, services.cluster_id, services.controller_id),
-    on_controller=lambda services: make_describe_controllers(
-        services.image, lambda: services.raft.leader_id, lambda: voter_addresses(services.raft), services.cluster_id
+    on_broker=lambda services: make_describe_cluster(
+        services.image, services.cluster_id, services.controller_id, services.access
+    ),
+    on_controller=lambda services: guarded(
+        services.access,
+        # Unlike brokers, controllers are shown to those only who may change them.
+        Operation.ALTER,
+        make_describe_controllers(
+            services.image,
+            lambda: services.raft.leader_id,
+            lambda: voter_addresses(services.raft),
+            services.cluster_id,
+            services.access,
+        ),
+        DescribeClusterResponse,
     ),
 )
 
@@ -30,7 +45,9 @@ BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
 
 
-def make_describe_cluster(image: Image, cluster_id: str, controller_id: Callable[[], int]) -> Handler:
+def make_describe_cluster(
+    image: Image, cluster_id: str, controller_id: Callable[[], int], access: AccessControl
+) -> Handler:
     """The handler."""
 
     def describe_cluster(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
@@ -53,7 +70,9 @@ def make_describe_cluster(image: Image, cluster_id: str, controller_id: Callable
             controller_id=controller_id(),
             brokers=brokers,
             cluster_authorized_operations=(
-                ALL_ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED
+                access.operations_on_cluster(context.client)
+                if request.include_cluster_authorized_operations
+                else NOT_ASKED
             ),
         )
 
@@ -67,7 +86,11 @@ def voter_addresses(raft: RaftDriver) -> dict[int, tuple[str, int]]:
 
 
 def make_describe_controllers(
-    image: Image, leader_id: Callable[[], int], addresses: Callable[[], Mapping[int, tuple[str, int]]], cluster_id: str
+    image: Image,
+    leader_id: Callable[[], int],
+    addresses: Callable[[], Mapping[int, tuple[str, int]]],
+    cluster_id: str,
+    access: AccessControl,
 ) -> Handler:
     """The handler of the controller listener: it tells of controllers, not of brokers.
 
@@ -93,7 +116,9 @@ def make_describe_controllers(
             controller_id=leader_id(),
             brokers=[DescribeClusterBroker(node_id, host, port) for node_id, (host, port) in sorted(known.items())],
             cluster_authorized_operations=(
-                ALL_ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED
+                access.operations_on_cluster(context.client)
+                if request.include_cluster_authorized_operations
+                else NOT_ASKED
             ),
         )
 

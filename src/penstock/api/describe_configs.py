@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.api.config_resources import scope_of
+from penstock.api.config_resources import check_right, scope_of
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
 from penstock.config.alter import ConfigScope
@@ -16,8 +16,10 @@ from penstock.config.describe import (
 )
 from penstock.core.metadata.image import Image, ResourceType
 from penstock.core.metadata.names import check_topic_name
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.live_settings import LiveSettings
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -29,19 +31,24 @@ from penstock.wire.messages.describe_configs import (
 )
 
 API = shared_api(
-    ApiKey.DESCRIBE_CONFIGS, (1, 4), lambda services: make_describe_configs(services.image, services.settings)
+    ApiKey.DESCRIBE_CONFIGS,
+    (1, 4),
+    lambda services: make_describe_configs(services.image, services.settings, services.access),
 )
 
 
-def make_describe_configs(image: Image, settings: LiveSettings) -> Handler:
+def make_describe_configs(image: Image, settings: LiveSettings, access: AccessControl) -> Handler:
     """The handler."""
 
     def describe_configs(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
-        return DescribeConfigsResponse(results=[describe(resource, request) for resource in request.resources])
+        return DescribeConfigsResponse(results=[describe(resource, request, context) for resource in request.resources])
 
-    def describe(resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> DescribeConfigsResult:
+    def describe(
+        resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext
+    ) -> DescribeConfigsResult:
         kind, name = resource.resource_type, resource.resource_name
         try:
+            check_right(access, context, Operation.DESCRIBE_CONFIGS, kind, name)
             entries = find(kind, name)
         except ApiError as error:
             return DescribeConfigsResult(error.code, error.message, kind, name)

@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.operations import ALL_ON_GROUP, NOT_ASKED
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
-API = Api(ApiKey.DESCRIBE_GROUPS, (0, 6), on_broker=lambda services: make_describe_groups(services.groups))
+API = Api(
+    ApiKey.DESCRIBE_GROUPS, (0, 6), on_broker=lambda services: make_describe_groups(services.groups, services.access)
+)
 
 UNKNOWN_GROUPS_SINCE = 6
 DEAD = "Dead"
 
 
-def make_describe_groups(groups: Groups) -> Handler:
+def make_describe_groups(groups: Groups, access: AccessControl) -> Handler:
     """The handler."""
 
     async def describe_groups(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-        found = [await describe(group, context.api_version) for group in request.groups]
-        allowed = ALL_ON_GROUP if request.include_authorized_operations else NOT_ASKED
-        return DescribeGroupsResponse(groups=[group._replace(authorized_operations=allowed) for group in found])
+        found = [await describe(group, context) for group in request.groups]
+        if request.include_authorized_operations:
+            found = [with_operations(group, context) for group in found]
+        return DescribeGroupsResponse(groups=found)
 
-    async def describe(group: str, version: int) -> DescribedGroup:
+    def with_operations(group: DescribedGroup, context: RequestContext) -> DescribedGroup:
+        if group.error_code:
+            return group
+        allowed = access.operations(context.client, ResourceType.GROUP, group.group_id)
+        return group._replace(authorized_operations=allowed)
+
+    async def describe(group: str, context: RequestContext) -> DescribedGroup:
         try:
+            check(access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
             return await groups.read(group, lambda shard: shard.describe_group(group))
         except ApiError as error:
             if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 return DescribedGroup(error.code, None, group, "")
-            if version < UNKNOWN_GROUPS_SINCE:
+            if context.api_version < UNKNOWN_GROUPS_SINCE:
                 # Older clients know a group that does not exist as a dead one.
                 return DescribedGroup(0, None, group, DEAD)
             return DescribedGroup(error.code, error.message, group, DEAD)

@@ -5,31 +5,40 @@ Not advertised: Kafka's clients have no use for it. Without names every group on
 
 from __future__ import annotations
 
+from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.coordinator.lag import LagView
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_lag import DescribeLagRequest, DescribeLagResponse, LagGroup
 
-API = Api(ApiKey.DESCRIBE_LAG, (0, 0), on_broker=lambda services: make_describe_lag(services.groups, services.lag))
+API = Api(
+    ApiKey.DESCRIBE_LAG,
+    (0, 0),
+    on_broker=lambda services: make_describe_lag(services.groups, services.lag, services.access),
+)
 
 
-def make_describe_lag(groups: Groups, lag: LagView) -> Handler:
+def make_describe_lag(groups: Groups, lag: LagView, access: AccessControl) -> Handler:
     """The handler."""
 
     async def describe_lag(request: DescribeLagRequest, context: RequestContext) -> DescribeLagResponse:
         try:
             names = request.groups
             if names is None:
-                names = [group.group_id for group in groups.read_all(lambda shard: shard.list_groups())]
+                everybody = (group.group_id for group in groups.read_all(lambda shard: shard.list_groups()))
+                names = access.allowed(context.client, Operation.DESCRIBE, ResourceType.GROUP, everybody)
         except ApiError as error:
             return DescribeLagResponse(error_code=error.code)
-        return DescribeLagResponse(groups=[await measure(name) for name in names])
+        return DescribeLagResponse(groups=[await measure(name, context) for name in names])
 
-    async def measure(name: str) -> LagGroup:
+    async def measure(name: str, context: RequestContext) -> LagGroup:
         try:
+            check(access, context, Operation.DESCRIBE, ResourceType.GROUP, name)
             return await groups.read(name, lambda shard: lag.measure(shard, name))
         except ApiError as error:
             return LagGroup(name, error.code)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation
 from penstock.model.errors import ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.logs.directories import LogDirectory
@@ -20,7 +22,12 @@ from penstock.wire.messages.describe_log_dirs import (
 API = Api(
     ApiKey.DESCRIBE_LOG_DIRS,
     (1, 4),
-    on_broker=lambda services: make_describe_log_dirs(services.env, services.partitions),
+    on_broker=lambda services: guarded(
+        services.access,
+        Operation.DESCRIBE,
+        make_describe_log_dirs(services.env, services.partitions),
+        DescribeLogDirsResponse,
+    ),
 )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
 from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -15,10 +18,14 @@ from penstock.wire.messages.describe_producers import (
     TopicResponse,
 )
 
-API = Api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), on_broker=lambda services: make_describe_producers(services.partitions))
+API = Api(
+    ApiKey.DESCRIBE_PRODUCERS,
+    (0, 0),
+    on_broker=lambda services: make_describe_producers(services.partitions, services.access),
+)
 
 
-def make_describe_producers(partitions: Partitions) -> Handler:
+def make_describe_producers(partitions: Partitions, access: AccessControl) -> Handler:
     """The handler."""
 
     def describe_producers(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
@@ -27,6 +34,7 @@ def make_describe_producers(partitions: Partitions) -> Handler:
             rows = []
             for index in topic.partition_indexes:
                 try:
+                    check(access, context, Operation.READ, ResourceType.TOPIC, topic.name)
                     partition = partitions.lookup(topic.name, b"", index, by_id=False)
                 except ApiError as error:
                     rows.append(PartitionResponse(index, error.code, error.message))

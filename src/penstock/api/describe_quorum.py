@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
+from penstock.model.access import Operation
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 API = shared_api(
-    ApiKey.DESCRIBE_QUORUM, (0, 2), lambda services: make_describe_quorum(services.raft), is_forwarded=True
+    ApiKey.DESCRIBE_QUORUM,
+    (0, 2),
+    lambda services: guarded(
+        services.access, Operation.DESCRIBE, make_describe_quorum(services.raft), DescribeQuorumResponse
+    ),
+    is_forwarded=True,
 )
 
 

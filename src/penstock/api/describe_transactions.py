@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from penstock.api.access import check, split_by_right
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.transactions import Transactions
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -14,26 +17,35 @@ from penstock.wire.messages.describe_transactions import (
 )
 
 API = Api(
-    ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), on_broker=lambda services: make_describe_transactions(services.transactions)
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    (0, 0),
+    on_broker=lambda services: make_describe_transactions(services.transactions, services.access),
 )
 
 
-def make_describe_transactions(transactions: Transactions) -> Handler:
+def make_describe_transactions(transactions: Transactions, access: AccessControl) -> Handler:
     """The handler."""
 
     async def describe_transactions(
         request: DescribeTransactionsRequest, context: RequestContext
     ) -> DescribeTransactionsResponse:
         return DescribeTransactionsResponse(
-            transaction_states=[await describe(transactional_id) for transactional_id in request.transactional_ids]
+            transaction_states=[
+                await describe(transactional_id, context) for transactional_id in request.transactional_ids
+            ]
         )
 
-    async def describe(transactional_id: str) -> TransactionState:
-        if not transactional_id:
-            return TransactionState(ErrorCode.INVALID_REQUEST)
+    async def describe(transactional_id: str, context: RequestContext) -> TransactionState:
         try:
-            return await transactions.read(transactional_id, lambda shard: shard.describe(transactional_id))
+            check(access, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+            if not transactional_id:
+                return TransactionState(ErrorCode.INVALID_REQUEST)
+            found = await transactions.read(transactional_id, lambda shard: shard.describe(transactional_id))
         except ApiError as error:
             return TransactionState(error.code, transactional_id)
+        seen, _ = split_by_right(
+            access, context, Operation.DESCRIBE, ResourceType.TOPIC, found.topics, lambda topic: topic.topic
+        )
+        return found._replace(topics=seen)
 
     return describe_transactions

@@ -35,7 +35,10 @@ def make_describe_user_scram_credentials(image: Image, access: AccessControl) ->
         try:
             check_cluster(access, context, Operation.DESCRIBE)
         except ApiError as error:
-            return DescribeUserScramCredentialsResponse(0, error.code, error.message)
+            refused = [
+                DescribeUserScramCredentialsResult(user.name, error.code, error.message) for user in request.users or ()
+            ]
+            return DescribeUserScramCredentialsResponse(0, error.code, error.message, refused)
         known: dict[str, list[CredentialInfo]] = {}
         for (name, mechanism), credential in image.security.credentials.items():
             known.setdefault(name, []).append(CredentialInfo(mechanism, credential.iterations))

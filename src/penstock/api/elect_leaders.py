@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
 from penstock.core.metadata.elections import ElectionType
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller.controller import Controller
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -16,14 +19,21 @@ from penstock.wire.messages.elect_leaders import (
 )
 
 API = shared_api(
-    ApiKey.ELECT_LEADERS, (0, 2), lambda services: make_elect_leaders(services.controller), is_forwarded=True
+    ApiKey.ELECT_LEADERS,
+    (0, 2),
+    lambda services: make_elect_leaders(services.controller, services.access),
+    is_forwarded=True,
 )
 
 
-def make_elect_leaders(controller: Controller) -> Handler:
+def make_elect_leaders(controller: Controller, access: AccessControl) -> Handler:
     """The handler."""
 
     async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+        try:
+            check_cluster(access, context, Operation.ALTER)
+        except ApiError as error:
+            return refusal(request, error)
         try:
             # Version 0 knows nothing but preferred leaders.
             kind = ElectionType(request.election_type) if context.api_version > 0 else ElectionType.PREFERRED

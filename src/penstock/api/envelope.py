@@ -8,17 +8,26 @@ from collections.abc import Callable
 from struct import Struct
 from struct import error as StructError
 
+from penstock.api.access import guarded
 from penstock.api.context import Answer, Client, Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.api.table import FORWARDED_KEYS
+from penstock.model.access import Operation
 from penstock.model.errors import ErrorCode, ProtocolError
 from penstock.wire.apis import ApiKey
+from penstock.wire.frame import decode_versioned
+from penstock.wire.messages.default_principal import DefaultPrincipalData
 from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 API = Api(
     ApiKey.ENVELOPE,
     (0, 0),
-    on_controller=lambda services: make_envelope(lambda: services.raft.is_leader, services.answer),
+    on_controller=lambda services: guarded(
+        services.access,
+        Operation.CLUSTER_ACTION,
+        make_envelope(lambda: services.raft.is_leader, services.answer),
+        EnvelopeResponse,
+    ),
 )
 
 SIZE_BYTES = 4
@@ -34,10 +43,14 @@ def make_envelope(is_active: Callable[[], bool], answer: Answer) -> Handler:
             return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
         frame = bytearray(request.request_data)
         try:
+            client = _client(request, context)
+        except ProtocolError:
+            return EnvelopeResponse(None, ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
+        try:
             (api_key,) = _KEY.unpack_from(frame)
             if api_key not in FORWARDED_KEYS:
                 return EnvelopeResponse(None, ErrorCode.INVALID_REQUEST)
-            reply = answer(frame, Client((_host(request), 0), context.client.listener_name))
+            reply = answer(frame, client)
             if isinstance(reply, asyncio.Future):
                 reply = await reply
             if not is_active():
@@ -48,6 +61,19 @@ def make_envelope(is_active: Callable[[], bool], answer: Answer) -> Handler:
         return EnvelopeResponse(b"".join(reply or ())[SIZE_BYTES:])
 
     return envelope
+
+
+def _client(request: EnvelopeRequest, context: RequestContext) -> Client:
+    """The client as its broker knows it, which is whom access lists go by; ProtocolError if nobody can tell."""
+    principal: DefaultPrincipalData = decode_versioned(DefaultPrincipalData, request.request_principal or b"")
+    return Client(
+        (_host(request), 0),
+        context.client.listener_name,
+        principal=f"{principal.type}:{principal.name}",
+        is_token=principal.token_authenticated,
+        # That of the client's own connection; on plain text it has no name, which is as good as telling.
+        security_protocol="",
+    )
 
 
 def _host(request: EnvelopeRequest) -> str:

@@ -8,20 +8,24 @@ may be sent to a replica there; followers serve consumers what they know to be c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 
+from penstock.api.access import refusal
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.core.metrics.counters import FETCH_BY_CONSUMERS
 from penstock.core.replica.fetch_session import SessionCache, Wanted
 from penstock.core.replica.selector import choose_replica
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
+from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.replication.fetch_rows import Found, Key, forgotten_in, respond, wanted_in
 from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.long_poll import LongPoll
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse, PartitionData
 from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD, read_header
@@ -35,6 +39,7 @@ API = Api(
         services.sessions,
         services.follower_fetch,
         services.settings.node.fetch_max_bytes,
+        services.access,
         by_rack=services.settings.node.replica_selector_class == RACK_AWARE_SELECTOR,
         failed=services.counters.api(FETCH_BY_CONSUMERS).failed,
     ),
@@ -47,6 +52,8 @@ READ_COMMITTED = 1
 ABORTED_AT_ONCE = 50
 # Where a batch says how long it is.
 LENGTH_AT = 8
+READ, TOPIC = Operation.READ, ResourceType.TOPIC
+NONE_UNREADABLE: frozenset[tuple[str, Uuid]] = frozenset()
 
 
 def make_fetch(
@@ -55,6 +62,7 @@ def make_fetch(
     sessions: SessionCache,
     followers: FollowerFetch,
     response_bytes_max: int,
+    access: AccessControl,
     *,
     by_rack: bool = False,
     failed: Callable[[int], None] = lambda _: None,
@@ -65,7 +73,8 @@ def make_fetch(
     """
 
     def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | asyncio.Future[FetchResponse]:
-        if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
+        # Whoever only says that it is a replica is served as nobody is: it must not move a high watermark.
+        if _is_follower(request) and access.allows_on_cluster(context.client, Operation.CLUSTER_ACTION):
             return followers.fetch(request, context.api_version, context.client.listener_name)
         session = sessions.open(
             request.session_id, request.session_epoch, wanted_in(request), forgotten_in(request), env.now_ms()
@@ -104,10 +113,13 @@ def make_fetch(
         room = min(request.max_bytes, response_bytes_max)
         committed_only = request.isolation_level == READ_COMMITTED
         rack = request.rack_id if by_rack else ""
+        unreadable = denied(asked, request, context) if access.is_on else NONE_UNREADABLE
         found = []
         first = True
         for key, wanted in asked:
             try:
+                if unreadable and (key.topic, key.topic_id) in unreadable:
+                    raise refusal(context, READ, TOPIC, key.topic)
                 partition = find(key, context)
                 row = nearer(partition, key, wanted, rack) if rack else None
                 if row is None:
@@ -121,6 +133,20 @@ def make_fetch(
                 first = False
             found.append(row)
         return found
+
+    def denied(
+        asked: Iterable[tuple[Key, Wanted]], request: FetchRequest, context: RequestContext
+    ) -> Set[tuple[str, Uuid]]:
+        """The topics that the client may not read, as it names them. A session keeps no rights: all are asked anew."""
+        named = {(key.topic, key.topic_id) for key, _ in asked}
+        if _is_follower(request):
+            return named
+        if context.api_version < TOPIC_IDS_SINCE:
+            names = {topic: topic[0] for topic in named}
+        else:
+            topics = partitions.image.topics_by_id
+            names = {topic: topics[topic[1]].name for topic in named if topic[1] in topics}
+        return {topic for topic, name in names.items() if not access.allows(context.client, READ, TOPIC, name)}
 
     def find(key: Key, context: RequestContext) -> Partition:
         by_id = context.api_version >= TOPIC_IDS_SINCE
@@ -190,6 +216,11 @@ def make_fetch(
                 continue
 
     return fetch
+
+
+def _is_follower(request: FetchRequest) -> bool:
+    """Which of the two fields says so depends on the version."""
+    return request.replica_id >= 0 or request.replica_state.replica_id >= 0
 
 
 def _aborted(partition: Partition, offset: int, data: bytes) -> list[AbortedTransaction]:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 
-API = Api(ApiKey.FETCH_SNAPSHOT, (0, 1), on_controller=lambda services: make_fetch_snapshot(services.raft))
+API = Api(
+    ApiKey.FETCH_SNAPSHOT,
+    (0, 1),
+    on_controller=lambda services: guarded(
+        services.access, Operation.CLUSTER_ACTION, make_fetch_snapshot(services.raft), FetchSnapshotResponse
+    ),
+)
 
 
 def make_fetch_snapshot(raft: RaftDriver) -> Handler:

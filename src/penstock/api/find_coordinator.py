@@ -7,19 +7,24 @@ Not yet: coordinators of share groups (key type 2).
 
 from __future__ import annotations
 
+from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.core.metadata.image import Image
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.coordinator.transactions import Transactions
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 API = Api(
     ApiKey.FIND_COORDINATOR,
     (0, 6),
-    on_broker=lambda services: make_find_coordinator(services.image, services.groups, services.transactions),
+    on_broker=lambda services: make_find_coordinator(
+        services.image, services.groups, services.transactions, services.access
+    ),
 )
 
 GROUP = 0
@@ -28,7 +33,7 @@ SHARE = 2
 MANY_SINCE = 4
 
 
-def make_find_coordinator(image: Image, groups: Groups, transactions: Transactions) -> Handler:
+def make_find_coordinator(image: Image, groups: Groups, transactions: Transactions, access: AccessControl) -> Handler:
     """The handler."""
 
     async def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -51,6 +56,8 @@ def make_find_coordinator(image: Image, groups: Groups, transactions: Transactio
                     ErrorCode.COORDINATOR_NOT_AVAILABLE if key_type == SHARE else ErrorCode.INVALID_REQUEST,
                     f"coordinators of type {key_type} are not served yet",
                 )
+            kind = ResourceType.GROUP if key_type == GROUP else ResourceType.TRANSACTIONAL_ID
+            check(access, context, Operation.DESCRIBE, kind, key)
             state = await (groups if key_type == GROUP else transactions).leader_of(key)
             broker = image.brokers.get(state.leader)
             endpoint = broker.endpoint(context.client.listener_name) if broker and not broker.fenced else None

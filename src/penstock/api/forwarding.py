@@ -32,8 +32,9 @@ class Forwarding(NamedTuple):
     async def forward(self, frame: bytes, request: Any, client: Client) -> bytes:
         """The active controller's answer, header included; raises ApiError when there is none."""
         patience_ms = getattr(request, "timeout_ms", PATIENCE_MS_MAX)
-        principal = encode_versioned(DefaultPrincipalData(type="User", name="ANONYMOUS"), 0)
-        envelope = EnvelopeRequest(frame, principal, _packed(client.address[0]))
+        kind, _, name = client.principal.partition(":")
+        principal = encode_versioned(DefaultPrincipalData(kind, name, client.is_token), 0)
+        envelope = EnvelopeRequest(frame, principal, _packed(client.host))
         response: EnvelopeResponse = await self.client.ask(
             envelope, min(max(patience_ms, PATIENCE_MS_MIN), PATIENCE_MS_MAX)
         )

@@ -10,13 +10,22 @@ from penstock.api.context import RequestContext
 from penstock.core.group.contract import Caller
 from penstock.core.metadata.features import GROUP_VERSION, level_of
 from penstock.core.metadata.image import Image
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups, Question
+from penstock.runtime.security.access_control import OPEN, AccessControl
 
 
-def caller_of(context: RequestContext) -> Caller:
-    """Who calls, as groups describe their members."""
-    return Caller(context.client_id or "", f"/{context.client.address[0]}", context.api_version)
+def caller_of(context: RequestContext, access: AccessControl = OPEN) -> Caller:
+    """Who calls, as groups describe their members; `access` says which topics it may know of."""
+    client = context.client
+    may_describe = None
+    if access.is_on:
+
+        def may_describe(topic: str) -> bool:
+            return access.allows(client, Operation.DESCRIBE, ResourceType.TOPIC, topic, quiet=True)
+
+    return Caller(context.client_id or "", f"/{client.address[0]}", context.api_version, may_describe)
 
 
 def check_consumer_protocol(image: Image) -> None:
@@ -28,19 +37,24 @@ def check_consumer_protocol(image: Image) -> None:
         )
 
 
+def answered(response: Any) -> asyncio.Future[Any]:
+    """A response that nobody has to be asked for."""
+    reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    reply.set_result(response)
+    return reply
+
+
 def answer_or(
     groups: Groups, group: str, question: Question, refuse: Callable[[ErrorCode], Any], *, gather: bool = False
 ) -> asyncio.Future[Any]:
     """Ask a group's shard; where it cannot be asked, or fails before it answers, `refuse` makes the response."""
-    loop = asyncio.get_running_loop()
-    reply: asyncio.Future[Any] = loop.create_future()
     try:
         if not group:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
         answer = groups.ask(group, question, gather=gather)
     except ApiError as error:
-        reply.set_result(refuse(error.code))
-        return reply
+        return answered(refuse(error.code))
+    reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def finish(done: asyncio.Future[Any]) -> None:
         if reply.done() or done.cancelled():

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.api.config_resources import alter_each, scope_of
+from penstock.api.config_resources import alter_each, check_right, scope_of
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
 from penstock.config.alter import Alteration, AlterOperation, apply_incremental
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller.controller import Controller
 from penstock.runtime.live_settings import LiveSettings
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -22,23 +24,24 @@ from penstock.wire.messages.incremental_alter_configs import (
 API = shared_api(
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     (0, 1),
-    lambda services: make_incremental_alter_configs(services.controller, services.settings),
+    lambda services: make_incremental_alter_configs(services.controller, services.settings, services.access),
     is_forwarded=True,
 )
 
 
-def make_incremental_alter_configs(controller: Controller, settings: LiveSettings) -> Handler:
+def make_incremental_alter_configs(controller: Controller, settings: LiveSettings, access: AccessControl) -> Handler:
     """The handler."""
 
     async def incremental_alter_configs(
         request: IncrementalAlterConfigsRequest, context: RequestContext
     ) -> IncrementalAlterConfigsResponse:
-        outcomes = await alter_each(request.resources, lambda resource: alter(resource, request.validate_only))
+        outcomes = await alter_each(request.resources, lambda resource: alter(resource, request.validate_only, context))
         return IncrementalAlterConfigsResponse(
             responses=[AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
         )
 
-    async def alter(resource: AlterConfigsResource, validate_only: bool) -> None:
+    async def alter(resource: AlterConfigsResource, validate_only: bool, context: RequestContext) -> None:
+        check_right(access, context, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
         kind, scope = scope_of(resource.resource_type, resource.resource_name)
         operations = [Alteration(row.name, _operation(row.config_operation), row.value) for row in resource.configs]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
 from penstock.core.metadata.image import Image, ResourceType
+from penstock.model.access import Operation
 from penstock.model.errors import ErrorCode
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.list_config_resources import (
@@ -13,7 +15,16 @@ from penstock.wire.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-API = shared_api(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), lambda services: make_list_config_resources(services.image))
+API = shared_api(
+    ApiKey.LIST_CONFIG_RESOURCES,
+    (0, 1),
+    lambda services: guarded(
+        services.access,
+        Operation.DESCRIBE_CONFIGS,
+        make_list_config_resources(services.image),
+        ListConfigResourcesResponse,
+    ),
+)
 
 LISTED = (
     ResourceType.TOPIC,

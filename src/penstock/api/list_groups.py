@@ -1,18 +1,23 @@
-"""Versions 0-5. KIP-518 filter by state, KIP-848 types and filter by type."""
+"""Versions 0-5. KIP-518 filter by state, KIP-848 types and filter by type.
+
+Whoever may not DESCRIBE the cluster sees the groups that it may DESCRIBE.
+"""
 
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
 from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-API = Api(ApiKey.LIST_GROUPS, (0, 5), on_broker=lambda services: make_list_groups(services.groups))
+API = Api(ApiKey.LIST_GROUPS, (0, 5), on_broker=lambda services: make_list_groups(services.groups, services.access))
 
 
-def make_list_groups(groups: Groups) -> Handler:
+def make_list_groups(groups: Groups, access: AccessControl) -> Handler:
     """The handler."""
 
     def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
@@ -20,6 +25,10 @@ def make_list_groups(groups: Groups) -> Handler:
             found: list[ListedGroup] = groups.read_all(lambda shard: shard.list_groups())
         except ApiError as error:
             return ListGroupsResponse(error_code=error.code)
+        if not access.allows_on_cluster(context.client, Operation.DESCRIBE, quiet=True):
+            names = (group.group_id for group in found)
+            seen = {*access.allowed(context.client, Operation.DESCRIBE, ResourceType.GROUP, names)}
+            found = [group for group in found if group.group_id in seen]
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         return ListGroupsResponse(

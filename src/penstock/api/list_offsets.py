@@ -6,11 +6,14 @@ that lies before one it named earlier. A follower that asks for the latest offse
 
 from __future__ import annotations
 
+from penstock.api.access import refusal
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -20,7 +23,9 @@ from penstock.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-API = Api(ApiKey.LIST_OFFSETS, (1, 10), on_broker=lambda services: make_list_offsets(services.partitions))
+API = Api(
+    ApiKey.LIST_OFFSETS, (1, 10), on_broker=lambda services: make_list_offsets(services.partitions, services.access)
+)
 
 READ_COMMITTED = 1
 LEADER_EPOCHS_SINCE = 4
@@ -28,7 +33,7 @@ NOT_AVAILABLE_SINCE = 5
 EARLIEST, EARLIEST_LOCAL = -2, -4
 
 
-def make_list_offsets(partitions: Partitions) -> Handler:
+def make_list_offsets(partitions: Partitions, access: AccessControl) -> Handler:
     """The handler."""
 
     def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
@@ -36,8 +41,11 @@ def make_list_offsets(partitions: Partitions) -> Handler:
         topics = []
         for topic in request.topics:
             rows = []
+            may_describe = access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
             for wanted in topic.partitions:
                 try:
+                    if not may_describe:
+                        raise refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                     partition = partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
                     partition.check_leader_epoch(wanted.current_leader_epoch)
                     if _is_follower(partition, request.replica_id):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
 from penstock.wire.apis import ApiKey
@@ -15,7 +17,12 @@ from penstock.wire.messages.list_partition_reassignments import (
 API = shared_api(
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
     (0, 0),
-    lambda services: make_list_partition_reassignments(services.controller),
+    lambda services: guarded(
+        services.access,
+        Operation.DESCRIBE,
+        make_list_partition_reassignments(services.controller),
+        ListPartitionReassignmentsResponse,
+    ),
     is_forwarded=True,
 )
 

@@ -10,13 +10,15 @@ from typing import Any
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.operations import ALL_ON_CLUSTER, ALL_ON_TOPIC, NOT_ASKED
+from penstock.api.operations import NOT_ASKED
 from penstock.core.metadata.image import Image, Topic
 from penstock.core.metadata.names import INTERNAL_TOPICS, check_topic_name
 from penstock.core.metadata.topics import NewTopic
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.model.ids import NO_LEADER, ZERO_UUID
+from penstock.model.ids import NO_LEADER, ZERO_UUID, Uuid
 from penstock.runtime.controller.client import TopicCreator
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.metadata import (
     MetadataRequest,
@@ -36,14 +38,21 @@ API = Api(
         services.cluster_id,
         services.controller_id,
         services.settings.node.auto_create_topics_enable,
+        services.access,
     ),
 )
 
 NULL_NAMES_SINCE = 12
+DESCRIBE, TOPIC = Operation.DESCRIBE, ResourceType.TOPIC
 
 
 def make_metadata(
-    image: Image, controller: TopicCreator, cluster_id: str, controller_id: Callable[[], int], auto_create: bool
+    image: Image,
+    controller: TopicCreator,
+    cluster_id: str,
+    controller_id: Callable[[], int],
+    auto_create: bool,
+    access: AccessControl,
 ) -> Handler:
     """The handler; `auto_create` is the broker's auto.create.topics.enable."""
 
@@ -52,8 +61,13 @@ def make_metadata(
     ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
         wanted = request.topics
         if wanted is None or (not wanted and context.api_version == 0):
-            return respond([describe(topic, request, context) for topic in image.topics.values()], request, context)
-        missing = [topic.name for topic in wanted if topic.name and topic.name not in image.topics]
+            seen = access.allowed(context.client, DESCRIBE, TOPIC, image.topics)
+            return respond([describe(image.topics[name], request, context) for name in seen], request, context)
+        missing = [
+            topic.name
+            for topic in wanted
+            if topic.name and topic.name not in image.topics and may_describe(topic.name, context)
+        ]
         if missing and auto_create and (request.allow_auto_topic_creation or context.api_version < 4):
             return create_then_respond(missing, request, context)
         return respond([find(topic, request, context) for topic in wanted], request, context)
@@ -61,24 +75,49 @@ def make_metadata(
     async def create_then_respond(
         missing: list[str], request: MetadataRequest, context: RequestContext
     ) -> MetadataResponse:
-        await controller.create_topics([NewTopic(name) for name in dict.fromkeys(missing)])
-        return respond([find(topic, request, context) for topic in request.topics or ()], request, context)
+        allowed = [name for name in dict.fromkeys(missing) if may_create(name, context)]
+        if allowed:
+            await controller.create_topics([NewTopic(name) for name in allowed])
+        refused = {*missing}.difference(allowed)
+        topics = [
+            find(topic, request, context) if topic.name not in refused else refuse(topic.name)
+            for topic in request.topics or ()
+        ]
+        return respond(topics, request, context)
+
+    def may_describe(name: str, context: RequestContext) -> bool:
+        return access.allows(context.client, DESCRIBE, TOPIC, name)
+
+    def may_create(name: str, context: RequestContext) -> bool:
+        client = context.client
+        return access.allows_on_cluster(client, Operation.CREATE, quiet=True) or access.allows(
+            client, Operation.CREATE, ResourceType.TOPIC, name
+        )
+
+    def refuse(name: str | None, topic_id: Uuid = ZERO_UUID) -> MetadataResponseTopic:
+        return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, topic_id)
 
     def find(wanted: MetadataRequestTopic, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
         if wanted.name is None or (not wanted.name and wanted.topic_id != ZERO_UUID):
             by_id = image.topics_by_id.get(wanted.topic_id)
+            nameless = None if context.api_version >= NULL_NAMES_SINCE else ""
             if by_id is None:
-                name = None if context.api_version >= NULL_NAMES_SINCE else ""
-                return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, name, wanted.topic_id)
+                return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, nameless, wanted.topic_id)
+            if access.is_on and not may_describe(by_id.name, context):
+                return refuse(nameless, wanted.topic_id)
             return describe(by_id, request, context)
+        if access.is_on and not may_describe(wanted.name, context):
+            return refuse(wanted.name)
         by_name = image.topics.get(wanted.name)
         if by_name is not None:
             return describe(by_name, request, context)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         try:
             check_topic_name(wanted.name)
         except ApiError as error:
-            return MetadataResponseTopic(error.code, wanted.name)
-        return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wanted.name)
+            code = error.code
+        allowed = operations(wanted.name, request, context)
+        return MetadataResponseTopic(code, wanted.name, topic_authorized_operations=allowed)
 
     def describe(topic: Topic, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
         return MetadataResponseTopic(
@@ -87,8 +126,13 @@ def make_metadata(
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
             partitions=partitions(topic, context.client.listener_name),
-            topic_authorized_operations=ALL_ON_TOPIC if request.include_topic_authorized_operations else NOT_ASKED,
+            topic_authorized_operations=operations(topic.name, request, context),
         )
+
+    def operations(name: str, request: MetadataRequest, context: RequestContext) -> int:
+        if not request.include_topic_authorized_operations:
+            return NOT_ASKED
+        return access.operations(context.client, ResourceType.TOPIC, name)
 
     def partitions(topic: Topic, listener_name: str) -> Sequence[MetadataResponsePartition]:
         reachable = frozenset(row[0] for row in brokers_on(image, listener_name))
@@ -117,7 +161,9 @@ def make_metadata(
             controller_id=controller_id(),
             topics=topics,
             cluster_authorized_operations=(
-                ALL_ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED
+                access.operations_on_cluster(context.client)
+                if request.include_cluster_authorized_operations
+                else NOT_ASKED
             ),
         )
 

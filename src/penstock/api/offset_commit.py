@@ -6,38 +6,47 @@ An offset for a partition that does not exist is refused; the others of the requ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.group_calls import answer_or, caller_of
+from penstock.api.group_calls import answer_or, answered, caller_of
 from penstock.core.metadata.image import Image
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 
-API = Api(ApiKey.OFFSET_COMMIT, (2, 9), on_broker=lambda services: make_offset_commit(services.image, services.groups))
+API = Api(
+    ApiKey.OFFSET_COMMIT,
+    (2, 9),
+    on_broker=lambda services: make_offset_commit(services.image, services.groups, services.access),
+)
 
 Rows = list[OffsetCommitResponsePartition]
 
 
-def make_offset_commit(image: Image, groups: Groups) -> Handler:
+def make_offset_commit(image: Image, groups: Groups, access: AccessControl) -> Handler:
     """The handler."""
 
     def offset_commit(
         request: OffsetCommitRequest, context: RequestContext
     ) -> asyncio.Future[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]:
-        known, refused = divide(request)
+        if not access.allows(context.client, Operation.READ, ResourceType.GROUP, request.group_id):
+            return answered(refuse_all(request, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        known, refused = divide(request, context)
         if not known:
-            return asyncio.sleep(0, OffsetCommitResponse(topics=_topics(refused)))
+            return answered(OffsetCommitResponse(topics=_topics(refused)))
         if refused:
             return commit_known(request._replace(topics=known), refused, context)
         return ask(request, context)
@@ -60,10 +69,15 @@ def make_offset_commit(image: Image, groups: Groups) -> Handler:
             lambda code: refuse_all(request, code),
         )
 
-    def divide(request: OffsetCommitRequest) -> tuple[list[OffsetCommitRequestTopic], dict[str, Rows]]:
+    def divide(
+        request: OffsetCommitRequest, context: RequestContext
+    ) -> tuple[list[OffsetCommitRequestTopic], dict[str, Rows]]:
         known = []
         refused: dict[str, Rows] = {}
         for topic in request.topics:
+            if not access.allows(context.client, Operation.READ, ResourceType.TOPIC, topic.name):
+                refused[topic.name] = _rows(topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                continue
             found = image.topics.get(topic.name)
             count = len(found.partitions) if found is not None else 0
             good = [row for row in topic.partitions if 0 <= row.partition_index < count]
@@ -71,10 +85,7 @@ def make_offset_commit(image: Image, groups: Groups) -> Handler:
             if good:
                 known.append(topic._replace(partitions=good))
             if bad:
-                refused[topic.name] = [
-                    OffsetCommitResponsePartition(row.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                    for row in bad
-                ]
+                refused[topic.name] = _rows(bad, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return known, refused
 
     return offset_commit
@@ -82,14 +93,11 @@ def make_offset_commit(image: Image, groups: Groups) -> Handler:
 
 def refuse_all(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
     """The same error for every partition of a request."""
-    return OffsetCommitResponse(
-        topics=_topics(
-            {
-                topic.name: [OffsetCommitResponsePartition(row.partition_index, code) for row in topic.partitions]
-                for topic in request.topics
-            }
-        )
-    )
+    return OffsetCommitResponse(topics=_topics({topic.name: _rows(topic.partitions, code) for topic in request.topics}))
+
+
+def _rows(partitions: Iterable[OffsetCommitRequestPartition], code: ErrorCode) -> Rows:
+    return [OffsetCommitResponsePartition(row.partition_index, code) for row in partitions]
 
 
 def _topics(rows: dict[str, Rows]) -> list[OffsetCommitResponseTopic]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeVar
+
+from penstock.api.access import check, split_by_right
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.api.group_calls import caller_of
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -15,17 +21,21 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
 )
 
-API = Api(ApiKey.OFFSET_FETCH, (1, 9), on_broker=lambda services: make_offset_fetch(services.groups))
+API = Api(ApiKey.OFFSET_FETCH, (1, 9), on_broker=lambda services: make_offset_fetch(services.groups, services.access))
 
 MANY_SINCE = 8
 GROUP_ERROR_SINCE = 2
 NO_OFFSET = -1
 
+T = TypeVar("T", OffsetFetchRequestTopics, OffsetFetchResponseTopics)
 
-def make_offset_fetch(groups: Groups) -> Handler:
+
+def make_offset_fetch(groups: Groups, access: AccessControl) -> Handler:
     """The handler."""
 
     async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
@@ -45,16 +55,41 @@ def make_offset_fetch(groups: Groups) -> Handler:
     ) -> OffsetFetchResponseGroup:
         caller = caller_of(context)
         try:
+            check(access, context, Operation.DESCRIBE, ResourceType.GROUP, wanted.group_id)
             if not wanted.group_id:
                 # A consumer without a group asks about a nameless one; it has committed nothing.
                 raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
-            return await groups.read(
-                wanted.group_id, lambda shard: shard.offset_fetch_group(wanted, request.require_stable, caller)
+            asked, refused = wanted, list[OffsetFetchRequestTopics]()
+            if wanted.topics is not None:
+                allowed, refused = may_describe(wanted.topics, context)
+                asked = wanted._replace(topics=allowed)
+            found: OffsetFetchResponseGroup = await groups.read(
+                wanted.group_id, lambda shard: shard.offset_fetch_group(asked, request.require_stable, caller)
             )
         except ApiError as error:
             return OffsetFetchResponseGroup(wanted.group_id, error_code=error.code)
+        if not access.is_on or found.error_code:
+            return found
+        if wanted.topics is None:
+            seen, _ = may_describe(found.topics, context)
+            return found._replace(topics=seen)
+        return found._replace(topics=[*found.topics, *map(_refused, refused)])
+
+    def may_describe(topics: Iterable[T], context: RequestContext) -> tuple[list[T], list[T]]:
+        return split_by_right(access, context, Operation.DESCRIBE, ResourceType.TOPIC, topics, lambda topic: topic.name)
 
     return offset_fetch
+
+
+def _refused(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return OffsetFetchResponseTopics(
+        topic.name,
+        partitions=[
+            OffsetFetchResponsePartitions(index, NO_OFFSET, metadata="", error_code=code)
+            for index in topic.partition_indexes
+        ],
+    )
 
 
 def _single(group: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:

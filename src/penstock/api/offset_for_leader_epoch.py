@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from penstock.api.access import refusal
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
 from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -15,21 +18,27 @@ from penstock.wire.messages.offset_for_leader_epoch import (
 )
 
 API = Api(
-    ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), on_broker=lambda services: make_offset_for_leader_epoch(services.partitions)
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    (2, 4),
+    on_broker=lambda services: make_offset_for_leader_epoch(services.partitions, services.access),
 )
 
 
-def make_offset_for_leader_epoch(partitions: Partitions) -> Handler:
+def make_offset_for_leader_epoch(partitions: Partitions, access: AccessControl) -> Handler:
     """The handler."""
 
     def offset_for_leader_epoch(
         request: OffsetForLeaderEpochRequest, context: RequestContext
     ) -> OffsetForLeaderEpochResponse:
         topics = []
+        is_node = access.allows_on_cluster(context.client, Operation.CLUSTER_ACTION, quiet=True)
         for topic in request.topics:
             rows = []
+            may_describe = is_node or access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
             for wanted in topic.partitions:
                 try:
+                    if not may_describe:
+                        raise refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
                     partition = partitions.lookup(topic.topic, b"", wanted.partition, by_id=False)
                     partition.check_leader_epoch(wanted.current_leader_epoch)
                 except ApiError as error:

@@ -9,19 +9,23 @@ the only one of them, when it is on disk. `acks=0` gets no answer: an error ther
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from penstock.api.access import refusal
 from penstock.api.context import RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
+from penstock.model.ids import format_uuid
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard, Unverified
 from penstock.runtime.env import Env
 from penstock.runtime.replication.leader_hints import HINTED, LeaderHints
 from penstock.runtime.replication.partition import Appended, Partition
 from penstock.runtime.replication.partitions import Partitions
-from penstock.runtime.replication.produced import ADMITTED, Admission, Produced, Refusals
+from penstock.runtime.replication.produced import ADMITTED, Admission, Place, Produced, Refusals
 from penstock.runtime.schemas.guard import SchemaGuard, Unchecked
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.compression import Compression
 from penstock.wire.messages.produce import (
@@ -46,6 +50,7 @@ API = Api(
             services.partitions,
             services.transaction_guard,
             services.schema_guard,
+            services.access,
             sync_on_ack=services.settings.node.penstock_sync_on_ack,
             failed=services.counters.api("Produce").failed,
         ).produce
@@ -62,6 +67,9 @@ ZSTD_SINCE = 7
 ATTRIBUTES_AT = 22
 CODEC = 0x07
 TRANSACTIONAL = 0x10
+NOBODY_DENIED: Refusals = {}
+# To look a member of an enum up takes longer than to ask for a right.
+WRITE, TOPIC, TRANSACTIONAL_ID = Operation.WRITE, ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
 
 Waiting = tuple[asyncio.Future[None], int, int]
 Answers = list[tuple[TopicProduceData, list[PartitionProduceResponse]]]
@@ -83,7 +91,7 @@ class Produce:
     of its connection wait behind it: batches must arrive in the order of their sequences.
     """
 
-    __slots__ = ("_env", "_failed", "_partitions", "_schemas", "_sync_on_ack", "_transactions")
+    __slots__ = ("_access", "_env", "_failed", "_partitions", "_schemas", "_sync_on_ack", "_transactions")
 
     def __init__(
         self,
@@ -91,6 +99,7 @@ class Produce:
         partitions: Partitions,
         transactions: TransactionGuard,
         schemas: SchemaGuard,
+        access: AccessControl,
         *,
         sync_on_ack: bool = True,
         failed: Callable[[int], None] = lambda _: None,
@@ -100,6 +109,7 @@ class Produce:
         self._partitions = partitions
         self._transactions = transactions
         self._schemas = schemas
+        self._access = access if access.is_on else None
         self._sync_on_ack = sync_on_ack
         self._failed = failed
 
@@ -108,9 +118,10 @@ class Produce:
     ) -> Response | Coroutine[Any, Any, ProduceResponse | None]:
         """Append at once where nothing stands in the way, else in turn."""
         client = context.client
-        if client.last_write is None and not request.transactional_id and not self._schemas.watched:
+        denied = self._denied(request, context) if self._access is not None else NOBODY_DENIED
+        if client.last_write is None and not denied and not request.transactional_id and not self._schemas.watched:
             return self._append(request, context, ADMITTED)
-        questions = self._questions(request, context.api_version)
+        questions = self._questions(request, context.api_version, denied)
         if client.last_write is None and not questions.unverified and not questions.unchecked:
             return self._append(request, context, questions.admission)
         # From now on later requests wait, though this one's coroutine has not begun to run.
@@ -143,12 +154,38 @@ class Produce:
                 context.client.last_write = None
         return await response if isinstance(response, asyncio.Future) else response
 
-    def _questions(self, request: ProduceRequest, api_version: int) -> Questions:
+    def _denied(self, request: ProduceRequest, context: RequestContext) -> Refusals:
+        """What the client may not write. For a transaction that is not its own, that is everything."""
+        access = self._access
+        assert access is not None
+        client = context.client
+        name = request.transactional_id
+        if _has_transactional(request) and (name is None or not access.allows(client, WRITE, TRANSACTIONAL_ID, name)):
+            error = refusal(context, WRITE, TRANSACTIONAL_ID, name or "")
+            return {place: error for topic in request.topic_data for place in _places(topic)}
+        denied: dict[Place, ApiError] = {}
+        for topic in request.topic_data:
+            written = topic.name
+            if context.api_version >= TOPIC_IDS_SINCE:
+                known = self._partitions.image.topics_by_id.get(topic.topic_id)
+                if known is None:
+                    continue
+                written = known.name
+            if not access.allows(client, WRITE, TOPIC, written):
+                # Whoever knows but the id is not told the name.
+                error = refusal(context, WRITE, TOPIC, topic.name or format_uuid(topic.topic_id))
+                denied.update((place, error) for place in _places(topic))
+        return denied
+
+    def _questions(self, request: ProduceRequest, api_version: int, denied: Refusals) -> Questions:
         batches = self._batches(request, by_id=api_version >= TOPIC_IDS_SINCE)
-        refusals: Refusals = {}
+        refusals = denied
+        if denied:
+            batches = [batch for batch in batches if batch.place not in denied]
         unchecked: Sequence[Unchecked] = ()
         if self._schemas.watched:
-            refusals, unchecked = self._schemas.check(batches)
+            unfit, unchecked = self._schemas.check(batches)
+            refusals = {**denied, **unfit}
         if not request.transactional_id:
             return Questions((), unchecked, Admission(refusals, {}))
         unverified = self._transactions.unverified(batches, api_version)
@@ -182,6 +219,10 @@ class Produce:
             answers.append((topic, rows))
             for data in topic.partition_data:
                 try:
+                    if admission.refusals:
+                        reason = admission.refusals.get((topic.name, topic.topic_id, data.index))
+                        if reason is not None:
+                            raise reason
                     if acks not in (ALL, LEADER, NONE):
                         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
                     partition = self._partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id)
@@ -224,10 +265,6 @@ class Produce:
         now_ms: int,
         admission: Admission,
     ) -> Appended:
-        if admission.refusals:
-            refusal = admission.refusals.get((topic.name, topic.topic_id, data.index))
-            if refusal is not None:
-                raise refusal
         records = data.records
         if not records:
             raise ApiError(ErrorCode.INVALID_RECORD, "a partition was named, and no records were sent for it")
@@ -253,6 +290,20 @@ class Produce:
         if context.api_version >= HINTS_SINCE and any(code in HINTED for code in codes):
             return _with_hints(response, LeaderHints(self._partitions), context)
         return response
+
+
+def _has_transactional(request: ProduceRequest) -> bool:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if records and len(records) > ATTRIBUTES_AT and records[ATTRIBUTES_AT] & TRANSACTIONAL:
+                return True
+    return False
+
+
+def _places(topic: TopicProduceData) -> Iterator[Place]:
+    for data in topic.partition_data:
+        yield topic.name, topic.topic_id, data.index
 
 
 def _with_hints(response: ProduceResponse, hints: LeaderHints, context: RequestContext) -> ProduceResponse:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 API = shared_api(
-    ApiKey.REMOVE_RAFT_VOTER, (0, 0), lambda services: make_remove_raft_voter(services.raft), is_forwarded=True
+    ApiKey.REMOVE_RAFT_VOTER,
+    (0, 0),
+    lambda services: guarded(
+        services.access, Operation.ALTER, make_remove_raft_voter(services.raft), RemoveRaftVoterResponse
+    ),
+    is_forwarded=True,
 )
 
 

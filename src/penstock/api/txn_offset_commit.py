@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.api.access import check, split_by_right
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.api.group_calls import caller_of
@@ -12,6 +13,7 @@ from penstock.core.contract import ProducerIdentity
 from penstock.core.group.offsets.requests import transactional_commit_refused
 from penstock.core.metadata.image import Image
 from penstock.core.replica.producer_state import NO_SEQUENCE
+from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
@@ -20,6 +22,7 @@ from penstock.runtime.coordinator.verifier import Verify, is_verification_enable
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -38,6 +41,7 @@ API = Api(
         services.partitions,
         services.groups,
         services.verify,
+        services.access,
         lambda: is_verification_enabled(services.settings),
     ),
 )
@@ -66,11 +70,29 @@ def make_txn_offset_commit(
     partitions: Partitions,
     groups: Groups,
     verify: Verify,
+    access: AccessControl,
     must_verify: Callable[[], bool] = lambda: True,
 ) -> Handler:
     """The handler; `must_verify` is transaction.partition.verification.enable."""
 
     async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+        try:
+            check(access, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+            check(access, context, Operation.READ, ResourceType.GROUP, request.group_id)
+        except ApiError as error:
+            return transactional_commit_refused(request, error.code)
+        allowed, refused = split_by_right(
+            access, context, Operation.READ, ResourceType.TOPIC, request.topics, lambda topic: topic.name
+        )
+        if refused:
+            unread = transactional_commit_refused(
+                request._replace(topics=refused), ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            )
+            read = await commit_known(request._replace(topics=allowed), context)
+            return read._replace(topics=[*read.topics, *unread.topics])
+        return await commit_known(request, context)
+
+    async def commit_known(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
         known = request._replace(topics=_known(image, request))
         response = TxnOffsetCommitResponse()
         if known.topics:

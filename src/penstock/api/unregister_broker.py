@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 API = shared_api(
-    ApiKey.UNREGISTER_BROKER, (0, 0), lambda services: make_unregister_broker(services.controller), is_forwarded=True
+    ApiKey.UNREGISTER_BROKER,
+    (0, 0),
+    lambda services: guarded(
+        services.access, Operation.ALTER, make_unregister_broker(services.controller), UnregisterBrokerResponse
+    ),
+    is_forwarded=True,
 )
 
 

@@ -6,9 +6,11 @@ changing `kraft.version`, which is what the controllers' storage was formatted w
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
 from penstock.core.metadata.features import FeatureUpdate, UpgradeType
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.runtime.controller.controller import Controller
 from penstock.wire.apis import ApiKey
@@ -20,7 +22,12 @@ from penstock.wire.messages.update_features import (
 )
 
 API = shared_api(
-    ApiKey.UPDATE_FEATURES, (0, 2), lambda services: make_update_features(services.controller), is_forwarded=True
+    ApiKey.UPDATE_FEATURES,
+    (0, 2),
+    lambda services: guarded(
+        services.access, Operation.ALTER, make_update_features(services.controller), UpdateFeaturesResponse
+    ),
+    is_forwarded=True,
 )
 
 

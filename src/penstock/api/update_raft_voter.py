@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.core.raft.voters import Voter, VoterEndpoint
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.runtime.raft.wire import epoch_error
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterRequest, UpdateRaftVoterResponse
 
-API = Api(ApiKey.UPDATE_RAFT_VOTER, (0, 0), on_controller=lambda services: make_update_raft_voter(services.raft))
+API = Api(
+    ApiKey.UPDATE_RAFT_VOTER,
+    (0, 0),
+    on_controller=lambda services: guarded(
+        services.access, Operation.CLUSTER_ACTION, make_update_raft_voter(services.raft), UpdateRaftVoterResponse
+    ),
+)
 
 
 def make_update_raft_voter(raft: RaftDriver) -> Handler:

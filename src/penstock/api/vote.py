@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.model.access import Operation
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.vote import VoteRequest, VoteResponse
 
-API = Api(ApiKey.VOTE, (0, 2), on_controller=lambda services: make_vote(services.raft))
+API = Api(
+    ApiKey.VOTE,
+    (0, 2),
+    on_controller=lambda services: guarded(
+        services.access, Operation.CLUSTER_ACTION, make_vote(services.raft), VoteResponse
+    ),
+)
 
 
 def make_vote(raft: RaftDriver) -> Handler:

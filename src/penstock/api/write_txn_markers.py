@@ -6,14 +6,16 @@ From version 2 on a marker says in which version its transaction was (KIP-1228).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.core.replica.producer_state import EndMarker
-from penstock.core.transaction.transaction import by_topic
+from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator.marker_writer import WriteMarker
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -24,7 +26,11 @@ from penstock.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-API = Api(ApiKey.WRITE_TXN_MARKERS, (1, 2), on_broker=lambda services: make_write_txn_markers(services.write_marker))
+API = Api(
+    ApiKey.WRITE_TXN_MARKERS,
+    (1, 2),
+    on_broker=lambda services: make_write_txn_markers(services.write_marker, services.access),
+)
 
 # A group coordinator that is not there yet is for the transaction coordinator a leader that is not there yet.
 _AS_LEADER = frozenset(
@@ -32,10 +38,16 @@ _AS_LEADER = frozenset(
 )
 
 
-def make_write_txn_markers(write_marker: WriteMarker) -> Handler:
+def make_write_txn_markers(write_marker: WriteMarker, access: AccessControl) -> Handler:
     """The handler."""
 
     async def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+        client = context.client
+        if not access.allows_on_cluster(client, Operation.ALTER, quiet=True) and not access.allows_on_cluster(
+            client, Operation.CLUSTER_ACTION
+        ):
+            refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            return WriteTxnMarkersResponse([_result(one, lambda _: refused) for one in request.markers])
         return await answer_markers(write_marker, request)
 
     return write_txn_markers
@@ -58,13 +70,20 @@ async def _end(write_marker: WriteMarker, marker: WritableTxnMarker) -> Writable
         return ErrorCode.NONE
 
     errors = dict(zip(partitions, await asyncio.gather(*map(write, partitions)), strict=True))
+    return _result(marker, errors.__getitem__)
+
+
+def _result(marker: WritableTxnMarker, error_of: Callable[[TopicPartition], ErrorCode]) -> WritableTxnMarkerResult:
     return WritableTxnMarkerResult(
         marker.producer_id,
         [
             WritableTxnMarkerTopicResult(
-                topic,
-                [WritableTxnMarkerPartitionResult(index, errors[TopicPartition(topic, index)]) for index in indexes],
+                topic.name,
+                [
+                    WritableTxnMarkerPartitionResult(index, error_of(TopicPartition(topic.name, index)))
+                    for index in topic.partition_indexes
+                ],
             )
-            for topic, indexes in by_topic(errors).items()
+            for topic in marker.topics
         ],
     )

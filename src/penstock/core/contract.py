@@ -17,7 +17,7 @@ transactional batch of that producer, and replays them with its id: they count o
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -31,6 +31,8 @@ class Caller(NamedTuple):
     client_id: str
     host: str
     api_version: int
+    # Whether it may know of a topic; None where everybody may know of all.
+    may_describe: Callable[[str], bool] | None = None
 
 
 class Record(NamedTuple):

@@ -59,6 +59,7 @@ from penstock.runtime.replication.isr import InSyncKeeper
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.runtime.schemas.registry_client import RegistryClient
+from penstock.runtime.security.access_control import OPEN
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from penstock.wire.messages.broker_registration import Listener as RegisteredListener
 
@@ -175,7 +176,7 @@ class BrokerRole:
         self._transactions = Transactions(
             env, raft.image, self._requests, self.partitions, self._producer_ids.take, markers, settings
         )
-        add_partitions = make_add_partitions_to_txn(raft.image, self._transactions)
+        add_partitions = make_add_partitions_to_txn(raft.image, self._transactions, OPEN)
         here = Client(("127.0.0.1", 0), "")
         self._verifier = TransactionVerifier(
             env,

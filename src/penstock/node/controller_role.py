@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any
 
 from penstock.api.context import Client, Reply, RequestContext
@@ -19,6 +20,7 @@ from penstock.runtime.controller.controller import Controller
 from penstock.runtime.env import Env
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.raft.driver import RaftDriver
+from penstock.runtime.security.access_control import OPEN
 from penstock.wire.apis import APIS
 from penstock.wire.messages.controller_registration import ControllerRegistrationRequest, Feature, Listener
 
@@ -46,10 +48,11 @@ class ControllerRole:
         services = ControllerServices(
             raft.image, raft, controller, settings, cluster_id, security.access, security.tokens, self._answer
         )
-        self._handlers = controller_handlers(services)
         self.dispatcher = Dispatcher(
-            self._handlers, CONTROLLER_VERSIONS, counters=counters, followers_fetch=QUORUM_FETCH
+            controller_handlers(services), CONTROLLER_VERSIONS, counters=counters, followers_fetch=QUORUM_FETCH
         )
+        # What this process asks of itself it may, whatever access lists say.
+        self._own_handlers = controller_handlers(replace(services, access=OPEN))
         self._local = Client(("local", 0), "")
 
     def _answer(self, frame: bytearray, client: Client) -> Reply | asyncio.Future[Reply | None] | None:
@@ -59,7 +62,7 @@ class ControllerRole:
         """Answer a request of this process as one that came over the network would be."""
         key = _KEYS[type(request).__module__.rpartition(".")[2]]
         context = RequestContext(APIS[key].last_stable_version, None, self._local)
-        return self._handlers[key](request, context)
+        return self._own_handlers[key](request, context)
 
 
 def register_controller(

@@ -19,6 +19,7 @@ from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
+from penstock.runtime.security.access_control import OPEN
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -65,7 +66,7 @@ def adding(
 @pytest.mark.parametrize("version", range(6))
 def test_partitions_are_added_or_refused(tmp_path: Path, version: int) -> None:
     async def story(shell: TransactionShell) -> None:
-        handler = make_add_partitions_to_txn(shell.image, shell.transactions)
+        handler = make_add_partitions_to_txn(shell.image, shell.transactions, OPEN)
         await shell.started()
         producer = await shell.started()
         stale = await call(handler, adding(STALE, version, TOPICS), version)
@@ -89,7 +90,7 @@ def test_partitions_are_added_or_refused(tmp_path: Path, version: int) -> None:
 @pytest.mark.parametrize("version", [4, 5])
 def test_brokers_verify_many_transactions_at_once(tmp_path: Path, version: int) -> None:
     async def story(shell: TransactionShell) -> None:
-        handler = make_add_partitions_to_txn(shell.image, shell.transactions)
+        handler = make_add_partitions_to_txn(shell.image, shell.transactions, OPEN)
         producer = await shell.begun()
         transactions = [
             AddPartitionsToTxnTransaction(ID, *producer, True, TOPICS),
@@ -106,13 +107,15 @@ def test_brokers_verify_many_transactions_at_once(tmp_path: Path, version: int) 
 
 def test_partitions_of_an_absent_coordinator_are_refused(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
-        handler = make_add_partitions_to_txn(shell.image, shell.transactions)
+        handler = make_add_partitions_to_txn(shell.image, shell.transactions, OPEN)
         shell.transactions.close()
         response = await call(handler, adding(STALE, 3, TOPICS), 3)
         assert errors_of(response, 3) == [("t", 0, ErrorCode.NOT_COORDINATOR)]
-        ended = await call(make_end_txn(shell.transactions), EndTxnRequest(ID, *STALE, True), 3)
+        ended = await call(make_end_txn(shell.transactions, OPEN), EndTxnRequest(ID, *STALE, True), 3)
         assert ended.error_code == ErrorCode.NOT_COORDINATOR
-        described = await call(make_describe_transactions(shell.transactions), DescribeTransactionsRequest([ID, ""]), 0)
+        described = await call(
+            make_describe_transactions(shell.transactions, OPEN), DescribeTransactionsRequest([ID, ""]), 0
+        )
         assert [row.error_code for row in described.transaction_states] == [
             ErrorCode.NOT_COORDINATOR,
             ErrorCode.INVALID_REQUEST,
@@ -125,7 +128,7 @@ def test_partitions_of_an_absent_coordinator_are_refused(tmp_path: Path) -> None
 def test_offsets_of_a_group_join_the_transaction(tmp_path: Path, version: int) -> None:
     async def story(shell: TransactionShell) -> None:
         groups = Groups(shell.env, shell.image, shell, shell.partitions, shell.settings)
-        handler = make_add_offsets_to_txn(shell.image, groups, shell.transactions)
+        handler = make_add_offsets_to_txn(shell.image, groups, shell.transactions, OPEN)
         await shell.started()
         producer = await shell.started()
         stale = await call(handler, AddOffsetsToTxnRequest(ID, *STALE, "readers"), version)
@@ -142,7 +145,7 @@ def test_offsets_of_a_group_join_the_transaction(tmp_path: Path, version: int) -
 
 def test_an_end_carries_the_new_epoch_from_version_5_on(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
-        handler = make_end_txn(shell.transactions)
+        handler = make_end_txn(shell.transactions, OPEN)
         producer = await shell.begun()
         response = await call(handler, EndTxnRequest(ID, *producer, True), 5)
         assert response == (0, NONE, 100, 1)
@@ -156,7 +159,10 @@ def test_an_end_carries_the_new_epoch_from_version_5_on(tmp_path: Path) -> None:
 def test_transactions_are_listed_and_described(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         await shell.begun()
-        describe, listing = make_describe_transactions(shell.transactions), make_list_transactions(shell.transactions)
+        describe, listing = (
+            make_describe_transactions(shell.transactions, OPEN),
+            make_list_transactions(shell.transactions, OPEN),
+        )
         [row] = (await call(describe, DescribeTransactionsRequest([ID]), 0)).transaction_states
         assert (row.transaction_state, row.topics[0].topic) == ("Ongoing", "t")
 
@@ -225,7 +231,7 @@ def test_markers_are_answered_one_by_one(tmp_path: Path) -> None:
         request = WriteTxnMarkersRequest(
             [WritableTxnMarker(7, 3, True, topics, 5), WritableTxnMarker(8, 0, False, topics[:1], 6)]
         )
-        response = await call(make_write_txn_markers(write), request, 1)
+        response = await call(make_write_txn_markers(write, OPEN), request, 1)
         errors = [
             (row.producer_id, topic.name, ErrorCode(topic.partitions[0].error_code))
             for row in response.markers
@@ -278,7 +284,7 @@ def test_offsets_are_committed_where_the_coordinator_vouches_for_it(
             asked.append((name, producer, partition, adds))
             return error
 
-        handler = make_txn_offset_commit(shell.env, shell.image, shell.partitions, groups, verify)
+        handler = make_txn_offset_commit(shell.env, shell.image, shell.partitions, groups, verify, OPEN)
         absent = await call(handler, committing([("t", 0)]), version)
         assert codes(absent) == [ErrorCode.NOT_COORDINATOR]
         await groups.leader_of("readers")

@@ -26,9 +26,7 @@ from support.wire_client import WireClient
 class Accepting:
     """A listener that takes no port."""
 
-    def __init__(
-        self, name: str, host: str, port: int, limits: ConnectionLimits, backlog: int, _tls: object
-    ) -> None:
+    def __init__(self, name: str, host: str, port: int, limits: ConnectionLimits, backlog: int, _tls: object) -> None:
         self.name, self.host, self.port = name, host, port
         self.limits = limits
         self.backlog = backlog

@@ -30,6 +30,7 @@ from penstock.runtime.replication.isr import InSyncKeeper
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
+from penstock.runtime.security.access_control import OPEN
 from penstock.server.limits import ConnectionLimits
 from penstock.server.listener import Listener
 from penstock.wire.messages.alter_partition import (
@@ -80,7 +81,7 @@ class Broker:
         self.keeper = InSyncKeeper(self.env, self.partitions, self._ask, lambda: self.epoch, LAG_MS)
         self.fetchers = self._new_fetchers()
         guard = TransactionGuard(self.env, self._no_coordinator, lambda: True)
-        self.produce = Produce(self.env, self.partitions, guard, SchemaGuard(None)).produce
+        self.produce = Produce(self.env, self.partitions, guard, SchemaGuard(None), OPEN).produce
 
     async def start(self) -> None:
         await self.listener.bind()
@@ -91,8 +92,8 @@ class Broker:
         self.partitions.on_leader(followers.invite)
         handlers = {
             0: self.produce,
-            1: make_fetch(self.env, self.partitions, sessions, followers, SIZE, by_rack=True),
-            2: make_list_offsets(self.partitions),
+            1: make_fetch(self.env, self.partitions, sessions, followers, SIZE, OPEN, by_rack=True),
+            2: make_list_offsets(self.partitions, OPEN),
             18: make_api_versions(VERSIONS, {}, lambda: (0, {})),
         }
         self.fetch = handlers[1]

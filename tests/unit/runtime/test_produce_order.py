@@ -16,6 +16,7 @@ from penstock.core.schema_ids import Registered, Rules
 from penstock.model.errors import ErrorCode, ProtocolError
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.schemas.guard import SchemaGuard
+from penstock.runtime.security.access_control import OPEN
 from penstock.wire.apis import ApiKey
 from penstock.wire.codec import decode, encode
 from penstock.wire.frame import RequestHeader, encode_request
@@ -57,7 +58,7 @@ class World:
         schemas = SchemaGuard(self.registry)  # type: ignore[arg-type]
         schemas.watched[CHECKED] = Rules(None, STRATEGY)
         guard = TransactionGuard(shell.env, self._verify, lambda: True)
-        produce = Produce(shell.env, shell.partitions, guard, schemas, sync_on_ack=False).produce
+        produce = Produce(shell.env, shell.partitions, guard, schemas, OPEN, sync_on_ack=False).produce
         self.dispatcher = Dispatcher({ApiKey.PRODUCE: produce}, {ApiKey.PRODUCE: (3, 13)})
 
     async def _verify(self, *_: object) -> ErrorCode:

@@ -23,6 +23,7 @@ from penstock.runtime.coordinator.shards import Coordinator
 from penstock.runtime.replication.fetch_rows import Key
 from penstock.runtime.replication.follower_view import FollowerView
 from penstock.runtime.replication.leading import exclude
+from penstock.runtime.security.access_control import OPEN
 from penstock.storage.files import StorageError
 from penstock.wire.messages.alter_partition import AlterPartitionRequest
 from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -91,7 +92,7 @@ def test_deleted_records_are_gone_from_every_replica_before_the_answer(tmp_path:
         one, two = await pair(cluster)
         for number in range(5):
             await one.send(b"%d" % number)
-        delete = make_delete_records(one.partitions, lambda _: None)
+        delete = make_delete_records(one.partitions, lambda _: None, OPEN)
         topic = DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 3)])
         response = await delete(DeleteRecordsRequest([topic], timeout_ms=5_000), CONTEXT)
         assert response.topics[0].partitions[0] == (0, 3, 0)
@@ -114,7 +115,7 @@ def test_records_are_not_said_to_be_deleted_while_the_disk_is_full(tmp_path: Pat
             raise StorageError("No space left on device", errno.ENOSPC)
 
         topic = DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 1), DeleteRecordsPartition(7, 1)])
-        response = make_delete_records(one.partitions, settle)(DeleteRecordsRequest([topic], 5_000), CONTEXT)
+        response = make_delete_records(one.partitions, settle, OPEN)(DeleteRecordsRequest([topic], 5_000), CONTEXT)
         codes = [row.error_code for row in response.topics[0].partitions]
         assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
@@ -131,7 +132,7 @@ def test_a_new_leader_names_no_end_before_it_knows_what_is_committed(tmp_path: P
         cluster.refuse_proposals = True
         cluster.change(leader=2)
         topics = [ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, -1, timestamp=-1)])]
-        list_offsets = make_list_offsets(two.partitions)
+        list_offsets = make_list_offsets(two.partitions, OPEN)
         row = list_offsets(ListOffsetsRequest(-1, topics=topics), CONTEXT).topics[0].partitions[0]
         assert row.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
         row = list_offsets(ListOffsetsRequest(1, topics=topics), CONTEXT).topics[0].partitions[0]
@@ -151,7 +152,7 @@ def test_an_epoch_without_records_ends_where_the_one_before_it_does(tmp_path: Pa
         for leader in (2, 1, 2, 1):
             cluster.change(leader=leader)
         await one.send(b"second")
-        end_of = make_offset_for_leader_epoch(one.partitions)
+        end_of = make_offset_for_leader_epoch(one.partitions, OPEN)
         ends = []
         for epoch in range(6):
             rows = [OffsetForLeaderPartition(0, -1, epoch)]

@@ -20,6 +20,7 @@ from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.schemas.guard import SchemaGuard
+from penstock.runtime.security.access_control import OPEN
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -56,7 +57,7 @@ class World:
         self.shell = shell
         self.coordinator = Coordinator()
         guard = TransactionGuard(shell.env, self.coordinator.verify, lambda: must_verify)
-        self.produce = Produce(shell.env, shell.partitions, guard, SchemaGuard(None), sync_on_ack=False).produce
+        self.produce = Produce(shell.env, shell.partitions, guard, SchemaGuard(None), OPEN, sync_on_ack=False).produce
         self.client = Client(("127.0.0.1", 1), "")
 
     def write(
@@ -224,7 +225,7 @@ def test_offsets_that_were_verified_before_the_abort_are_refused_after_it(tmp_pa
         await groups.leader_of("readers")
         await shell.until(lambda: groups.coordinator.hosts())
         coordinator = Coordinator()
-        handler = make_txn_offset_commit(shell.env, shell.image, shell.partitions, groups, coordinator.verify)
+        handler = make_txn_offset_commit(shell.env, shell.image, shell.partitions, groups, coordinator.verify, OPEN)
         rows = [TxnOffsetCommitRequestTopic(DATA.topic, [TxnOffsetCommitRequestPartition(0, 5)])]
         request = TxnOffsetCommitRequest(ID, "readers", *PRODUCER, topics=rows)
         late = asyncio.ensure_future(handler(request, RequestContext(3, None, Client(("127.0.0.1", 1), ""))))

@@ -20,6 +20,9 @@ from penstock.wire.messages.metadata_records import AccessControlEntryRecord, Re
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
+# All operations on a kind of resource, as a bit field.
+_EVERYTHING = {kind: sum(1 << operation for operation in operations) for kind, operations in OPERATIONS.items()}
+
 logger = logging.getLogger("penstock.security")
 
 
@@ -78,6 +81,12 @@ class AccessControl:
         """The same for the cluster as a whole."""
         return self.allows(asker, operation, ResourceType.CLUSTER, CLUSTER_NAME, quiet=quiet)
 
+    def operations_on_cluster(self, asker: Asker) -> int:
+        """What somebody may do with the cluster; nothing, unless that includes to describe it."""
+        if not self.allows_on_cluster(asker, Operation.DESCRIBE):
+            return 0
+        return self.operations(asker, ResourceType.CLUSTER, CLUSTER_NAME)
+
     def allows_some(self, asker: Asker, operation: Operation, kind: ResourceType) -> bool:
         """Whether there is any resource of a kind with which somebody may do something."""
         authorizer = self._authorizer
@@ -91,9 +100,15 @@ class AccessControl:
 
     def operations(self, asker: Asker, kind: ResourceType, name: str) -> int:
         """What somebody may do with a resource, as Kafka's bit field (KIP-430)."""
+        if self._authorizer is None:
+            return _EVERYTHING[kind]
         return sum(
             1 << operation for operation in OPERATIONS[kind] if self.allows(asker, operation, kind, name, quiet=True)
         )
+
+
+# Where nobody decides, or where the node itself is the one who asks.
+OPEN = AccessControl()
 
 
 def entry_of(record: AccessControlEntryRecord) -> Entry:

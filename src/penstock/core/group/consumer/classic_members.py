@@ -79,7 +79,7 @@ def join(
             updated = reconcile_member(group, updated, group.assignment_epoch, target, owned, effects, now_ms)
         downgrade_by_replacing(context, group, former, updated, effects, now_ms)
     else:
-        updated = update_member(context, group, member, updated, owned, effects, now_ms)
+        updated = update_member(context, group, member, updated, owned, caller, effects, now_ms)
         cancel_timer(JOIN_TIMER, group, member_id, effects)
         keep_session(group, member_id, request.session_timeout_ms, effects, now_ms)
         sync_deadline_ms = now_ms + updated.rebalance_timeout_ms

@@ -78,7 +78,7 @@ def heartbeat(
     member_id = request.member_id or context.new_member_id()
     owned = None if request.topic_partitions is None else partitions_of(request.topic_partitions)
     member = _find_or_join(group, request, member_id, owned, effects.records)
-    updated = update_member(context, group, member, _updated(member, request, caller), owned, effects, now_ms)
+    updated = update_member(context, group, member, _updated(member, request, caller), owned, caller, effects, now_ms)
     keep_session(group, member_id, context.session_timeout_ms(group.group_id), effects, now_ms)
     told_everything = request.member_epoch == JOIN_EPOCH or (
         request.rebalance_timeout_ms != -1

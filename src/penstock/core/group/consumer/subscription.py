@@ -14,7 +14,7 @@ from penstock.core.group.consumer.records import (
     regex_record,
     regex_tombstone,
 )
-from penstock.core.group.contract import Record
+from penstock.core.group.contract import Caller, Record
 from penstock.core.group.subscription.topics import ResolvedRegex
 from penstock.model.errors import ApiError
 
@@ -35,12 +35,14 @@ def update_regexes(
     group: ConsumerGroup,
     member: ConsumerMember,
     updated: ConsumerMember,
+    caller: Caller,
     records: list[Record],
     now_ms: int,
 ) -> Resolved:
     """Resolve patterns that are new or were last resolved too long ago, and forget those nobody uses any more.
 
-    `member` becomes `updated`. Raises INVALID_REGULAR_EXPRESSION if that brings a pattern that cannot be used.
+    `member` becomes `updated`. What `caller` may not describe is left out. Raises INVALID_REGULAR_EXPRESSION if that
+    brings a pattern that cannot be used.
     """
     regexes = dict(group.resolved_regexes)
     old, new = member.subscribed_topic_regex, updated.subscribed_topic_regex
@@ -60,7 +62,7 @@ def update_regexes(
         return Resolved(regexes, changed, group.regex_version)
     for regex in sorted(subscribed):
         before = regexes.get(regex)
-        topics = _resolve(context, regex, before)
+        topics = _resolve(context, regex, before, caller)
         changed = changed or before is None or before.topics != topics
         regexes[regex] = ResolvedRegex(topics, context.catalog.version, now_ms)
         records.append(regex_record(group.group_id, regex, regexes[regex]))
@@ -76,12 +78,13 @@ def _needs_refresh(context: ConsumerContext, group: ConsumerGroup, subscribed: C
     return age_ms > context.settings.consumer_regex_refresh_interval_ms
 
 
-def _resolve(context: ConsumerContext, regex: str, before: ResolvedRegex | None) -> frozenset[str]:
+def _resolve(context: ConsumerContext, regex: str, before: ResolvedRegex | None, caller: Caller) -> frozenset[str]:
     """What a pattern means now; one that has become too costly keeps meaning what it did."""
     try:
-        return context.catalog.resolve(regex)
+        topics = context.catalog.resolve(regex)
     except ApiError:
         return frozenset() if before is None else before.topics
+    return topics if caller.may_describe is None else frozenset(filter(caller.may_describe, topics))
 
 
 def bump_epoch_if_needed(

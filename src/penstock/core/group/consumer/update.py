@@ -17,7 +17,7 @@ from penstock.core.group.consumer.reconcile import reconcile
 from penstock.core.group.consumer.records import assignment_record, member_record, member_tombstones, target_record
 from penstock.core.group.consumer.subscription import bump_epoch_if_needed, update_regexes
 from penstock.core.group.consumer.target import update_target
-from penstock.core.group.contract import Effects, Record, Timer
+from penstock.core.group.contract import Caller, Effects, Record, Timer
 from penstock.model.errors import ApiError, ErrorCode
 
 
@@ -27,6 +27,7 @@ def update_member(
     member: ConsumerMember,
     updated: ConsumerMember,
     owned: Partitions | None,
+    caller: Caller,
     effects: Effects,
     now_ms: int,
 ) -> ConsumerMember:
@@ -34,7 +35,7 @@ def update_member(
     records = effects.records
     if updated != member:
         records.append(member_record(group.group_id, updated))
-    resolved = update_regexes(context, group, member, updated, records, now_ms)
+    resolved = update_regexes(context, group, member, updated, caller, records, now_ms)
     epoch = bump_epoch_if_needed(context, group, member, updated, resolved, records)
     if epoch > group.assignment_epoch:
         target = update_target(context, group, epoch, updated, resolved.regexes, records)

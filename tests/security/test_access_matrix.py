@@ -1,0 +1,93 @@
+"""Every API with every right present, missing and denied: Penstock answers as Apache Kafka does in the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from access_probes import PROBES, World
+from access_rights import HIDDEN, SEEN, Entry, cases
+from matrix import TOPICS, Matrix, secured
+
+from penstock.api.table import BROKER_APIS, CONTROLLER_APIS, FIRST_OWN_KEY
+from penstock.model.access import Operation, Permission, ResourceType
+from penstock.testing import Cluster
+from support.kafka_broker import free_port, kafka_broker
+from support.kafka_tools import java_missing, libraries_of
+from support.wire_client import KEYS
+
+REFERENCE = "4.3.1"
+# Everybody may ask which versions there are and sign in.
+FREE = {"api_versions", "sasl_handshake", "sasl_authenticate"}
+REGEX = f"{SEEN}|{SEEN}-forgotten|{HIDDEN}"
+READS_GROUP: list[Entry] = [(ResourceType.GROUP, Operation.READ, Permission.ALLOW)]
+REGEX_CASES = {
+    "regex of one who sees": [*READS_GROUP, (ResourceType.TOPIC, Operation.DESCRIBE, Permission.ALLOW)],
+    "regex of one who sees nothing": READS_GROUP,
+}
+
+
+@contextmanager
+def kafka(path: Path) -> Iterator[Matrix]:
+    reason = java_missing(REFERENCE)
+    if reason is not None:
+        pytest.skip(reason)
+    port, controller_port = free_port(), free_port()
+    with (
+        kafka_broker(path, secured(port, controller_port), port=port, libraries=libraries_of(REFERENCE)) as broker,
+        Matrix(broker.address, f"127.0.0.1:{controller_port}") as matrix,
+    ):
+        yield matrix
+
+
+@contextmanager
+def penstock() -> Iterator[Matrix]:
+    port, controller_port = free_port(), free_port()
+    with (
+        Cluster(secured(port, controller_port)),
+        Matrix(f"127.0.0.1:{port}", f"127.0.0.1:{controller_port}") as matrix,
+    ):
+        yield matrix
+
+
+def test_every_api_has_a_probe() -> None:
+    world = World({name: bytes(16) for name in TOPICS})
+    probed = {(probe.at_controller, KEYS[type(probe.make(world)).__name__]) for probe in PROBES}
+    on_brokers = {key for key, row in BROKER_APIS.items() if row.module not in FREE and key < FIRST_OWN_KEY}
+    assert on_brokers == {key for at_controller, key in probed if not at_controller}
+    only_there = {key for key, row in CONTROLLER_APIS.items() if not row.on_broker and row.module not in FREE}
+    # Both serve it, and mean something else.
+    assert {key for at_controller, key in probed if at_controller} == only_there | {KEYS["DescribeClusterRequest"]}
+
+
+@pytest.mark.java
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_answer_is_that_of_kafka(tmp_path: Path) -> None:
+    with kafka(tmp_path / "kafka") as matrix:
+        expected = matrix.ask_everything()
+    with penstock() as matrix:
+        answers = matrix.ask_everything()
+    assert len(expected) == len(cases()) * len(PROBES)
+    different = {key: (expected[key], answers[key]) for key in expected if answers[key] != expected[key]}
+    assert different == {}
+
+
+@pytest.mark.java
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_patterns_stand_for_the_topics_that_they_stand_for_with_kafka(tmp_path: Path) -> None:
+    def ask(matrix: Matrix) -> dict[str, list[str]]:
+        found = {}
+        for case, entries in REGEX_CASES.items():
+            matrix.grant(entries)
+            found[case] = matrix.resolved(REGEX, case)
+        return found
+
+    with kafka(tmp_path / "kafka") as matrix:
+        expected = ask(matrix)
+    with penstock() as matrix:
+        assert ask(matrix) == expected
+    assert [*expected.values()] == [[SEEN, f"{SEEN}-forgotten"], []]
