@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.core.replica.fencing import check_leader_epoch
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -39,7 +40,7 @@ def make_list_offsets(partitions: Partitions) -> Handler:
             for wanted in topic.partitions:
                 try:
                     partition = partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
-                    partition.check_leader_epoch(wanted.current_leader_epoch)
+                    check_leader_epoch(wanted.current_leader_epoch, partition.state.leader_epoch)
                     if _is_follower(partition, request.replica_id):
                         end = partition.log.end_offset
                     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.core.replica.fencing import check_leader_epoch
 from penstock.model.errors import ApiError
 from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.apis import ApiKey
@@ -31,7 +32,7 @@ def make_offset_for_leader_epoch(partitions: Partitions) -> Handler:
             for wanted in topic.partitions:
                 try:
                     partition = partitions.lookup(topic.topic, b"", wanted.partition, by_id=False)
-                    partition.check_leader_epoch(wanted.current_leader_epoch)
+                    check_leader_epoch(wanted.current_leader_epoch, partition.state.leader_epoch)
                 except ApiError as error:
                     rows.append(EpochEndOffset(error.code, wanted.partition))
                     continue
