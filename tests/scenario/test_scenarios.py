@@ -1,4 +1,4 @@
-"""Groups and transactions in scripts that read like a description of them; what events there are, the players say.
+"""What the cores do, in scripts that read like a description of it; what events there are, the players say.
 
 With PENSTOCK_REWRITE_SCENARIOS=1 the scripts are written anew with what happens now. Read the difference before it is
 kept: it says what clients will notice.
@@ -13,11 +13,15 @@ import pytest
 from consumer_script import ConsumerScript
 from group_script import GroupScript
 from play import Play
+from raft_script import RaftScript
+from replica_script import ReplicaScript
 from transaction_script import TransactionScript
 
 PLAYERS: dict[str, type[Play]] = {
     "consumer_groups": ConsumerScript,
     "groups": GroupScript,
+    "raft": RaftScript,
+    "replicas": ReplicaScript,
     "transactions": TransactionScript,
 }
 SCRIPTS = [

@@ -18,6 +18,8 @@ from sim.simulate import Outcome, simulate
 from sim.world import silence_logs
 
 SHRINK_RUNS_MAX = 60
+# How often long runs say how far they are.
+PROGRESS_SEEDS = 250
 
 
 def main() -> int:
@@ -72,6 +74,8 @@ def _run_many(options: argparse.Namespace) -> int:
             say(f"seed {outcome.plan.seed} FAILED: {outcome.anomalies[0]}")
             if not options.keep_going:
                 break
+        if count % PROGRESS_SEEDS == 0:
+            say(f"{count} seeds, up to {outcome.plan.seed}, {len(failed)} failed")
         if options.minutes is not None and time.monotonic() - began > options.minutes * 60:
             break
     real_s = time.monotonic() - began

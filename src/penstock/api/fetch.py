@@ -14,6 +14,7 @@ from penstock.api.access import refusal
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.core.metrics.counters import FETCH_BY_CONSUMERS
+from penstock.core.replica.fencing import check_leader_epoch
 from penstock.core.replica.fetch_session import SessionCache, Wanted
 from penstock.core.replica.selector import choose_replica
 from penstock.model.access import Operation, ResourceType
@@ -176,7 +177,7 @@ def make_fetch(
         return Found(key, data, 0)
 
     def read(partition: Partition, key: Key, wanted: Wanted, room: int, committed_only: bool, first: bool) -> Found:
-        partition.check_leader_epoch(wanted.leader_epoch)
+        check_leader_epoch(wanted.leader_epoch, partition.state.leader_epoch)
         directory = partitions.home(partition)
         if directory.failure is not None:
             directory.check_writable()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from penstock.api.access import refusal
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.core.replica.fencing import check_leader_epoch
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.replication.partition import Partition
@@ -47,7 +48,7 @@ def make_list_offsets(partitions: Partitions, access: AccessControl) -> Handler:
                     if not may_describe:
                         raise refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                     partition = partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
-                    partition.check_leader_epoch(wanted.current_leader_epoch)
+                    check_leader_epoch(wanted.current_leader_epoch, partition.state.leader_epoch)
                     if _is_follower(partition, request.replica_id):
                         end = partition.log.end_offset
                     else:

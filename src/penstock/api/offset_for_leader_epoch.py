@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.api.access import refusal
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.core.replica.fencing import check_leader_epoch
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
 from penstock.runtime.replication.partitions import Partitions
@@ -40,7 +41,7 @@ def make_offset_for_leader_epoch(partitions: Partitions, access: AccessControl) 
                     if not may_describe:
                         raise refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
                     partition = partitions.lookup(topic.topic, b"", wanted.partition, by_id=False)
-                    partition.check_leader_epoch(wanted.current_leader_epoch)
+                    check_leader_epoch(wanted.current_leader_epoch, partition.state.leader_epoch)
                 except ApiError as error:
                     rows.append(EpochEndOffset(error.code, wanted.partition))
                     continue

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock.client.address import Address
-from penstock.client.failures import AuthenticationFailed, NoAnswer, reason_of
+from penstock.client.failures import AuthenticationFailed, NoAnswer
 from penstock.client.protocol import FRAME_BYTES_MAX, SIZE_REFUSED, Call, Protocol
 from penstock.client.settings import ConnectionSettings
-from penstock.client.tls import tls_context
+from penstock.client.tls import reason_of, tls_context
 from penstock.wire.apis import ApiKey
 from penstock.wire.primitives import MalformedMessage
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
-
-# OpenSSL's numbers for a certificate that is trusted and belongs to somebody else: another name, another address.
-_WRONG_NAMES = (62, 64)
 
 
 class NoAnswer(ConnectionError):
@@ -22,20 +18,11 @@ class AuthenticationFailed(NoAnswer):
 
 
 def reason_of(error: Exception) -> str:
-    """Why a connection could not be opened, or broke."""
+    """Why a plain connection could not be opened, or broke; `tls.reason_of` knows of TLS as well."""
     if isinstance(error, socket.gaierror):
         return "this name cannot be resolved"
     if isinstance(error, ConnectionRefusedError):
         return "nothing listens there (connection refused)"
     if isinstance(error, TimeoutError):
         return "no answer (a firewall, or the wrong address)"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        if error.verify_code in _WRONG_NAMES:
-            return f"its certificate is for another name: {error.verify_message}"
-        return (
-            f"its certificate is not trusted ({error.verify_message}): set ssl.ca.location to its authority's PEM file"
-        )
-    if isinstance(error, ssl.SSLError):
-        reason = (error.reason or str(error)).replace("_", " ").lower()
-        return f"TLS failed ({reason}): check security.protocol, and that the port is that of a TLS listener"
     return getattr(error, "strerror", None) or str(error)

@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any
 
 from penstock.client.address import Address
-from penstock.client.failures import NoAnswer, NotServed, reason_of
+from penstock.client.failures import NoAnswer, NotServed
 from penstock.client.frames import FrameStream
 from penstock.client.protocol import Call, Introduction, Protocol
 from penstock.client.settings import Credentials
+from penstock.client.tls import reason_of
 from penstock.wire.primitives import MalformedMessage
 
 BACKOFF_FIRST_MS = 50

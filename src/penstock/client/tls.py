@@ -6,9 +6,12 @@ import ssl
 import tempfile
 from pathlib import Path
 
+from penstock.client import failures
 from penstock.client.failures import AuthenticationFailed
 from penstock.client.settings import ConnectionSettings
 
+# OpenSSL's numbers for a certificate that is trusted and belongs to somebody else: another name, another address.
+WRONG_NAMES = (62, 64)
 KEY_STORES = (".jks", ".p12", ".pfx")
 
 
@@ -44,6 +47,18 @@ def tls_context(settings: ConnectionSettings) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def reason_of(error: Exception) -> str:
+    """Why a connection could not be opened, or broke."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in WRONG_NAMES:
+            return f"its certificate is for another name: {error.verify_message}"
+        return f"its certificate is not trusted ({error.verify_message}): set ssl.ca.location to its authority's file"
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        return f"TLS failed ({reason}): check security.protocol, and that the port is that of a TLS listener"
+    return failures.reason_of(error)
 
 
 def _path(settings: ConnectionSettings, *names: str) -> Path | None:

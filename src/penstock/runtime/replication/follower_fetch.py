@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
+from penstock.core.replica.fencing import check_leader_epoch
 from penstock.core.replica.fetch_session import FetchContext, Session, SessionCache, Wanted
 from penstock.core.replica.leader import LeaderState
 from penstock.core.replica.throttle import Throttle, is_throttled
@@ -156,7 +157,7 @@ class _FollowerReads:
                 if leading.follower(replica) is None:
                     # The metadata that makes it a replica has not come here yet.
                     raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{partition.name} has no replica on {replica}")
-                partition.check_leader_epoch(wanted.leader_epoch)
+                check_leader_epoch(wanted.leader_epoch, partition.state.leader_epoch)
                 row = self._divergence(partition, key, wanted)
                 if row is None:
                     if is_news and self._note(partition, wanted, replica, broker_epoch, eligible, now_ms):

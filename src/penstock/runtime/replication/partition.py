@@ -269,17 +269,6 @@ class Partition:
         # Its first records may have been deleted.
         return max(unstable, self.log.start_offset)
 
-    def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Refuse a client whose idea of the leader is older or newer than ours; -1 means that it has none."""
-        epoch = self.state.leader_epoch
-        if current_leader_epoch in (-1, epoch):
-            return
-        if current_leader_epoch < epoch:
-            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {current_leader_epoch} is over, it is {epoch}")
-        raise ApiError(
-            ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {current_leader_epoch} has not reached this broker"
-        )
-
     def check_enough_replicas(self) -> None:
         """Refuse an acks=all produce that too few replicas would hold."""
         leading = self.leading
