@@ -34,7 +34,7 @@ class Peers:
         self.answers = answers
         self.asked: list[int] = []
 
-    def make(self, env: Any, address: Any, client_id: str, timeout_ms: int) -> Any:  # noqa: ARG002
+    def make(self, env: Any, address: Any, client_id: str, timeout_ms: int, security: Any) -> Any:  # noqa: ARG002
         peers, (_, port) = self, address()
 
         class Peer:

@@ -15,7 +15,7 @@ from penstock.core.raft.events import QuorumTimes
 from penstock.core.raft.messages import BeginEpochRequest, FetchRequest, Message
 from penstock.core.raft.voters import VoterEndpoint, VoterSet
 from penstock.runtime.env import Env
-from penstock.runtime.peer import Peer, PeerLost, PeerSecurity
+from penstock.runtime.peer import PLAIN_TEXT, Peer, PeerLost, PeerSecurity
 from penstock.runtime.raft.wire import RefusedByPeer, Reply, Sender, from_wire, to_wire
 
 FETCH_WAIT_MS_MAX = 500
@@ -75,7 +75,7 @@ class Transport:
         times: QuorumTimes,
         answered: Callable[[int, Reply], None],
         unanswered: Callable[[int, Message], None],
-        security: PeerSecurity,
+        security: PeerSecurity = PLAIN_TEXT,
     ) -> None:
         self._env = env
         self._addresses = addresses
