@@ -3,7 +3,7 @@
 A script is a list of events, one a line, each followed by its indented effects in the order in which a driver carries
 them out: what is persisted, what happens to the log, what is answered and sent. Nodes are called by their numbers, the
 first line says which are voters. Messages stay on their way until they are delivered, entries are on disk when they are
-synced, timers come when the script says so. Where a log ends is shown as offset@epoch. Chance always picks the least.
+synced, timers come when the script says so. Where a log ends is shown as offset@epoch. Random picks are the least.
 
     voters N ...                 the voters, with empty logs, before the first event; with `carried` the log names them
     observer N ...               nodes without a vote
@@ -40,16 +40,16 @@ from penstock.core.raft.events import (
     Contradiction,
     Effects,
     Election,
+    EntriesAppended,
     Event,
     QuorumTimes,
     Received,
+    RequestFailed,
     Role,
     Started,
     Stopping,
     Synced,
-    Taken,
     Tick,
-    Unanswered,
     VotersChanged,
 )
 from penstock.core.raft.messages import (
@@ -78,7 +78,7 @@ class Entry(NamedTuple):
     voters: VoterSet | None = None
 
 
-class LeastChance:
+class LeastRandom:
     """Randomness that is none."""
 
     def randrange(self, start: int, stop: int) -> int:  # noqa: ARG002
@@ -187,7 +187,7 @@ class RaftScript(Play):
     def _start(self, arguments: list[str]) -> None:
         for node in map(self._node, arguments):
             directory = _carried(node.node_id).directory_id
-            node.quorum = Quorum(node.node_id, node.voters, node.election, node.log, TIMES, LeastChance(), directory)
+            node.quorum = Quorum(node.node_id, node.voters, node.election, node.log, TIMES, LeastRandom(), directory)
             self._step(node, Started())
 
     def _lead(self, arguments: list[str]) -> None:
@@ -248,7 +248,7 @@ class RaftScript(Play):
 
     def _unanswered(self, arguments: list[str]) -> None:
         for sent in self._take(arguments):
-            self._step(self.nodes[sent.source], Unanswered(sent.target, sent.message))
+            self._step(self.nodes[sent.source], RequestFailed(sent.target, sent.message))
 
     def _fetch(self, arguments: list[str]) -> None:
         node = self._node(arguments[0])
@@ -276,7 +276,7 @@ class RaftScript(Play):
         node.log = ScriptLog(leader.log.snapshot(), [], leader.log.snapshot().offset)
         node.running._log = node.log
         self.lines.append(f"{node.node_id}: its log begins and ends at {_end(node.log.end())}")
-        self._step(node, Taken(node.log.begin.offset))
+        self._step(node, EntriesAppended(node.log.begin.offset))
 
     def _full(self, arguments: list[str]) -> None:
         self._node(arguments[0]).disk_is_full = True
@@ -316,7 +316,7 @@ class RaftScript(Play):
             if sent.entries:
                 self.lines.append(f"{node.node_id}: takes {len(sent.entries)}, its log ends at {_end(node.log.end())}")
             self._check_voters(node)
-            self._step(node, Taken(message.high_watermark))
+            self._step(node, EntriesAppended(message.high_watermark))
 
     def _check_voters(self, node: Node) -> None:
         if node.voters != node.running.voters:

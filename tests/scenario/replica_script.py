@@ -214,7 +214,7 @@ class ReplicaScript(Play):
 
     def _min(self, arguments: list[str]) -> None:
         self.min_in_sync = int(arguments[0])
-        self._leading.require(self.min_in_sync)
+        self._leading.set_min_in_sync(self.min_in_sync)
 
     # The brokers.
 
@@ -269,7 +269,7 @@ class ReplicaScript(Play):
         count = "1 record" if len(sent) == 1 else f"{len(sent)} records"
         self.lines.append(f"{leader.broker} > {replica.broker}: {count}, high watermark {watermark}")
         replica.records += sent
-        state.told(watermark, replica.end)
+        state.update_high_watermark(watermark, replica.end)
 
     def _cut(self, leader: Replica, replica: Replica, parting: EndOffset) -> None:
         self.lines.append(

@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from penstock.core.metadata import alter_partition
-from penstock.core.metadata.changes import PartitionChange
+from penstock.core.metadata.partition_change import PartitionChange
 from penstock.core.raft.messages import NOBODY
 from penstock.core.raft.quorum import Quorum
 from penstock.core.replica.producer_state import ProducerState

@@ -9,7 +9,7 @@ from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.core.contract import ProducerIdentity
 from penstock.core.metadata.image import Image
-from penstock.core.metadata.names import INTERNAL_TOPICS
+from penstock.core.metadata.topic_names import INTERNAL_TOPICS
 from penstock.core.transaction.transaction import EPOCH_BUMPS, by_topic
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode

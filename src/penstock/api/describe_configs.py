@@ -15,7 +15,7 @@ from penstock.config.describe import (
     describe_topic,
 )
 from penstock.core.metadata.image import Image, ResourceType
-from penstock.core.metadata.names import check_topic_name
+from penstock.core.metadata.topic_names import check_topic_name
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.live_settings import LiveSettings

@@ -7,7 +7,7 @@ from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.api.metadata import brokers_on, leader_error, offline_replicas
 from penstock.core.metadata.image import Image, Topic
-from penstock.core.metadata.names import INTERNAL_TOPICS
+from penstock.core.metadata.topic_names import INTERNAL_TOPICS
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER

@@ -16,7 +16,7 @@ from penstock.api.declaration import Api
 from penstock.core.metrics.counters import FETCH_BY_CONSUMERS
 from penstock.core.replica.fencing import check_leader_epoch
 from penstock.core.replica.fetch_session import SessionCache, Wanted
-from penstock.core.replica.selector import choose_replica
+from penstock.core.replica.replica_selector import choose_replica
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
 from penstock.model.ids import Uuid

@@ -12,7 +12,7 @@ from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.api.operations import NOT_ASKED
 from penstock.core.metadata.image import Image, Topic
-from penstock.core.metadata.names import INTERNAL_TOPICS, check_topic_name
+from penstock.core.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
 from penstock.core.metadata.topics import NewTopic
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode

@@ -26,11 +26,6 @@ class PropertyLine:
     line: int
 
 
-def parse_properties(text: str) -> dict[str, str]:
-    """The settings of a .properties text; of a name that comes twice, the last counts. Raises ConfigError."""
-    return {entry.name: entry.value for entry in read_properties(text)}
-
-
 def read_properties(text: str) -> list[PropertyLine]:
     """Every setting in order, duplicates included. Raises ConfigError for a broken \\u escape."""
     entries = []

@@ -8,11 +8,11 @@ The shell appends the records first. It then calls `replay` with each of them, i
 changes durable state, and sends the replies once the records are committed. If the append fails, the shell drops the
 whole shard and loads it again, so the core need not undo anything.
 
-Soft state (who waits in a rebalance, session deadlines) lives in the core and is not replayed: a coordinator that takes
-over starts with none of it, and members that are still there come back by themselves.
+Soft state (which requests are parked in a rebalance, session deadlines) lives in the core and is not replayed: a
+coordinator that takes over starts with none of it, and members that are still alive rejoin on their own.
 
 Records of one event may be part of a producer's transaction (`Effects.producer`). The shell then appends them in a
-transactional batch of that producer, and replays them with its id: they count once the transaction's marker does.
+transactional batch of that producer, and replays them with its id: they take effect when the transaction's marker does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Caller(NamedTuple):
     client_id: str
     host: str
     api_version: int
-    # Whether it may know of a topic; None where everybody may know of all.
+    # Whether it may know that a topic exists; None where everybody may know of every topic.
     may_describe: Callable[[str], bool] | None = None
 
 
@@ -60,8 +60,8 @@ class Reply(NamedTuple):
 class Timer(NamedTuple):
     """Have `timer_fired(key)` called at `deadline_ms`; a later Timer with the same key replaces it, None cancels it.
 
-    The deadline is told by the clock whose time came with the event, but it is kept by one that never jumps: a timer
-    that fires is due, whatever the time is that comes with it.
+    The deadline is on the clock whose time came with the event, but the shell waits on a monotonic clock: a timer that
+    fires is due, whatever time is passed along with it.
     """
 
     key: TimerKey
@@ -75,13 +75,13 @@ class Effects:
     records: list[Record] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     timers: list[Timer] = field(default_factory=list)
-    # Whose transaction all of the records are part of; None for ordinary records.
+    # The producer whose transaction all of the records are part of; None for ordinary records.
     producer: ProducerIdentity | None = None
 
     def merge(self, other: Effects) -> None:
-        """Take another event's effects along, after our own."""
-        assert self.producer is None or not other.records, "records of a transaction stay among themselves"
-        assert other.producer is None or not self.records, "records of a transaction stay among themselves"
+        """Append another event's effects after our own."""
+        assert self.producer is None or not other.records, "records of a transaction are not mixed with others"
+        assert other.producer is None or not self.records, "records of a transaction are not mixed with others"
         self.producer = self.producer or other.producer
         self.records += other.records
         self.replies += other.replies

@@ -1,7 +1,7 @@
 """Schema ids in records: which of them a batch uses, and the subjects under which a registry must have them.
 
-A serializer of Confluent's puts a zero byte and the schema's id, four bytes, before what it serializes. Records without
-a key or without a value have nothing to check there.
+Confluent's serializers put a zero byte and the schema's id, four bytes, before the data. A missing key or value has
+nothing to check.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PROTOBUF_MESSAGE = re.compile(r"^\s*message\s+(\w+)\s*\{", re.MULTILINE)
 
 
 class Rules(NamedTuple):
-    """What a topic asks for: how the subjects of its keys' and values' schemas are named; None asks for nothing."""
+    """What a topic requires: how the subjects of its keys' and values' schemas are named; None requires nothing."""
 
     key: str | None
     value: str | None
 
 
 class Use(NamedTuple):
-    """A schema id at a place in records."""
+    """A schema id in a key or a value."""
 
     is_key: bool
     schema_id: int
@@ -40,7 +40,7 @@ class Use(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """What a registry knows of an id: the subjects that have it, and the names of the records it describes."""
+    """What a registry knows of an id: its subjects, and the names of the records it describes."""
 
     subjects: frozenset[str]
     record_names: frozenset[str]
@@ -50,7 +50,7 @@ NOT_REGISTERED = Registered(frozenset(), frozenset())
 
 
 class RefusedRecord(RefusedRecords):
-    """The first record of a batch whose schema id its topic does not take."""
+    """The first record of a batch whose schema id the topic rejects."""
 
     def __init__(self, index: int, why: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, f"record {index} of the batch: {why}", [(index, why)])
@@ -67,7 +67,7 @@ def rules_of(settings: Any) -> Rules | None:
 
 
 def uses_of(batch: memoryview | bytes, rules: Rules, size_max: int) -> dict[Use, int]:
-    """The ids that a batch uses, each with the first record that has it; RefusedRecord where one has none."""
+    """The ids that a batch uses, each with the first record that has it; RefusedRecord where one is missing."""
     uses: dict[Use, int] = {}
     for index, record in enumerate(read_records(batch, size_max)):
         if rules.key is not None and record.key is not None:
@@ -97,7 +97,7 @@ def check(topic: str, rules: Rules, uses: Mapping[Use, int], known: Mapping[int,
 
 
 def subjects(topic: str, is_key: bool, strategy: str, registered: Registered) -> set[str]:
-    """The subjects of which one must have the schema."""
+    """The subjects, one of which must have the schema."""
     if strategy.endswith(f".{TOPIC_RECORD_NAME}"):
         return {f"{topic}-{name}" for name in registered.record_names}
     if strategy.endswith(f".{RECORD_NAME}"):
@@ -106,7 +106,7 @@ def subjects(topic: str, is_key: bool, strategy: str, registered: Registered) ->
 
 
 def record_names(schema_type: str, text: str) -> tuple[str, ...]:
-    """The full names of what a schema describes; for Protobuf those of all its messages, in their order."""
+    """The full names of what a schema describes; for Protobuf those of all its messages, in order."""
     if schema_type == "PROTOBUF":
         package = PROTOBUF_PACKAGE.search(text)
         prefix = f"{package[1]}." if package is not None else ""

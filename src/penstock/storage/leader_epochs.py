@@ -38,10 +38,6 @@ class LeaderEpochs:
         self.latest = UNDEFINED_EPOCH
 
     @property
-    def latest_epoch(self) -> int | None:
-        return self._entries[-1].epoch if self._entries else None
-
-    @property
     def entries(self) -> tuple[EpochEntry, ...]:
         return tuple(self._entries)
 

@@ -1,7 +1,7 @@
 """What every reader and writer of Kafka's bytes shares: the error, buffers, and variable-length integers.
 
-Kafka writes lengths of flexible messages as unsigned base-128 integers, and the fields of a record as zigzag ones.
-Readers return the value and the position behind it; they never read past the end of the buffer they are given.
+Kafka writes lengths of flexible messages as unsigned base-128 integers; the kernel reads the zigzag ones of records.
+Readers return the value and the position after it; they never read past the end of the buffer they are given.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ Buffer = bytes | bytearray | memoryview
 RecordBuffers = Buffer | Sequence[Buffer]
 
 VARINT_BYTES_MAX = 5
-VARLONG_BYTES_MAX = 10
 
 
 class MalformedMessage(ProtocolError):
@@ -54,32 +53,6 @@ def finish_unsigned_varint(data: Buffer, position: int, first: int) -> tuple[int
     raise MalformedMessage(f"a varint is longer than {VARINT_BYTES_MAX} bytes")
 
 
-def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
-    """A zigzag 64-bit varint at `position`, and the position behind it."""
-    return _read_zigzag(data, position, VARLONG_BYTES_MAX, 64)
-
-
-def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """A zigzag 32-bit varint at `position`, and the position behind it."""
-    return _read_zigzag(data, position, VARINT_BYTES_MAX, 32)
-
-
-def _read_zigzag(data: Buffer, position: int, bytes_max: int, bits: int) -> tuple[int, int]:
-    value = 0
-    try:
-        for shift in range(0, 7 * bytes_max, 7):
-            byte = data[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 128:
-                if value >> bits:
-                    raise MalformedMessage(f"a varint does not fit into {bits} bits")
-                return (value >> 1) ^ -(value & 1), position
-    except IndexError:
-        raise MalformedMessage("the bytes end inside a varint") from None
-    raise MalformedMessage(f"a varint is longer than {bytes_max} bytes")
-
-
 def unsigned_varint(value: int) -> bytes:
     """The bytes of an unsigned varint. `value` is not negative."""
     if value < 0:
@@ -92,8 +65,3 @@ def unsigned_varint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
-
-
-def zigzag_varint(value: int) -> bytes:
-    """The bytes of a signed varint or varlong: both are written alike."""
-    return unsigned_varint(value << 1 if value >= 0 else ((-value) << 1) - 1)

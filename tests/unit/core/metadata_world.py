@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.core.metadata import alter_partition, brokers, directories, elections, features, reassignment
+from penstock.core.metadata.election_rules import ElectionRules
 from penstock.core.metadata.heartbeats import Heartbeats
 from penstock.core.metadata.image import Image, PartitionState, ResourceType, new_partition, partition_record
 from penstock.core.metadata.result import Result
-from penstock.core.metadata.rules import ElectionRules
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.alter_partition import (
     AlterPartitionRequest,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from penstock.core.replica.follower import FollowerState, truncation_offset
 from penstock.core.replica.leader import LeaderState
+from penstock.model.ids import NO_LEADER
 
 LAG_MS = 100
 NOBODY = -1
@@ -153,7 +154,7 @@ class Model:
 
     def fetch(self) -> None:
         replica = self._some()
-        if replica is None or not isinstance(replica.state, FollowerState) or not replica.state.has_leader:
+        if replica is None or not isinstance(replica.state, FollowerState) or replica.state.leader_id == NO_LEADER:
             return
         state = replica.state
         last_epoch = replica.log[-1].epoch if replica.log else -1
@@ -327,7 +328,7 @@ class Model:
             self.cuts += 1
             return
         replica.log += answer.entries
-        state.told(answer.high_watermark, len(replica.log))
+        state.update_high_watermark(answer.high_watermark, len(replica.log))
 
     def _local_end(self, replica: Replica, epoch: int) -> tuple[int, int]:
         if not replica.log or epoch > replica.log[-1].epoch:

@@ -111,11 +111,11 @@ def test_no_slots_means_no_sessions() -> None:
 def test_only_news_is_told_and_whoever_had_data_goes_last() -> None:
     session = Session(1, 0)
     session.update([("a", Wanted(0, 1)), ("b", Wanted(0, 1)), ("c", Wanted(0, 1))], [])
-    assert session.worth_telling("a", 5, 0, 0, 0)
-    assert not session.worth_telling("a", 5, 0, 0, 0)
-    assert session.worth_telling("a", 6, 0, 0, 0), "a high watermark that moved is news"
-    assert session.worth_telling("a", 6, 2, 0, 0), "a log start that moved is news"
-    assert session.worth_telling("a", 6, 2, 100, 0), "data is news"
+    assert session.must_include("a", 5, 0, 0, 0)
+    assert not session.must_include("a", 5, 0, 0, 0)
+    assert session.must_include("a", 6, 0, 0, 0), "a high watermark that moved is news"
+    assert session.must_include("a", 6, 2, 0, 0), "a log start that moved is news"
+    assert session.must_include("a", 6, 2, 100, 0), "data is news"
     assert list(session.partitions) == ["b", "c", "a"]
-    assert session.worth_telling("b", 6, 2, 0, 3), "an error is news"
-    assert session.worth_telling("b", 6, 2, 0, 0), "and so is its end"
+    assert session.must_include("b", 6, 2, 0, 3), "an error is news"
+    assert session.must_include("b", 6, 2, 0, 0), "and so is its end"

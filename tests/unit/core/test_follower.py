@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.replica.follower import FollowerState, beginning_of_batch, truncation_offset, whole_batches
 from penstock.core.replica.leader import LeaderState
-from penstock.core.replica.selector import choose_replica
+from penstock.core.replica.replica_selector import choose_replica
 from penstock.core.replica.throttle import UNLIMITED, Throttle, is_throttled
 from penstock.wire.records import CorruptBatch, Record, build_batch
 
@@ -18,11 +18,11 @@ def batch(base: int, records: int = 1) -> bytes:
 
 def test_the_high_watermark_follows_the_leaders_and_never_moves_back() -> None:
     state = FollowerState(1, 5, 10)
-    assert state.told(20, 15)
+    assert state.update_high_watermark(20, 15)
     assert state.high_watermark == 15
-    assert not state.told(12, 30)
+    assert not state.update_high_watermark(12, 30)
     assert state.high_watermark == 15
-    assert state.told(40, 30)
+    assert state.update_high_watermark(40, 30)
     assert state.high_watermark == 30
 
 

@@ -137,7 +137,7 @@ def test_below_the_minimum_in_sync_nothing_is_committed() -> None:
     assert not state.settled((1,))
     assert not state.has_enough_in_sync
     assert state.high_watermark == 100
-    assert state.require(1)
+    assert state.set_min_in_sync(1)
     assert state.high_watermark == 120
 
 
@@ -220,5 +220,5 @@ def test_too_few_in_sync_replicas_confirm_nothing() -> None:
     state = LeaderState(1, 5, (1, 2, 3), (1,), 100, 80, now_ms=0, min_in_sync=2, eligible_replicas=(2,))
     assert not state.must_confirm
     assert state.proposal(0) is None
-    assert not state.require(1), "not before the controller has heard of it"
+    assert not state.set_min_in_sync(1), "not before the controller has heard of it"
     assert state.proposal(0) == {1}

@@ -6,9 +6,9 @@ from metadata_world import ClusterWorld
 
 from penstock.core.metadata import brokers, elections
 from penstock.core.metadata.configs import change_configs
+from penstock.core.metadata.election_rules import ElectionRules
 from penstock.core.metadata.elections import ElectionType
 from penstock.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, ResourceType
-from penstock.core.metadata.rules import ElectionRules
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.elect_leaders import TopicPartitions
 from penstock.wire.messages.metadata_records import FeatureLevelRecord

@@ -15,9 +15,9 @@ from metadata_world import ClusterWorld
 
 from penstock.core.metadata import elections
 from penstock.core.metadata.configs import change_configs
+from penstock.core.metadata.election_rules import rules_for
 from penstock.core.metadata.features import ALL_BROKERS
 from penstock.core.metadata.image import RECOVERING, Image, PartitionState, ResourceType
-from penstock.core.metadata.rules import rules_for
 from penstock.model.errors import ErrorCode
 
 BROKERS = 5

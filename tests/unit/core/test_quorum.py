@@ -19,15 +19,15 @@ from penstock.core.raft.events import (
     Contradiction,
     Effects,
     Election,
+    EntriesAppended,
     QuorumTimes,
     Received,
+    RequestFailed,
     Role,
     Started,
     Stopping,
     Synced,
-    Taken,
     Tick,
-    Unanswered,
     VotersChanged,
 )
 from penstock.core.raft.messages import (
@@ -96,7 +96,7 @@ class FakeNode:
     def taken(self, response: FetchResponse) -> None:
         quorum = self.quorum
         if quorum is not None and quorum.epoch == response.epoch and not response.is_refused and not response.diverging:
-            self.carry_out(quorum.step(Taken(response.high_watermark), self.world.now_ms), None, None)
+            self.carry_out(quorum.step(EntriesAppended(response.high_watermark), self.world.now_ms), None, None)
 
     def carry_out(self, effects: Effects, sender: int | None, entries: list[tuple[int, int]] | None) -> None:
         assert self.quorum is not None
@@ -396,7 +396,7 @@ def leader_of(voters: VoterSet, log: FakeLog) -> Quorum:
 def test_a_follower_that_loses_its_connection_sounds_out_the_others_within_moments() -> None:
     quorum = follower()
     assert quorum.deadline_ms == TIMES.fetch_ms
-    quorum.step(Unanswered(2, FetchRequest(5, 1, LogEnd(0, 0))), 1_000)
+    quorum.step(RequestFailed(2, FetchRequest(5, 1, LogEnd(0, 0))), 1_000)
     assert 1_100 <= quorum.deadline_ms <= 1_300
     asked = quorum.step(Tick(), quorum.deadline_ms)
     assert {(peer, message.pre_vote) for peer, message in asked.send if isinstance(message, VoteRequest)} == {
@@ -415,7 +415,7 @@ def test_a_follower_that_lost_its_leader_encourages_others_to_stand_and_one_that
     answer = quorum.step(Received(3, request), 1_000).reply
     assert isinstance(answer, VoteResponse)
     assert not answer.granted
-    quorum.step(Unanswered(2, FetchRequest(5, 1, LogEnd(0, 0))), 1_000)
+    quorum.step(RequestFailed(2, FetchRequest(5, 1, LogEnd(0, 0))), 1_000)
     answer = quorum.step(Received(3, request), 1_010).reply
     assert isinstance(answer, VoteResponse)
     assert answer.granted
@@ -433,15 +433,15 @@ def test_voters_that_cannot_be_reached_do_not_hold_up_the_next_try() -> None:
     assert quorum.deadline_ms <= 250
     quorum.step(Tick(), quorum.deadline_ms)
     for peer in (2, 3):
-        quorum.step(Unanswered(peer, VoteRequest(0, 1, LogEnd(0, 0), pre_vote=True)), 300)
+        quorum.step(RequestFailed(peer, VoteRequest(0, 1, LogEnd(0, 0), pre_vote=True)), 300)
     assert quorum.deadline_ms <= 600
 
 
 def test_a_leader_without_what_was_committed_is_not_followed() -> None:
     quorum = follower(FakeLog([(1, -1), (5, -1)], synced=2))
-    quorum.step(Taken(2), 10)
+    quorum.step(EntriesAppended(2), 10)
     assert quorum.high_watermark == 2
-    with pytest.raises(Contradiction, match="parts from ours at offset 1"):
+    with pytest.raises(Contradiction, match="diverges from ours at offset 1"):
         quorum.step(Received(2, FetchResponse(5, 2, 0, diverging=LogEnd(1, 1))), 20)
 
 
@@ -452,7 +452,7 @@ def test_a_follower_knows_of_commits_by_the_answer_that_brings_them() -> None:
     assert effects.take_entries
     assert effects.committed is None
     log.entries += [(5, -1), (5, 7)]
-    assert quorum.step(Taken(2), 10).committed == 2
+    assert quorum.step(EntriesAppended(2), 10).committed == 2
 
 
 def test_a_replica_with_another_directory_is_an_observer_and_commits_nothing() -> None:

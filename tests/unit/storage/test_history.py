@@ -11,6 +11,7 @@ from log_support import NOW_MS, LogMaker, append, read_all
 from penstock.core.lifecycle.retention import RetentionSettings, plan_retention
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.storage.files import OsFilesystem, StorageError, storage_error
+from penstock.storage.leader_epochs import UNDEFINED_EPOCH
 from penstock.storage.log import Log
 from penstock.storage.names import is_deletion_directory, parse_partition_directory
 from penstock.storage.settings import LogSettings
@@ -41,7 +42,7 @@ def test_truncation_forgets_batches_epochs_and_producers(logs: LogMaker, offset:
     for _ in range(2):
         assert log.end_offset == offset
         assert [record.offset for record in read_all(log)] == list(range(offset))
-        assert log.epochs.latest_epoch == ((offset - 1) // 10 if offset else None)
+        assert log.epochs.latest == ((offset - 1) // 10 if offset else UNDEFINED_EPOCH)
         entry = log.producers.get(1)
         assert (entry.last_offset if entry else -1) == offset - 1
         latest = log.max_timestamp()
@@ -65,7 +66,7 @@ def test_truncation_past_the_end_drops_only_an_epoch_without_batches(logs: LogMa
     append(log, b"a", epoch=1)
     log.assign_epoch(2, 1)
     assert not log.truncate_to(7)
-    assert (log.end_offset, log.epochs.latest_epoch) == (1, 1)
+    assert (log.end_offset, log.epochs.latest) == (1, 1)
 
 
 def test_truncation_lowers_what_counts_as_durable(logs: LogMaker) -> None:

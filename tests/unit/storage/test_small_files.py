@@ -14,7 +14,7 @@ from penstock.storage import checkpoint, metadata_files
 from penstock.storage.checkpoint import CheckpointError, read_offsets, write_offsets
 from penstock.storage.files import OsFilesystem
 from penstock.storage.indexes import DamagedIndexError, OffsetIndex, TimeIndex
-from penstock.storage.leader_epochs import EndOffset, LeaderEpochs
+from penstock.storage.leader_epochs import UNDEFINED_EPOCH, EndOffset, LeaderEpochs
 from penstock.storage.metadata_files import (
     BootMarker,
     MetadataFileError,
@@ -95,7 +95,7 @@ def test_where_an_epoch_ends(epoch: int, expected: tuple[int, int]) -> None:
 
 def test_without_epochs_nothing_is_known() -> None:
     assert LeaderEpochs().end_offset_for(0, 99) == EndOffset(-1, -1)
-    assert LeaderEpochs().latest_epoch is None
+    assert LeaderEpochs().latest == UNDEFINED_EPOCH
 
 
 def test_the_epoch_of_an_offset() -> None:

@@ -1,4 +1,4 @@
-"""What the group coordinator asks of the cluster, and its settings; core/contract.py has how it talks to its shell."""
+"""The group coordinator's view of the cluster, and its settings; core/contract.py describes how its shell drives it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Topics(Protocol):
-    """What a coordinator may ask about the cluster's topics; always the committed metadata of the moment."""
+    """The cluster's topics, always as of the latest committed metadata."""
 
     def partition_count(self, topic: str) -> int | None:
         """How many partitions a topic has, or None when there is no such topic."""
@@ -33,7 +33,7 @@ class Topics(Protocol):
         """The id of a topic."""
 
     def topic_name(self, topic_id: Uuid) -> str | None:
-        """The name of a topic, or None once it was deleted."""
+        """The name of a topic, or None after it was deleted."""
 
     def names(self) -> Sequence[str]:
         """Every topic's name, for subscriptions by pattern."""

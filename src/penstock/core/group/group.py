@@ -1,4 +1,4 @@
-"""What the shard and the offsets ask of a group, whichever protocol its members speak."""
+"""What the shard and the offsets need from a group, whichever protocol its members use."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Random(Protocol):
 
 
 class Group(Protocol):
-    """A group of either kind. Checks answer ErrorCode.NONE where the request may go on."""
+    """A group of either kind. Checks return ErrorCode.NONE where the request is allowed."""
 
     group_id: str
 
     @property
     def kind(self) -> GroupKind:
-        """Which protocol the group speaks."""
+        """The protocol that the group uses."""
 
     @property
     def is_empty(self) -> bool:
@@ -46,19 +46,19 @@ class Group(Protocol):
         """Whether this member of this generation (or member epoch) may commit offsets now."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether this member may read the group's offsets; nobody in particular is None and -1."""
+        """Whether this member may read the group's offsets; None and -1 mean no particular member."""
 
     def check_offset_delete(self) -> ErrorCode:
-        """Whether offsets may be deleted in the group's present state."""
+        """Whether offsets may be deleted in the group's current state."""
 
     def check_delete(self) -> ErrorCode:
-        """Whether the group may be deleted in its present state."""
+        """Whether the group may be deleted in its current state."""
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member reads the topic, which protects the topic's offsets from deletion and expiry."""
 
     def retention_starts_ms(self, commit_timestamp_ms: int) -> int | None:
-        """From when on an offset's retention counts; None while the group's offsets don't expire."""
+        """When an offset's retention starts; None while the group's offsets don't expire."""
 
     def tombstones(self) -> list[Record]:
         """The records that delete the group itself; its offsets have tombstones of their own."""

@@ -1,19 +1,19 @@
-"""Moves a group between the classic and the consumer protocol while it works.
+"""Migrates a live group between the classic and the consumer protocol.
 
 A classic group of consumers becomes a consumer group when the first member joins with ConsumerGroupHeartbeat. Its
-members keep their partitions and go on with JoinGroup, SyncGroup and Heartbeat (see consumer_classic.py), each told to
-join again until it is where the target wants it. When the last member of the consumer protocol is gone, the rest
-becomes a classic group again, which then rebalances. `group.consumer.migration.policy` says which way is allowed.
+members keep their partitions and continue with JoinGroup, SyncGroup and Heartbeat (see consumer/classic_members.py),
+each told to rejoin until it has reached the target. When the last member of the consumer protocol has left, the others
+become a classic group again, which then rebalances. `group.consumer.migration.policy` says which way is allowed.
 
-Records do it all: tombstones of one kind of group, then records of the other. What needs the new group in place, which
-is there once they are replayed, is done by a timer that is due at once: ("consumer-downgraded", group).
+Records do all of it: tombstones of one kind of group, then records of the other. What needs the new group, which exists
+once they are replayed, is done by a timer that is due at once: ("consumer-downgraded", group).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions
+from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions, group_by_topic, pairs_of
 from penstock.core.group.classic.group import ClassicGroup, ClassicState
 from penstock.core.group.classic.members import ClassicMember
 from penstock.core.group.classic.rebalance import JOIN_TIMER, SYNC_TIMER, ClassicRebalance, join_refused, session_key
@@ -49,8 +49,8 @@ DOWNGRADED_TIMER = "consumer-downgraded"
 def upgrade(context: ConsumerContext, classic: ClassicGroup, effects: Effects, now_ms: int) -> ConsumerGroup:
     """The consumer group that a classic group becomes once these effects are carried out.
 
-    Nothing has changed yet: when it is settled that they will be, `release` ends what is left of the classic group.
-    Raises GROUP_ID_NOT_FOUND for a group that cannot be moved.
+    Nothing has changed yet: once that is certain, `release` answers what is still parked in the classic group.
+    Raises GROUP_ID_NOT_FOUND for a group that cannot be migrated.
     """
     _check_upgrade(context, classic)
     members = _upgraded_members(context, classic)
@@ -99,13 +99,13 @@ def _upgraded_members(context: ConsumerContext, classic: ClassicGroup) -> list[C
     try:
         for member in classic.members.values():
             assigned[member.member_id] = _assigned(context, classic, member)
-            taken |= _pairs(assigned[member.member_id])
+            taken |= pairs_of(assigned[member.member_id])
         return [
             _upgraded(context, classic, member, read_subscription(member.metadata(protocol)), assigned, taken)
             for member in classic.members.values()
         ]
     except MalformedMessage as error:
-        raise _refused(classic, f"what its members told each other cannot be read: {error}") from None
+        raise _refused(classic, f"the metadata of its members cannot be read: {error}") from None
 
 
 def _assigned(context: ConsumerContext, classic: ClassicGroup, member: ClassicMember) -> Partitions:
@@ -113,7 +113,7 @@ def _assigned(context: ConsumerContext, classic: ClassicGroup, member: ClassicMe
         return NO_PARTITIONS
     assignment = read_assignment(member.assignment)
     if assignment.user_data:
-        raise _refused(classic, "its members use an assignor of their own, whose data would be lost")
+        raise _refused(classic, "its members use a custom assignor, whose data would be lost")
     return partitions_by_id(assignment.assigned_partitions, context.catalog.topics)
 
 
@@ -127,11 +127,11 @@ def _upgraded(
 ) -> ConsumerMember:
     """A classic member as one of the consumer group.
 
-    What a cooperative member said to own when it joined it may still work on, although the assignment since took it
-    away: it must say first that it has let go.
+    A cooperative member may still work on partitions that it reported when it joined, although its assignment since
+    took them away: it must first report that it has revoked them.
     """
     claimed = partitions_by_id(subscription.owned_partitions, context.catalog.topics)
-    unrevoked = _by_topic(_pairs(claimed) - taken)
+    unrevoked = group_by_topic(pairs_of(claimed) - taken)
     return ConsumerMember(
         member.member_id,
         member_epoch=classic.generation,
@@ -152,17 +152,8 @@ def _upgraded(
     )
 
 
-def _pairs(partitions: Partitions) -> set[tuple[Uuid, int]]:
-    return {(topic_id, number) for topic_id, numbers in partitions.items() for number in numbers}
-
-
-def _by_topic(pairs: Set[tuple[Uuid, int]]) -> Partitions:
-    topics = {topic_id for topic_id, _ in pairs}
-    return {topic_id: frozenset(number for topic, number in pairs if topic == topic_id) for topic_id in topics}
-
-
 def release(classic: ClassicGroup, rebalance: ClassicRebalance, effects: Effects) -> None:
-    """Tell whoever waits in a rebalance of the former classic group to join again, and end its timers."""
+    """Answer the requests parked in the former classic group with a rebalance, and cancel its timers."""
     again = ErrorCode.REBALANCE_IN_PROGRESS
     for member in classic.members.values():
         rebalance.answer_join(classic, member, join_refused(again, member.member_id), effects)
@@ -172,14 +163,14 @@ def release(classic: ClassicGroup, rebalance: ClassicRebalance, effects: Effects
 
 
 def can_downgrade_without(context: ConsumerContext, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> bool:
-    """Whether only classic members remain without these, and may be a classic group."""
+    """Whether only classic members remain without these, and may form a classic group."""
     remaining = len(group.members) - len(leaving)
     classic_remaining = group.classic_count - sum(member.classic is not None for member in leaving)
     return remaining > 0 and classic_remaining == remaining and _may_downgrade(context, remaining)
 
 
 def can_downgrade_by_replacing(context: ConsumerContext, group: ConsumerGroup, former: ConsumerMember | None) -> bool:
-    """Whether a classic member that takes a static member's place replaces the last one of the consumer protocol."""
+    """Whether a classic member that replaces a static member replaces the last one of the consumer protocol."""
     return (
         former is not None
         and former.classic is None
@@ -200,7 +191,7 @@ def downgrade(
     effects: Effects,
     now_ms: int,
 ) -> None:
-    """Make a classic group of what remains, and have it rebalance."""
+    """Turn the remaining members into a classic group, and rebalance it."""
     effects.records += group.tombstones()
     gone = {member.member_id for member in leaving}
     remaining = [member for member in group.members.values() if member.member_id not in gone]
@@ -215,9 +206,9 @@ def downgrade_by_replacing(
     effects: Effects,
     now_ms: int,
 ) -> None:
-    """Make a classic group in which `joining` has the place of `former`; the records so far already replaced it.
+    """Make a classic group in which `joining` replaces `former`; the earlier records have already replaced it.
 
-    It rebalances unless everybody, with what they own now, is where the target wants them.
+    It rebalances unless every member already owns its target.
     """
     effects.records += group.tombstones({former.member_id: joining.member_id})
     remaining = [joining if member is former else member for member in group.members.values()]
@@ -234,9 +225,9 @@ def _become_classic(
     *,
     rebalances: bool,
 ) -> None:
-    """Write the classic group down, with what its members hold: some of that the target may already give to others.
+    """Write the classic group with what its members hold, some of which the target may already assign to others.
 
-    Should the group be upgraded again before it has rebalanced, nobody else gets what they may still work on.
+    If the group is upgraded again before it has rebalanced, nobody else gets partitions that are still in use.
     """
     classic = ClassicGroup(group.group_id, now_ms)
     classic.generation = group.epoch
@@ -275,7 +266,7 @@ def _downgraded(member: ConsumerMember) -> ClassicMember:
 
 
 def downgraded(group: ClassicGroup, rebalance: ClassicRebalance, kind: str, effects: Effects, now_ms: int) -> None:
-    """The classic group is there: its members' sessions start, and it rebalances unless nothing changed for them."""
+    """The classic group exists: its members' sessions start, and it rebalances unless nothing changed for them."""
     for member in group.members.values():
         rebalance.keep_session(group, member, effects, now_ms)
     if kind == "rebalance" and group.state is ClassicState.STABLE:

@@ -1,9 +1,9 @@
 """One partition of __consumer_offsets: the groups that live on it, and their offsets.
 
-The shard finds the group that a request, a record or a timer is about, and hands it to whoever knows its kind:
-`ClassicRequests` and `ClassicRebalance` for classic groups, `ConsumerSide` for those of KIP-848, `OffsetRequests` for
-offsets of both. See contract.py for what the shell does with the effects; it replays an event's records before the
-next event comes.
+The shard finds the group that a request, a record or a timer is about, and passes it to what serves its kind:
+`ClassicRequests` and `ClassicRebalance` for classic groups, `ConsumerGroups` for those of KIP-848, `OffsetRequests` for
+offsets of both. See core/contract.py for what the shell does with the effects; it replays an event's records before
+the next event comes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from penstock.core.group.classic.rebalance import (
 )
 from penstock.core.group.classic.requests import ClassicRequests, leave_response, leaving_members
 from penstock.core.group.consumer.groups import ConsumerGroups
-from penstock.core.group.consumer_side import ConsumerSide
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, Timer, TimerKey, Token, Topics
 from penstock.core.group.group import Group, Random
 from penstock.core.group.offsets.offsets import Offsets, PartitionProgress, StoredRecord
@@ -49,7 +48,7 @@ from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 
 class GroupShard:
-    """The groups of one partition. Every event answers with the effects that the shell is to carry out."""
+    """The groups of one partition. Every event returns the effects that the shell must carry out."""
 
     def __init__(
         self,
@@ -64,12 +63,12 @@ class GroupShard:
         self._rebalance = ClassicRebalance(settings)
         self._classic = ClassicRequests(settings, random, self._rebalance)
         self._offset_requests = OffsetRequests(settings, self._offsets)
-        self._consumer: ConsumerSide = ConsumerGroups(settings, topics, random, configs, self._groups, self._rebalance)
+        self._consumer = ConsumerGroups(settings, topics, random, configs, self._groups, self._rebalance)
 
-    # The classic protocol, which members of a consumer group may speak too while they migrate.
+    # The classic protocol, which members of a consumer group may use too while they migrate.
 
     def join_group(self, request: JoinGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
-        """Answered when the rebalance is through its join phase."""
+        """Answered when the rebalance has completed its join phase."""
         error = self._check_join(request)
         if error is not ErrorCode.NONE:
             return Effects(replies=[Reply(token, join_refused(error, request.member_id))])
@@ -79,7 +78,7 @@ class GroupShard:
         if group is not None and not group.is_empty:
             return self._consumer.join(group, request, caller, token, now_ms)
         if request.member_id:
-            # Only somebody new can found a group.
+            # Only a new member can create a group.
             refused = join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             return Effects(replies=[Reply(token, refused)])
         founded = ClassicGroup(request.group_id, now_ms)
@@ -100,7 +99,7 @@ class GroupShard:
         return ErrorCode.NONE
 
     def sync_group(self, request: SyncGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
-        """Answered when the leader has brought the assignment."""
+        """Answered when the leader has sent the assignment."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.sync(group, request, token, now_ms)
@@ -120,7 +119,7 @@ class GroupShard:
         return Effects(replies=[Reply(token, HeartbeatResponse(error_code=error))])
 
     def leave_group(self, request: LeaveGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
-        """Takes members out of their group."""
+        """Removes members from their group."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.leave(group, request, caller, token, now_ms)
@@ -137,13 +136,13 @@ class GroupShard:
     def consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int
     ) -> Effects:
-        """KIP-848's only request of members."""
+        """The one request of KIP-848's members."""
         return self._consumer.heartbeat(request, caller, token, now_ms)
 
     # Offsets.
 
     def offset_commit(self, request: OffsetCommitRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
-        """Commits offsets if the group lets this member do so; that is a sign of life, too."""
+        """Commits offsets if the group allows this member to; that also extends its session."""
         group = self._groups.get(request.group_id)
         error = self._offset_requests.check_commit(group, request, caller)
         if error is not ErrorCode.NONE:
@@ -156,7 +155,7 @@ class GroupShard:
         return effects
 
     def txn_offset_commit(self, request: TxnOffsetCommitRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
-        """Commits offsets as part of a producer's transaction; they are seen when the transaction's marker is."""
+        """Commits offsets as part of a producer's transaction; they become visible with the transaction's marker."""
         error = self._offset_requests.check_transactional_commit(self._groups.get(request.group_id), request, caller)
         if error is not ErrorCode.NONE:
             return Effects(replies=[Reply(token, transactional_commit_refused(request, error))])
@@ -188,11 +187,11 @@ class GroupShard:
         return self._offset_requests.delete(self._groups.get(request.group_id), request, token)
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, PartitionProgress]:
-        """A group's committed offsets with their recent past, for whoever watches its lag."""
+        """A group's committed offsets with their recent history, to measure its lag."""
         return self._offsets.progress(group_id)
 
     def expire_offsets(self, now_ms: int) -> Effects:
-        """Delete offsets that are too old, and groups that have neither members nor offsets left."""
+        """Delete expired offsets, and groups that have neither members nor offsets left."""
         effects = Effects()
         for group in self._groups.values():
             if self._offset_requests.expire(group, now_ms, effects.records) and group.is_empty:
@@ -238,19 +237,19 @@ class GroupShard:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         return self._consumer.describe(group)
 
-    # What the shell tells.
+    # Called by the shell.
 
     def load(self, records: Iterable[StoredRecord]) -> list[StoredRecord]:
-        """Take in keys and values of the log as they are, in their order, before `loaded`.
+        """Take in stored keys and values in order, before `loaded`.
 
-        Offset commits are kept and decoded when they are needed, which makes loading fast. Hands back the other
-        records, for the shell to decode and to `replay`. Records of transactions are decoded and replayed where they
-        come, with their offset and producer, and so are markers with `replay_end_transaction`.
+        Offset commits are kept and decoded when they are needed, which makes loading fast. Returns the other records,
+        for the shell to decode and to `replay`. Records of transactions are decoded and replayed in order, with their
+        offset and producer, and so are markers with `replay_end_transaction`.
         """
         return self._offsets.load(records)
 
     def replay(self, key: Any, value: Any, offset: int = -1, producer_id: int = NO_PRODUCER_ID) -> None:
-        """Apply one record; with a producer id it is part of a transaction and waits for its end."""
+        """Apply one record; with a producer id it is pending until its transaction ends."""
         if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
             if value is not None and key.group not in self._groups:
                 self._groups[key.group] = ClassicGroup(key.group)
@@ -263,7 +262,7 @@ class GroupShard:
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         group = self._groups.get(group_id)
         if value is None:
-            # A group that has moved on to the other protocol is not meant.
+            # It is not about a group that has migrated to the other protocol.
             if isinstance(group, ClassicGroup):
                 del self._groups[group_id]
         elif isinstance(group, ClassicGroup):
@@ -276,7 +275,7 @@ class GroupShard:
         self._offsets.end_transaction(producer_id, committed)
 
     def loaded(self, now_ms: int) -> Effects:
-        """All records are replayed: every member's session starts now."""
+        """All records are replayed: every member's session timeout starts now."""
         effects = Effects()
         for group_id in self._offsets.group_ids():
             if group_id not in self._groups:
@@ -292,7 +291,7 @@ class GroupShard:
         return effects
 
     def unloaded(self) -> Effects:
-        """This broker coordinates these groups no longer: everybody who waits is told to look elsewhere."""
+        """This broker no longer coordinates these groups: parked requests are answered with NOT_COORDINATOR."""
         effects = self._consumer.unloaded()
         not_here = ErrorCode.NOT_COORDINATOR
         for group in self._groups.values():
@@ -305,7 +304,7 @@ class GroupShard:
         return effects
 
     def timer_fired(self, key: TimerKey, now_ms: int) -> Effects:
-        """A timer's time has come; one of a group that is gone means nothing."""
+        """A timer fired; one of a group that is gone is ignored."""
         effects = Effects()
         group = self._groups.get(key[1])
         if key[0] not in (SESSION_TIMER, JOIN_TIMER, SYNC_TIMER):
@@ -321,7 +320,7 @@ class GroupShard:
         return effects
 
     def topics_changed(self, changed: Collection[str], deleted: Collection[str], now_ms: int) -> Effects:
-        """Topics came or grew, or are gone together with the offsets for them."""
+        """Topics were created or changed, or were deleted together with their offsets."""
         effects = Effects(records=self._offset_requests.delete_topics(deleted))
         effects.merge(self._consumer.topics_changed(changed, deleted, now_ms))
         return effects

@@ -1,10 +1,10 @@
-"""Which part of a log compaction may touch, whether that is worth it, and which segments become one.
+"""Which part of a log may be compacted, whether that is worthwhile, and which segments are merged.
 
-A compacted log has a clean head, where every key has one record at most, a dirty part behind it, and an uncleanable
-tail: the newest segment, whatever is not yet replicated or belongs to an undecided transaction, and records younger
-than `min.compaction.lag.ms`. Cleaning reads the dirty part to learn each key's latest offset, then copies head and
-dirty part without the records that were superseded. Bounds lie between segments; only the end of the head may lie
-inside one, where the map of keys was full.
+A compacted log has a clean head, where every key has at most one record, a dirty part after it, and an uncleanable
+tail: the newest segment, everything not yet replicated or in an open transaction, and records younger than
+`min.compaction.lag.ms`. Cleaning reads the dirty part to learn each key's latest offset, then copies head and dirty
+part without the superseded records. The boundaries lie between segments; only the end of the head may lie inside one,
+where the map of keys was full.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CompactionSettings:
 class CompactionPlan:
     """What can be cleaned: `first_dirty_offset` up to `end_offset`, and the bytes before and between them.
 
-    `is_forced` says that waiting for a higher dirty ratio would break a promise about time.
+    `is_forced` says that `max.compaction.lag.ms` or expired tombstones do not allow waiting for a higher dirty ratio.
     """
 
     first_dirty_offset: int
@@ -51,12 +51,12 @@ class CompactionPlan:
 
     @property
     def urgency(self) -> tuple[bool, float]:
-        """Of several logs, the one where this is largest comes first."""
+        """Of several logs, the one with the largest urgency is cleaned first."""
         return self.is_forced, self.dirty_ratio
 
 
 def first_dirty_offset(checkpoint: int | None, start_offset: int, end_offset: int) -> int:
-    """Where the dirty part begins. A checkpoint that lies outside the log says nothing about it."""
+    """Where the dirty part begins. A checkpoint outside the log's offsets is ignored."""
     if checkpoint is None or not start_offset <= checkpoint <= end_offset:
         return start_offset
     return checkpoint
@@ -72,7 +72,7 @@ def plan_compaction(
     earliest_dirty_timestamp_ms: int | None = None,
     tombstones_expired: bool = False,
 ) -> CompactionPlan:
-    """What of a log can be cleaned, and whether it is time to. `segments` are in order, the newest last.
+    """What can be cleaned, and whether it is time to. `segments` are in order, the newest last.
 
     `earliest_dirty_timestamp_ms` is the smallest timestamp of a dirty segment's first batch, if
     `max.compaction.lag.ms` needs it. `tombstones_expired` says that the head holds some that may go.
@@ -99,7 +99,7 @@ def _count_cleanable(
     first_dirty: int,
     last_stable_offset: int,
 ) -> int:
-    """How many segments, counted from the oldest, may be cleaned; the newest never is."""
+    """How many segments, counted from the oldest, may be cleaned; never the newest."""
     for number, segment in enumerate(segments[:-1]):
         is_young = (
             settings.min_compaction_lag_ms > 0
@@ -112,14 +112,14 @@ def _count_cleanable(
 
 
 def max_segment_ms(segment_ms: int, max_compaction_lag_ms: int) -> int:
-    """How old the newest segment of a compacted log may get: records are only cleaned once it is finished."""
+    """How old the newest segment of a compacted log may get: its records cannot be cleaned before it is rolled."""
     return min(segment_ms, max_compaction_lag_ms) if max_compaction_lag_ms > 0 else segment_ms
 
 
 def group_segments(
     segments: Sequence[SegmentFacts], size_bytes_max: int, segment_count_max: int = GROUP_SEGMENTS_MAX
 ) -> list[list[SegmentFacts]]:
-    """Neighbours that are cleaned into one segment: at most `size_bytes_max` together, and within 2^31 offsets."""
+    """Neighbouring segments to be cleaned into one: at most `size_bytes_max` together, and within 2^31 offsets."""
     groups: list[list[SegmentFacts]] = []
     size_bytes = 0
     for segment in segments:

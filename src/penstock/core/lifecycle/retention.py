@@ -1,7 +1,7 @@
-"""Which segments of a log are past keeping, by age, by size, and by the log's start offset.
+"""Which segments of a log to delete, by age, by size, and by the log's start offset.
 
-Segments go from the oldest on, as whole segments, and never one that holds records which are not yet replicated
-everywhere. The newest one goes too when all of it has expired; whoever carries out the plan rolls it first.
+Whole segments are deleted, the oldest first, and never one with records that are not yet replicated to all in-sync
+replicas. The newest one is deleted too when all of it has expired; the caller rolls it first.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ UNLIMITED = -1
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """One segment: its offsets up to `end_offset` (the next segment's first), its size, its youngest record.
+    """One segment: its offsets up to `end_offset` (the next segment's first), its size, and its newest timestamp.
 
-    `max_timestamp_ms` is when the file was last written if its records carry no timestamps.
+    `max_timestamp_ms` is the file's modification time if its records carry no timestamps.
     """
 
     base_offset: int
@@ -27,7 +27,7 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    """Kafka's retention properties; -1 keeps forever. `delete` is whether cleanup.policy has it."""
+    """Kafka's retention properties; -1 keeps forever. `delete` says whether cleanup.policy includes delete."""
 
     retention_ms: int = 7 * 24 * 3600 * 1000
     retention_bytes: int = UNLIMITED
@@ -51,7 +51,7 @@ def plan_retention(
     high_watermark: int,
     log_start_offset: int,
 ) -> RetentionPlan:
-    """What to delete now, whichever limit asks for it first. `segments` are in order, the newest last."""
+    """What to delete now, by whichever limit applies. `segments` are in order, the newest last."""
     doomed = _count_passed_by_start(segments, high_watermark, log_start_offset)
     if settings.delete:
         doomed = _count_over_size(segments, doomed, settings.retention_bytes, high_watermark)
@@ -67,7 +67,7 @@ def plan_retention(
 def _count_while(
     segments: Sequence[SegmentFacts], first: int, high_watermark: int, is_doomed: Callable[[SegmentFacts], bool]
 ) -> int:
-    """How many segments, counted from the oldest, go; an empty newest segment never does."""
+    """How many segments, counted from the oldest, are deleted; an empty newest segment never is."""
     count = first
     for segment in segments[first:]:
         is_empty_newest = segment is segments[-1] and segment.size_bytes == 0
@@ -88,7 +88,7 @@ def _count_passed_by_start(segments: Sequence[SegmentFacts], high_watermark: int
 
 
 def _count_over_size(segments: Sequence[SegmentFacts], doomed: int, limit: int, high_watermark: int) -> int:
-    """A segment goes while what stays without it still fills the limit."""
+    """A segment is deleted while the remaining ones still reach the limit."""
     if limit < 0:
         return doomed
     excess = sum(segment.size_bytes for segment in segments[doomed:]) - limit

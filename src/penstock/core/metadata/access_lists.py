@@ -1,4 +1,4 @@
-"""Changes of access lists: which entries may be made, which a filter means."""
+"""Changes of access lists: which entries may be created, and which entries a filter matches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REMOVED_MAX = 10_000
 
 
 class EntryFilter(NamedTuple):
-    """Which entries are meant; None and ANY leave a field open."""
+    """Which entries to match; None and ANY match everything."""
 
     resource_type: int
     resource_name: str | None
@@ -29,7 +29,7 @@ class EntryFilter(NamedTuple):
     permission: int
 
     def check(self) -> None:
-        """Raises INVALID_REQUEST for a filter that cannot be understood."""
+        """Raises INVALID_REQUEST for an invalid filter."""
         for what, value, kind in (
             ("resource type", self.resource_type, ResourceType),
             ("pattern type", self.pattern_type, PatternType),
@@ -40,7 +40,7 @@ class EntryFilter(NamedTuple):
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"The filter names an unknown {what} ({value}).")
 
     def matches(self, entry: AccessControlEntryRecord) -> bool:
-        """Whether it means this entry."""
+        """Whether it matches this entry."""
         return (
             self.resource_type in (ResourceType.ANY, entry.resource_type)
             and self.operation in (Operation.ANY, entry.operation)
@@ -59,7 +59,7 @@ class EntryFilter(NamedTuple):
             return True
         if self.pattern_type != PatternType.MATCH:
             return False
-        # MATCH asks which entries decide about a name.
+        # MATCH asks which entries apply to a name.
         if entry.pattern_type == PatternType.PREFIXED:
             return self.resource_name.startswith(entry.resource_name)
         return entry.resource_name == WILDCARD
@@ -68,7 +68,7 @@ class EntryFilter(NamedTuple):
 def create_entries(
     image: Image, wanted: Iterable[AclCreation], new_id: Callable[[], Uuid]
 ) -> Result[list[ApiError | None]]:
-    """Add entries; one that is there already is not added again. The answers are in the order of `wanted`."""
+    """Add entries; an existing one is not added again. The results are in the order of `wanted`."""
     known = {entry._replace(id=b"") for entry in image.security.entries.values()}
     records: list[AccessControlEntryRecord] = []
     answers: list[ApiError | None] = []
@@ -88,7 +88,7 @@ def create_entries(
 def delete_entries(
     image: Image, filters: Iterable[EntryFilter]
 ) -> Result[list[ApiError | list[AccessControlEntryRecord]]]:
-    """Remove what filters mean; an entry that two of them mean is told by both and removed once."""
+    """Remove the entries that filters match; one matched by two filters is reported by both and removed once."""
     removed: dict[Uuid, None] = {}
     answers: list[ApiError | list[AccessControlEntryRecord]] = []
     for wanted in filters:
@@ -105,13 +105,13 @@ def delete_entries(
 
 
 def matching_entries(image: Image, wanted: EntryFilter) -> list[AccessControlEntryRecord]:
-    """The entries that a filter means; raises INVALID_REQUEST when it cannot be understood."""
+    """The entries that a filter matches; raises INVALID_REQUEST for an invalid filter."""
     wanted.check()
     return [entry for entry in image.security.entries.values() if wanted.matches(entry)]
 
 
 def _checked(wanted: AclCreation) -> AccessControlEntryRecord:
-    """An entry without an id; raises INVALID_REQUEST for one that would mean nothing."""
+    """An entry without an id; raises INVALID_REQUEST for an invalid one."""
 
     def refuse(reason: str) -> ApiError:
         return ApiError(ErrorCode.INVALID_REQUEST, reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from penstock.core.metadata.brokers import check_broker_epoch
-from penstock.core.metadata.changes import PartitionChange
+from penstock.core.metadata.election_rules import ElectionRules, leader_check, rules_for
 from penstock.core.metadata.image import (
     NO_LEADER_CHANGE,
     RECOVERED,
@@ -15,8 +15,8 @@ from penstock.core.metadata.image import (
     Topic,
     changed_state,
 )
+from penstock.core.metadata.partition_change import PartitionChange
 from penstock.core.metadata.result import Result
-from penstock.core.metadata.rules import ElectionRules, leader_check, rules_for
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER
 from penstock.wire.messages.alter_partition import (
@@ -35,7 +35,7 @@ ANY_EPOCH = -1
 def alter_partition(
     image: Image, request: AlterPartitionRequest, defaults: ElectionRules
 ) -> Result[list[AlterPartitionResponseTopicData]]:
-    """Decide on an AlterPartition request; raises STALE_BROKER_EPOCH when another incarnation asks."""
+    """Decide on an AlterPartition request; raises STALE_BROKER_EPOCH for an earlier incarnation of the broker."""
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     records: list[PartitionChangeRecord] = []
     topics = []
@@ -55,7 +55,7 @@ def alter_partition(
 
 
 def pieces(request: AlterPartitionRequest, partitions_max: int) -> Iterator[AlterPartitionRequest]:
-    """The same request in pieces of a bounded size; one at least, and topics may be in several."""
+    """The same request in pieces of a bounded size, at least one; a topic may be in several."""
     topics: list[AlterPartitionRequestTopicData] = []
     room = partitions_max
     for topic in request.topics:
@@ -83,7 +83,7 @@ def _alter(
     state = image.partition(topic.name, wanted.partition_index)
     if state is None:
         return _refusal(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    # Version 2 has no epochs of the replicas; theirs cannot be checked.
+    # Version 2 carries no epochs of the replicas, so they cannot be checked.
     new_isr = wanted.new_isr_with_epochs or [BrokerState(replica, ANY_EPOCH) for replica in wanted.new_isr]
     error = _problem(image, broker_id, state, wanted, new_isr)
     if error is not ErrorCode.NONE:
@@ -97,7 +97,7 @@ def _alter(
         records.append(record)
         state = changed_state(state, record)
         if record.leader not in (broker_id, NO_LEADER_CHANGE):
-            # The new ISR ended a reassignment, and the leader is not among those that stay.
+            # The new ISR completed a reassignment, and the leader is not one of the remaining replicas.
             return _refusal(wanted, ErrorCode.NEW_LEADER_ELECTED)
     return AlterPartitionResponsePartitionData(
         wanted.partition_index,
@@ -119,7 +119,7 @@ def _problem(
 ) -> ErrorCode:
     error = ErrorCode.NONE
     if wanted.leader_epoch > state.leader_epoch or wanted.partition_epoch > state.partition_epoch:
-        # Somebody who knows more asks: most likely we are no longer the active controller.
+        # The leader knows newer state than we do: most likely we are no longer the active controller.
         error = ErrorCode.NOT_CONTROLLER
     elif wanted.leader_epoch < state.leader_epoch:
         error = ErrorCode.FENCED_LEADER_EPOCH
@@ -142,7 +142,7 @@ def _possible_isr(state: PartitionState, new_isr: Sequence[BrokerState]) -> bool
 def _possible_recovery(
     state: PartitionState, wanted: AlterPartitionRequestPartitionData, new_isr: Sequence[BrokerState]
 ) -> bool:
-    """A leader that recovers from an unclean election is alone, and one that has recovered stays so."""
+    """A leader that recovers from an unclean election is alone in the ISR, and one that has recovered stays so."""
     if wanted.leader_recovery_state == RECOVERED:
         return True
     return wanted.leader_recovery_state == RECOVERING == state.leader_recovery_state and len(new_isr) == 1

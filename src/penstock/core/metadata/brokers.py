@@ -1,8 +1,8 @@
 """Decisions about brokers: who is registered, who is fenced, who may shut down.
 
-A broker registers fenced, under an epoch that no earlier incarnation had. Once it has read the log up to its own
-registration it is unfenced by a heartbeat. It is fenced again when its session ends or when it asks for it. Before it
-shuts down it says so, loses its leaderships, and is told to go when every active broker knows about that.
+A broker registers fenced, with an epoch that no earlier incarnation had. A heartbeat unfences it once it has read the
+log up to its own registration. It is fenced again when its session expires or when it asks for it. Before it shuts down
+it asks for a controlled shutdown, loses its leaderships, and may stop when every active broker knows about that.
 
     FENCED --heartbeat, caught up--> UNFENCED --wants to shut down--> CONTROLLED_SHUTDOWN --all know--> fenced, gone
        ^-------------- session ends, or it wants to be fenced -------------'
@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+from penstock.core.metadata.election_rules import ElectionRules
 from penstock.core.metadata.elections import PartitionKey, leader_and_isr_updates, partitions_naming
 from penstock.core.metadata.heartbeats import Heartbeats
 from penstock.core.metadata.image import (
@@ -25,7 +26,6 @@ from penstock.core.metadata.image import (
     Image,
 )
 from penstock.core.metadata.result import Result
-from penstock.core.metadata.rules import ElectionRules
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid, format_uuid
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -41,16 +41,16 @@ from penstock.wire.messages.metadata_records import (
 
 FENCE, UNFENCE = 1, -1
 RESERVED_DIRECTORIES = (UNASSIGNED_DIRECTORY, LOST_DIRECTORY, MIGRATING_DIRECTORY)
-# A broker that names no range supports the first level only.
+# A broker that names no range only supports the first level.
 FIRST_METADATA_VERSION = 1
 
 
-# Partitions that were found to name a broker, where somebody has looked already.
+# Partitions that refer to a broker, if they have been searched for already.
 Found = Sequence[PartitionKey] | None
 
 
 class HeartbeatReply(NamedTuple):
-    """What a broker is told."""
+    """The answer to a broker's heartbeat."""
 
     is_caught_up: bool
     is_fenced: bool
@@ -58,7 +58,7 @@ class HeartbeatReply(NamedTuple):
 
 
 def check_broker_epoch(image: Image, broker_id: int, broker_epoch: int) -> Broker:
-    """The registered broker, if this is the incarnation that asks; raises STALE_BROKER_EPOCH."""
+    """The registered broker, if this is its current incarnation; raises STALE_BROKER_EPOCH."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} is not registered")
@@ -71,13 +71,13 @@ def check_broker_epoch(image: Image, broker_id: int, broker_epoch: int) -> Broke
 
 
 def is_new_incarnation(image: Image, broker_id: int, incarnation_id: Uuid) -> bool:
-    """Whether a registration starts a new incarnation, or amends the present one."""
+    """Whether a registration starts a new incarnation, or updates the current one."""
     existing = image.brokers.get(broker_id)
     return existing is None or existing.registration.incarnation_id != incarnation_id
 
 
 def shut_down_cleanly(image: Image, broker_id: int, previous_broker_epoch: int) -> bool:
-    """Whether a returning broker has everything it ever acknowledged: it remembers the epoch of a clean stop."""
+    """Whether a returning broker has everything it ever acknowledged: it knows the epoch of its last clean shutdown."""
     existing = image.brokers.get(broker_id)
     return existing is not None and existing.epoch == previous_broker_epoch
 
@@ -93,7 +93,7 @@ def register(
 ) -> Result[int]:
     """Decide on a BrokerRegistration; the response is the broker's epoch.
 
-    What the earlier incarnation had is taken from it: it leaves every ISR, and after an unclean stop the ELR as well.
+    The earlier incarnation leaves every ISR, and after an unclean shutdown the ELR as well.
     """
     broker_id = request.broker_id
     existing = image.brokers.get(broker_id)
@@ -119,7 +119,7 @@ def register(
     clean = shut_down_cleanly(image, broker_id, request.previous_broker_epoch)
     named = partitions_naming(image, broker_id, found, unclean=not clean)
     records += departures(image, broker_id, named, defaults, unclean=not clean)
-    # Brokers count incarnations by the offset of their registration.
+    # A broker's epoch is the offset of its registration record.
     broker_epoch = next_offset + len(records)
     records.append(registration._replace(broker_epoch=broker_epoch, fenced=True))
     return Result(records, broker_epoch)
@@ -128,12 +128,12 @@ def register(
 def check_registration(
     image: Image, request: BrokerRegistrationRequest, cluster_id: str, has_valid_session: bool
 ) -> None:
-    """Raises ApiError when a broker cannot be taken in."""
+    """Raises ApiError when a broker cannot be registered."""
     broker_id = request.broker_id
     if request.cluster_id != cluster_id:
         raise ApiError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"broker {broker_id} belongs to cluster {request.cluster_id}, and this is {cluster_id}",
+            f"broker {broker_id} belongs to cluster {request.cluster_id}, but this is cluster {cluster_id}",
         )
     if (
         has_valid_session
@@ -142,16 +142,16 @@ def check_registration(
     ):
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"another process is registered as broker {broker_id} and is alive",
+            f"another process is registered as broker {broker_id} and is still alive",
         )
     if request.is_migrating_zk_broker:
-        raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, "brokers of ZooKeeper clusters are not taken in")
+        raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, "brokers of ZooKeeper clusters cannot register")
     _check_directories(image, request)
     _check_features(image, request)
 
 
 def _holds_the_same_directories(image: Image, request: BrokerRegistrationRequest) -> bool:
-    """Whether a broker took over the data of the one registered: it holds their locks, so that process is gone."""
+    """Whether a broker has the registered one's data directories: it holds their locks, so that process is gone."""
     known = image.brokers[request.broker_id].registration.log_dirs
     return bool(known) and set(known) == set(request.log_dirs)
 
@@ -182,7 +182,7 @@ def _check_features(image: Image, request: BrokerRegistrationRequest) -> None:
         if not low <= level <= high:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"the cluster runs {name} {level}, and broker {request.broker_id} supports {low} to {high}",
+                f"the cluster runs {name} {level}, but broker {request.broker_id} supports {low} to {high}",
             )
 
 
@@ -195,9 +195,9 @@ def departures(
     unclean: bool,
     avoid: Collection[int] = (),
 ) -> list[PartitionChangeRecord]:
-    """What a broker leaves behind in these partitions: it is out of their ISR, after an unclean stop of their ELR.
+    """Remove a broker from the ISR of these partitions, and after an unclean shutdown from their ELR.
 
-    Brokers to `avoid` are about to go as well.
+    Brokers to `avoid` are about to stop as well.
     """
     if unclean and image.eligible_leader_replicas_enabled:
         return list(leader_and_isr_updates(image, partitions, defaults, unclean=broker_id, avoid=avoid))
@@ -207,7 +207,7 @@ def departures(
 def fence(
     image: Image, broker_id: int, defaults: ElectionRules, found: Found = None, avoid: Collection[int] = ()
 ) -> list[Any]:
-    """The records that fence a broker: it leads nothing and is in no ISR any more."""
+    """The records that fence a broker: it no longer leads any partition and leaves every ISR."""
     named = partitions_naming(image, broker_id, found)
     records: list[Any] = departures(image, broker_id, named, defaults, unclean=False, avoid=avoid)
     epoch = image.brokers[broker_id].epoch
@@ -216,7 +216,7 @@ def fence(
 
 
 def unfence(image: Image, broker_id: int, defaults: ElectionRules, leaderless: Iterable[PartitionKey]) -> list[Any]:
-    """The records that unfence a broker: it may lead what has had no leader."""
+    """The records that unfence a broker: it may lead partitions without a leader."""
     epoch = image.brokers[broker_id].epoch
     records: list[Any] = [BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=UNFENCE)]
     records += leader_and_isr_updates(image, leaderless, defaults, added=broker_id)
@@ -224,7 +224,7 @@ def unfence(image: Image, broker_id: int, defaults: ElectionRules, leaderless: I
 
 
 def enter_controlled_shutdown(image: Image, broker_id: int) -> list[Any]:
-    """The record after which a broker is given nothing new; what it has is moved by `departures`."""
+    """The record after which a broker gets no new partitions; `departures` moves the ones it has."""
     broker = image.brokers[broker_id]
     if broker.in_controlled_shutdown:
         return []
@@ -232,7 +232,7 @@ def enter_controlled_shutdown(image: Image, broker_id: int) -> list[Any]:
 
 
 def unregister(image: Image, broker_id: int, defaults: ElectionRules, found: Found = None) -> Result[None]:
-    """Forget a broker; raises BROKER_ID_NOT_REGISTERED."""
+    """Remove a broker's registration; raises BROKER_ID_NOT_REGISTERED."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
@@ -249,10 +249,10 @@ def heartbeat(
     defaults: ElectionRules,
     partitions_max: int | None = None,
 ) -> Result[HeartbeatReply]:
-    """Decide on a BrokerHeartbeat. The caller notes the reply's fencing in `heartbeats` once the records stand.
+    """Decide on a BrokerHeartbeat. The caller updates `heartbeats` from the reply once the records are committed.
 
-    More than `partitions_max` partitions are not changed by it. Then the caller holds the elections that unfencing a
-    broker makes possible, moves what a broker that shuts down has, and fences one that wants to be fenced.
+    It changes no more than `partitions_max` partitions. Beyond that the caller holds the elections that unfencing a
+    broker makes possible, moves the leaderships of a broker that shuts down, and fences one that asks to be fenced.
     """
     broker_id = request.broker_id
     broker = check_broker_epoch(image, broker_id, request.broker_epoch)
@@ -260,7 +260,7 @@ def heartbeat(
     records = offline_directories(image, broker_id, request.offline_log_dirs, defaults)
     fenced, go = broker.fenced, False
     if records:
-        # Whatever else it wants is decided at its next heartbeat, when the image shows what it has lost.
+        # Its other requests are decided at its next heartbeat, when the image shows what it has lost.
         return Result(records, HeartbeatReply(caught_up, fenced))
     many = partitions_max is not None and image.in_sync_counts.get(broker_id, 0) > partitions_max
     leads = image.leader_counts.get(broker_id, 0) > 0
@@ -287,7 +287,7 @@ def heartbeat(
 
 
 def offline_directories(image: Image, broker_id: int, offline: Sequence[Uuid], defaults: ElectionRules) -> list[Any]:
-    """The records that take a broker out of the ISR of what lay in directories that failed."""
+    """The records that remove a broker from the ISR of partitions in directories that failed."""
     broker = image.brokers[broker_id]
     failed = set(broker.registration.log_dirs) & set(offline)
     if not failed:

@@ -1,4 +1,4 @@
-"""Changes of clients' quotas (KIP-546), and which of them a filter means."""
+"""Changes of clients' quotas (KIP-546), and which quotas a filter matches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USER, CLIENT_ID, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 NAME_LENGTH_MAX = 4_096
 
-# What may be set on users and client ids, and the least that makes sense; whole numbers where Kafka wants them.
+# The quotas of users and client ids, and their minimums; whole numbers where Kafka requires them.
 CLIENT_KEYS = {
     "producer_byte_rate": (1.0, True),
     "consumer_byte_rate": (1.0, True),
@@ -30,7 +30,7 @@ IP_KEYS = {"connection_creation_rate": (0.0, True)}
 
 
 def alter_quotas(image: Image, entries: Sequence[AlterClientQuotasRequestEntryData]) -> Result[list[ApiError | None]]:
-    """Set and remove quotas; an entity of which anything is wrong is left as it is. Answers are in order."""
+    """Set and remove quotas; an entity with any invalid change is left as it is. The results are in order."""
     seen: set[QuotaEntity] = set()
     records: list[ClientQuotaRecord] = []
     answers: list[ApiError | None] = []
@@ -101,7 +101,7 @@ def _is_address(text: str) -> bool:
 def matching_quotas(
     image: Image, components: Sequence[ComponentData], strict: bool
 ) -> list[tuple[QuotaEntity, Mapping[str, float]]]:
-    """The quotas of entities that fit every component; strictly, of those that have no other parts."""
+    """The quotas of entities that match every component; with `strict`, only of those without other parts."""
     kinds = [component.entity_type for component in components]
     for kind in kinds:
         if kind not in (USER, CLIENT_ID, IP):

@@ -1,22 +1,22 @@
-"""Changes of settings, and what they mean for elections."""
+"""Changes of settings, and how they affect elections."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.core.metadata.election_rules import MIN_INSYNC_REPLICAS
 from penstock.core.metadata.features import ALL_BROKERS
 from penstock.core.metadata.image import Image, ResourceType
-from penstock.core.metadata.rules import MIN_INSYNC_REPLICAS
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.metadata_records import ConfigRecord
 
 
 def change_configs(image: Image, kind: ResourceType, name: str, after: Mapping[str, str]) -> list[Any]:
-    """The records that make a resource's settings what `after` says; raises INVALID_CONFIG for what cannot be.
+    """The records that change a resource's settings to `after`; raises INVALID_CONFIG for invalid ones.
 
-    Another min.insync.replicas makes nobody less eligible: leaders commit nothing while there are eligible replicas,
-    and ask the controller to forget them when by the new minimum enough replicas are in sync.
+    Another min.insync.replicas makes no replica ineligible: leaders commit nothing while there are eligible replicas,
+    and ask the controller to clear them when enough replicas are in sync by the new minimum.
     """
     before = image.overrides(kind, name)
     changed = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))

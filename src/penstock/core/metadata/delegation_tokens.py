@@ -1,7 +1,7 @@
-"""Delegation tokens (KIP-48): made, renewed, ended early, and forgotten when their time is up.
+"""Delegation tokens (KIP-48): created, renewed, expired early, and removed after they have expired.
 
-The log keeps what a token is, and not its secret: that is an HMAC of the token's id under the cluster's key, which
-every broker computes for itself.
+The log does not hold a token's secret: that is an HMAC of the token's id under the cluster's key, which every broker
+computes for itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RENEWERS_MAX = 100
 
 
 class TokenRules(NamedTuple):
-    """How long tokens live, and how their secrets are made of their ids."""
+    """How long tokens live, and how their secrets are computed from their ids."""
 
     lifetime_ms_max: int
     renewal_ms: int
@@ -55,7 +55,7 @@ def create_token(
 def renew_token(
     image: Image, rules: TokenRules, hmac: bytes, principal: str, period_ms: int, now_ms: int
 ) -> Result[int]:
-    """Let a token live longer, within its lifetime; answers until when."""
+    """Extend a token within its maximum lifetime; returns its new expiry."""
     token = _usable(image, rules, hmac, principal, now_ms)
     wanted = now_ms + (rules.renewal_ms if period_ms < 0 else period_ms)
     expiry = min(token.max_timestamp, wanted)
@@ -65,7 +65,7 @@ def renew_token(
 def expire_token(
     image: Image, rules: TokenRules, hmac: bytes, principal: str, period_ms: int, now_ms: int
 ) -> Result[int]:
-    """Let a token end sooner, or, below zero, at once; answers when."""
+    """Expire a token sooner, or, with a negative period, at once; returns its new expiry."""
     token = find_token(image, rules, hmac)
     _check_may_change(token, principal)
     if period_ms < 0:
@@ -76,7 +76,7 @@ def expire_token(
 
 
 def expired_tokens(image: Image, now_ms: int) -> list[RemoveDelegationTokenRecord]:
-    """The records that forget what nobody can use any more."""
+    """The records that remove expired tokens."""
     return [
         RemoveDelegationTokenRecord(token.token_id)
         for token in image.security.tokens.values()
@@ -99,7 +99,7 @@ def _usable(image: Image, rules: TokenRules, hmac: bytes, principal: str, now_ms
     token = find_token(image, rules, hmac)
     _check_may_change(token, principal)
     if token.max_timestamp < now_ms or token.expiration_timestamp < now_ms:
-        raise ApiError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "the delegation token has expired: make another one")
+        raise ApiError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "the delegation token has expired: create another one")
     return token
 
 

@@ -1,12 +1,12 @@
-"""Brokers with several log directories say where each replica lies."""
+"""Which log directory each replica of a broker is in."""
 
 from __future__ import annotations
 
 from penstock.core.metadata.brokers import RESERVED_DIRECTORIES, check_broker_epoch
-from penstock.core.metadata.changes import PartitionChange
+from penstock.core.metadata.election_rules import ElectionRules, leader_check, rules_for
 from penstock.core.metadata.image import Broker, Image
+from penstock.core.metadata.partition_change import PartitionChange
 from penstock.core.metadata.result import Result
-from penstock.core.metadata.rules import ElectionRules, leader_check, rules_for
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid
 from penstock.wire.messages.assign_replicas_to_dirs import (
@@ -21,7 +21,7 @@ from penstock.wire.messages.metadata_records import PartitionChangeRecord
 def assign_replicas(
     image: Image, request: AssignReplicasToDirsRequest, defaults: ElectionRules
 ) -> Result[list[AssignReplicasToDirsResponseDirectoryData]]:
-    """Decide on an AssignReplicasToDirs request; raises STALE_BROKER_EPOCH when another incarnation asks."""
+    """Decide on an AssignReplicasToDirs request; raises STALE_BROKER_EPOCH for an earlier incarnation of the broker."""
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     records: list[PartitionChangeRecord] = []
     seen: set[tuple[Uuid, int]] = set()

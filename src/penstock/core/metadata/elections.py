@@ -1,20 +1,20 @@
-"""Who leads when brokers come and go, when an operator asks, and when leadership is to be balanced."""
+"""Elects leaders: when brokers come and go, when an operator asks, and to balance leadership."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
 
-from penstock.core.metadata.changes import Election, PartitionChange
+from penstock.core.metadata.election_rules import ElectionRules, leader_check, rules_for
 from penstock.core.metadata.image import Image, PartitionState, Topic
+from penstock.core.metadata.partition_change import Election, PartitionChange
 from penstock.core.metadata.result import Result
-from penstock.core.metadata.rules import ElectionRules, leader_check, rules_for
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER, Uuid
 from penstock.wire.messages.elect_leaders import PartitionResult, ReplicaElectionResult, TopicPartitions
 from penstock.wire.messages.metadata_records import PartitionChangeRecord
 
-# How many leaders one round of balancing moves; the next round follows at once where there are more.
+# How many leaders one round of balancing moves; the next round follows at once if there are more.
 ELECTIONS_PER_ROUND_MAX = 1000
 
 PartitionKey = tuple[Uuid, int]
@@ -28,21 +28,21 @@ class ElectionType(IntEnum):
 
 
 def named_count(image: Image, broker_id: int, *, unclean: bool) -> int:
-    """How many partitions a broker's going changes: it is in their ISR or, after an unclean stop, in their ELR."""
+    """How many partitions change when a broker goes: it is in their ISR or, after an unclean shutdown, in their ELR."""
     return image.in_sync_counts.get(broker_id, 0) + (image.eligible_counts.get(broker_id, 0) if unclean else 0)
 
 
 def names_broker(state: PartitionState, broker_id: int, *, unclean: bool) -> bool:
-    """Whether a broker's going changes a partition."""
+    """Whether a partition changes when a broker goes."""
     return broker_id in state.in_sync_replicas or (unclean and broker_id in state.eligible_leader_replicas)
 
 
 def partitions_naming(
     image: Image, broker_id: int, found: Sequence[PartitionKey] | None = None, *, unclean: bool = False
 ) -> Sequence[PartitionKey]:
-    """The partitions that a broker's going changes; in each topic those that it leads come first.
+    """The partitions that change when a broker goes; in each topic those that it leads come first.
 
-    `found` is what somebody found earlier. It is as good as a new search when nothing has come to it since.
+    `found` is the result of an earlier search. It is as good as a new one if the broker got no partitions since.
     """
     expected = named_count(image, broker_id, unclean=unclean)
     if expected == 0:
@@ -65,7 +65,7 @@ def _still_named(image: Image, broker_id: int, found: Sequence[PartitionKey], un
 
 
 def partitions_of_topic_naming(topic: Topic, broker_id: int, *, unclean: bool) -> Iterator[int]:
-    """The partitions of one topic that a broker's going changes; those that it leads come first."""
+    """The partitions of one topic that change when a broker goes; those that it leads come first."""
     followed = []
     for index, state in enumerate(topic.partitions):
         if state.leader == broker_id:
@@ -85,14 +85,14 @@ def leader_and_isr_updates(
     unclean: int = NO_LEADER,
     avoid: Collection[int] = (),
 ) -> Iterator[PartitionChangeRecord]:
-    """What a broker's going or coming means for partitions.
+    """What the departure or arrival of a broker changes in partitions.
 
-    A `removed` broker leaves the ISR (and may stay eligible), an `unclean` one has perhaps lost records and leaves ISR
-    and ELR, an `added` one may lead although the image still shows it as fenced. Brokers to `avoid` will go next: they
-    lead only where nobody else can. Partitions that are gone, or that nothing changes for, yield nothing.
+    A `removed` broker leaves the ISR (and may stay eligible), an `unclean` one may have lost records and leaves ISR and
+    ELR, an `added` one may lead although the image still shows it as fenced. Brokers to `avoid` will stop next: they
+    lead only where no other replica can. Partitions that are deleted or unchanged yield nothing.
     """
     can_lead = leader_check(image, without=removed if unclean == NO_LEADER else unclean, with_broker=added)
-    # Equal states are one object, and what becomes of them is the same: a million partitions are few kinds.
+    # Equal states are one object, and change in the same way: a million partitions have few different states.
     memo: dict[tuple[int, ElectionRules], PartitionChangeRecord | None] = {}
     topic_id, topic, rules = b"", None, defaults
     for key in partitions:
@@ -125,9 +125,9 @@ def elect_leaders(
     defaults: ElectionRules,
     records_max: int,
 ) -> Result[list[ReplicaElectionResult]]:
-    """Decide on an ElectLeaders request; None for `wanted` asks for every partition that has something to gain.
+    """Decide on an ElectLeaders request; with None for `wanted`, elect wherever an election would change something.
 
-    At most `records_max` elections are held; the answer shows no others.
+    At most `records_max` elections are held; the response contains no others.
     """
     records: list[PartitionChangeRecord] = []
     results = []
@@ -182,7 +182,7 @@ def _election(
 def balance_leaders(
     image: Image, topics: Iterable[Topic], defaults: ElectionRules, elections_max: int = ELECTIONS_PER_ROUND_MAX
 ) -> list[PartitionChangeRecord]:
-    """Give leadership back to preferred replicas that are in sync again."""
+    """Move leadership back to preferred replicas that are in sync again."""
     records: list[PartitionChangeRecord] = []
     for topic in topics:
         for index, state in enumerate(topic.partitions):
@@ -200,7 +200,7 @@ def balance_leaders(
 def elect_unclean_leaders(
     image: Image, defaults: ElectionRules, elections_max: int = ELECTIONS_PER_ROUND_MAX
 ) -> list[PartitionChangeRecord]:
-    """Leaders for partitions without one, where the topic takes availability over records."""
+    """Elect leaders for partitions without one, where the topic allows unclean elections."""
     records: list[PartitionChangeRecord] = []
     for topic_id, index in image.leaderless:
         topic = image.topics_by_id[topic_id]

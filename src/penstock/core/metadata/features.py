@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from penstock.core.metadata.election_rules import MIN_INSYNC_REPLICAS
 from penstock.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, Image, ResourceType
 from penstock.core.metadata.result import Result
-from penstock.core.metadata.rules import MIN_INSYNC_REPLICAS
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.metadata_records import BrokerFeature, ConfigRecord, ControllerFeature, FeatureLevelRecord
 
-# Kafka 4.1's metadata version is level 27; below level 7 there were no feature levels in the log.
+# Kafka 4.1's metadata version is level 27; the log has had feature levels since level 7.
 METADATA_VERSION_LEVELS = (7, 27)
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
@@ -24,18 +24,18 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     GROUP_VERSION: (0, 1),
     KRAFT_VERSION: (0, 1),
 }
-# Logs written before `group.version` was told of don't name it; Kafka has clusters begin with 1 from this level on.
+# Older logs don't name `group.version`; from this level on Kafka starts clusters with 1.
 GROUP_VERSION_SINCE = 22
 # The metadata version from which eligible leader replicas can be switched on.
 ELIGIBLE_LEADER_REPLICAS_NEED = 23
-# Levels of the metadata version that left every record as it was; going back across others could lose what they say.
+# Metadata versions that did not change any record; downgrading across others could lose information.
 UNCHANGED_METADATA = frozenset({9, 10, 12, 16, 18, 19, 20, 21, 22, 24, 25, 26, 27})
-# The name of the settings that hold for all brokers.
+# The name of the resource that holds the settings of all brokers.
 ALL_BROKERS = ""
 
 
 class UpgradeType(IntEnum):
-    """Which way a level may go."""
+    """Which way a level may change."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -43,7 +43,7 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """The level that somebody wants for one feature; `kind` is an UpgradeType, if it is a known one."""
+    """The requested level of one feature; `kind` is an UpgradeType, if it is a known one."""
 
     name: str
     level: int
@@ -51,21 +51,21 @@ class FeatureUpdate(NamedTuple):
 
 
 def level_of(image: Image, name: str) -> int:
-    """The level of a feature that the metadata log holds; 0 is off."""
+    """The level of a feature in the metadata log; 0 is off."""
     if name == GROUP_VERSION and name not in image.features:
         return int(image.features.get(METADATA_VERSION, 0) >= GROUP_VERSION_SINCE)
     return image.features.get(name, 0)
 
 
 def levels_of(image: Image, kraft_version: int) -> dict[str, int]:
-    """The features that are on, with their levels. `kraft.version` is no record of the image, but of the quorum."""
+    """The enabled features with their levels. `kraft.version` comes from the quorum, not from the image."""
     levels = {name: level_of(image, name) for name in (*image.features, GROUP_VERSION)}
     levels[KRAFT_VERSION] = kraft_version
     return {name: level for name, level in levels.items() if level}
 
 
 def first_records(image: Image, min_insync_replicas: int, more: Iterable[Any] = ()) -> list[Any]:
-    """The records that a cluster begins with, `more` of them as it was formatted; none where it has begun."""
+    """The first records of a new cluster, including `more` from formatting; none if the cluster has records already."""
     if METADATA_VERSION in image.features:
         return []
     records: list[Any] = [
@@ -79,7 +79,7 @@ def first_records(image: Image, min_insync_replicas: int, more: Iterable[Any] = 
 
 
 def _fix_min_insync_replicas(image: Image, min_insync_replicas: int) -> list[ConfigRecord]:
-    """With eligible leader replicas every node must count the same minimum, so it moves into the log."""
+    """With eligible leader replicas every node must use the same minimum, so it moves into the log."""
     records = []
     if MIN_INSYNC_REPLICAS not in image.overrides(ResourceType.BROKER, ALL_BROKERS):
         records.append(ConfigRecord(ResourceType.BROKER, ALL_BROKERS, MIN_INSYNC_REPLICAS, str(min_insync_replicas)))
@@ -97,7 +97,7 @@ def update_features(
     voters: Sequence[int] = (),
     kraft_version: int = 0,
 ) -> Result[None]:
-    """Decide on an UpdateFeatures request, all or nothing; raises ApiError naming the feature that cannot be.
+    """Decide on an UpdateFeatures request, all or nothing; raises ApiError naming the feature that cannot change.
 
     `supported` are this controller's own levels; those of brokers and other controllers are in their registrations.
     """

@@ -1,10 +1,10 @@
-"""The cluster as the metadata log tells it: topics, partitions, brokers, settings, features, security.
+"""The cluster as the metadata log describes it: topics, partitions, brokers, settings, features, security.
 
-`replay` is the only thing that changes an image; start-up and live traffic share it. `snapshot` gives the records that
+`replay` is the only thing that changes an image; start-up and live traffic share it. `snapshot` yields the records that
 rebuild the image from nothing, in an order in which they can be replayed.
 
-A big cluster has far fewer kinds of partition state than partitions, so equal states are one object: a million
-partitions cost little more than a million references, and the garbage collector has little to walk through.
+A big cluster has far fewer different partition states than partitions, so equal states are one object: a million
+partitions cost little more than a million references, and the garbage collector has little to traverse.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from penstock.core.metadata import security
-from penstock.core.metadata.names import folded
+from penstock.core.metadata.topic_names import folded
 from penstock.model.ids import NO_LEADER, Uuid
 from penstock.wire.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
@@ -41,12 +41,12 @@ NO_LEADER_CHANGE = -2
 RECOVERED = 0
 RECOVERING = 1
 
-# Directory ids that say something about a replica instead of naming a directory.
+# Reserved directory ids that don't name a directory.
 UNASSIGNED_DIRECTORY: Uuid = bytes(16)
 LOST_DIRECTORY: Uuid = bytes(15) + b"\x01"
 MIGRATING_DIRECTORY: Uuid = bytes(15) + b"\x02"
 
-# Equal states beyond this many kinds are still right, they only cost memory again.
+# Beyond this many, equal states are no longer shared; that only costs memory.
 SHARED_STATES_MAX = 200_000
 
 
@@ -82,7 +82,7 @@ class PartitionState(NamedTuple):
         return bool(self.adding_replicas or self.removing_replicas)
 
     def directory(self, broker_id: int) -> Uuid:
-        """The log directory of one replica, as far as it is known."""
+        """The log directory of one replica, if known."""
         if broker_id in self.replicas and len(self.directories) == len(self.replicas):
             return self.directories[self.replicas.index(broker_id)]
         return UNASSIGNED_DIRECTORY
@@ -100,7 +100,7 @@ class Topic:
 
 
 class Broker(NamedTuple):
-    """A registered broker. A fenced one leads nothing and takes no new replicas before others do."""
+    """A registered broker. A fenced one leads nothing and gets new replicas only if there are no others."""
 
     registration: RegisterBrokerRecord
     fenced: bool
@@ -113,7 +113,7 @@ class Broker(NamedTuple):
 
     @property
     def epoch(self) -> int:
-        """The number of this incarnation: the offset of its registration in the metadata log."""
+        """The epoch of this incarnation: the offset of its registration in the metadata log."""
         return self.registration.broker_epoch
 
     @property
@@ -122,7 +122,7 @@ class Broker(NamedTuple):
         return not (self.fenced or self.in_controlled_shutdown)
 
     def has_online_directory(self, directory: Uuid) -> bool:
-        """Whether a replica that lies in `directory` can be served."""
+        """Whether a replica in `directory` can be served."""
         if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
             return True
         online = self.registration.log_dirs
@@ -146,7 +146,7 @@ class Image:
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[Uuid, Topic] = {}
-        # By what metrics would call it: two topics whose names differ only in '.' and '_' must not be.
+        # By their names in metrics: two topics must not differ only in '.' and '_'.
         self.folded_names: dict[str, str] = {}
         self.brokers: dict[int, Broker] = {}
         self.controllers: dict[int, RegisterControllerRecord] = {}
@@ -154,19 +154,19 @@ class Image:
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.security = security.SecurityState()
-        # How often each broker is named, so that nobody looks through a million partitions to find nothing.
+        # How many partitions refer to each broker, so that nobody searches a million partitions in vain.
         self.leader_counts: dict[int, int] = {}
         self.in_sync_counts: dict[int, int] = {}
         self.eligible_counts: dict[int, int] = {}
         self.not_preferred_count = 0
-        # Few as a rule, and what one has to find in a hurry. Dicts keep the order in which they came.
+        # Usually few, and needed quickly. Dicts keep insertion order.
         self.leaderless: dict[tuple[Uuid, int], None] = {}
         self.reassigning: dict[tuple[Uuid, int], None] = {}
         self._states: dict[PartitionState, PartitionState] = {}
         self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def replay(self, record: Any) -> None:
-        """Take one record of the log into the image."""
+        """Apply one record of the log."""
         apply = _REPLAY.get(type(record))
         if apply is None:
             secure = security.REPLAY.get(type(record))
@@ -177,14 +177,14 @@ class Image:
         apply(self, record)
 
     def default_directory(self, broker_id: int) -> Uuid:
-        """Where a new replica goes: a broker with one log directory is told which, one with several chooses itself."""
+        """The directory of a new replica: known if the broker has only one; a broker with several chooses itself."""
         broker = self.brokers.get(broker_id)
         if broker is None or len(broker.registration.log_dirs) != 1:
             return UNASSIGNED_DIRECTORY
         return broker.registration.log_dirs[0]
 
     def overrides(self, kind: ResourceType, name: str) -> dict[str, str]:
-        """The settings made on one resource; empty when none were."""
+        """The settings of one resource; empty when it has none."""
         return self.configs.get((kind, name), {})
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
@@ -205,7 +205,7 @@ class Image:
 
     def snapshot(self) -> Iterator[Any]:
         """The records that rebuild this image."""
-        # Features come first: they say how what follows is to be read.
+        # Features come first: they say how to read what follows.
         for name, level in sorted(self.features.items()):
             yield FeatureLevelRecord(name=name, feature_level=level)
         yield from self.controllers.values()
@@ -224,7 +224,7 @@ class Image:
             yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
         yield from self.security.snapshot()
 
-    # One function a record.
+    # One function per record type.
 
     def _topic(self, record: TopicRecord) -> None:
         topic = Topic(record.name, record.topic_id)
@@ -296,7 +296,7 @@ class Image:
         self._note(topic_id, index, state)
 
     def _recount(self, old: PartitionState, new: PartitionState) -> None:
-        """As `_count` of the old one away and of the new one in; most changes touch little of it."""
+        """Like `_count` with the old state removed and the new one added; most changes touch little of it."""
         if old.leader != new.leader or old.replicas != new.replicas:
             self.leader_counts[old.leader] -= 1
             self.leader_counts[new.leader] = self.leader_counts.get(new.leader, 0) + 1
@@ -313,7 +313,7 @@ class Image:
             self.reassigning[topic_id, index] = None
 
     def _count(self, state: PartitionState, step: int) -> None:
-        """Count what a partition names when it comes (1) and when it goes (-1)."""
+        """Count the brokers that a partition refers to when it is added (1) or removed (-1)."""
         self.leader_counts[state.leader] = self.leader_counts.get(state.leader, 0) + step
         self.not_preferred_count += step * ((state.leader,) != state.replicas[:1])
         for counts, replicas in (
@@ -362,14 +362,14 @@ class Image:
         self.controllers[record.controller_id] = record
 
     def _feature(self, record: FeatureLevelRecord) -> None:
-        # What was turned off stays known: a feature that no record names has a level by default.
+        # A feature that is turned off stays in the map: one without a record has a default level.
         self.features[record.name] = record.feature_level
 
     def _producer_ids(self, record: ProducerIdsRecord) -> None:
         self.next_producer_id = record.next_producer_id
 
     def _no_op(self, record: NoOpRecord) -> None:
-        """Holds an offset, says nothing."""
+        """Takes up an offset and changes nothing."""
 
 
 _REPLAY: dict[type, Callable[[Image, Any], None]] = {
@@ -401,7 +401,7 @@ def _count_replicas(counts: dict[int, int], old: tuple[int, ...], new: tuple[int
 
 
 def changed_state(old: PartitionState, change: PartitionChangeRecord) -> PartitionState:
-    """What a change makes of a partition. Naming a leader starts a new leader epoch, even when it is the same one."""
+    """A partition after a change. Naming a leader starts a new leader epoch, even when it is the same one."""
     led = change.leader != NO_LEADER_CHANGE
     recovery = change.leader_recovery_state
     eligible, last_known = change.eligible_leader_replicas, change.last_known_elr
@@ -421,7 +421,7 @@ def changed_state(old: PartitionState, change: PartitionChangeRecord) -> Partiti
 
 
 def partition_record(topic_id: Uuid, partition: int, state: PartitionState) -> PartitionRecord:
-    """The record that states one partition whole."""
+    """The record with the whole state of one partition."""
     return PartitionRecord(
         partition_id=partition,
         topic_id=topic_id,
@@ -442,7 +442,7 @@ def partition_record(topic_id: Uuid, partition: int, state: PartitionState) -> P
 def new_partition(
     replicas: tuple[int, ...], in_sync_replicas: tuple[int, ...], directories: tuple[Uuid, ...]
 ) -> PartitionState:
-    """A partition's first state: led by its first in-sync replica."""
+    """A partition's initial state: led by its first in-sync replica."""
     return PartitionState(
         replicas=replicas,
         in_sync_replicas=in_sync_replicas,

@@ -1,4 +1,4 @@
-"""Blocks of producer ids, of which no id is given out twice."""
+"""Blocks of producer ids; no id is allocated twice."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PRODUCER_ID_MAX = 2**63 - 1
 
 
 def allocate(image: Image, broker_id: int, broker_epoch: int) -> Result[range]:
-    """The next block, for a registered broker; raises STALE_BROKER_EPOCH when another incarnation asks."""
+    """The next block, for a registered broker; raises STALE_BROKER_EPOCH for an earlier incarnation of the broker."""
     check_broker_epoch(image, broker_id, broker_epoch)
     first = image.next_producer_id
     if first > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK:
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "every producer id has been given out")
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been allocated")
     after = first + PRODUCER_ID_BLOCK
     record = ProducerIdsRecord(broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=after)
     return Result([record], range(first, after))

@@ -1,17 +1,17 @@
-"""Replicas move to other brokers.
+"""Moves replicas to other brokers.
 
-A reassignment adds the replicas of its target, keeps those that are to go as `removing_replicas`, and ends by itself
-once every replica of the target is in sync. Cancelling takes the added ones away again.
+A reassignment adds the replicas of its target, lists those that will be removed in `removing_replicas`, and completes
+by itself once every replica of the target is in sync. Cancelling it removes the added ones again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.core.metadata.changes import PartitionChange
+from penstock.core.metadata.election_rules import ElectionRules, leader_check, rules_for
 from penstock.core.metadata.image import Image, PartitionState, Topic
+from penstock.core.metadata.partition_change import PartitionChange
 from penstock.core.metadata.result import Result
-from penstock.core.metadata.rules import ElectionRules, leader_check, rules_for
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.wire.messages.alter_partition_reassignments import (
@@ -86,7 +86,7 @@ def _reassign(
 
 
 def original_replicas(state: PartitionState) -> tuple[int, ...]:
-    """The replicas as they were before a reassignment that is under way."""
+    """The replicas before the reassignment in progress."""
     return tuple(replica for replica in state.replicas if replica not in state.adding_replicas)
 
 
@@ -102,7 +102,7 @@ def _cancel(topic: Topic, partition: int, state: PartitionState, rules: Election
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replica would be left")
     safe = state.in_sync_replicas or state.eligible_leader_replicas
     if safe and set(safe) <= set(state.adding_replicas):
-        # Only added replicas have every record, so taking them away would take records away.
+        # Only added replicas have every record, so removing them would lose records.
         if not rules.unclean_leader_election:
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -112,7 +112,7 @@ def _cancel(topic: Topic, partition: int, state: PartitionState, rules: Election
 
 
 def check_target(image: Image, target: Sequence[int]) -> None:
-    """Raises INVALID_REPLICA_ASSIGNMENT for replicas that cannot be."""
+    """Raises INVALID_REPLICA_ASSIGNMENT for an invalid target."""
     unknown = sorted(set(target) - set(image.brokers))
     problem = ""
     if not target:
@@ -128,7 +128,7 @@ def check_target(image: Image, target: Sequence[int]) -> None:
 def list_reassignments(
     image: Image, wanted: Sequence[ListPartitionReassignmentsTopics] | None
 ) -> list[OngoingTopicReassignment]:
-    """The reassignments under way, all of them or those of the partitions asked for."""
+    """The reassignments in progress, all of them or those of the requested partitions."""
     keys: list[tuple[Uuid, int]] = list(image.reassigning)
     if wanted is not None:
         asked = {

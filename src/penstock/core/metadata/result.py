@@ -1,4 +1,4 @@
-"""What a controller decision is: records to commit, and the answer to give once they are committed."""
+"""A controller decision: the records to commit, and the response to send once they are committed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Response = TypeVar("Response")
 
 
 class Result(NamedTuple, Generic[Response]):
-    """Records first, response after: nobody hears of a change that could still be lost."""
+    """Records and response: the response is only sent when the records can no longer be lost."""
 
     records: Sequence[Any]
     response: Response

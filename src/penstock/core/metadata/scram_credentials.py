@@ -19,7 +19,7 @@ from penstock.wire.messages.metadata_records import RemoveUserScramCredentialRec
 
 
 class ScramRules(NamedTuple):
-    """What credentials have to be like. `keys` turns a mechanism and a salted password into stored and server key."""
+    """Limits for credentials. `keys` derives stored and server key from a mechanism and a salted password."""
 
     mechanisms: frozenset[int]
     iterations_min: int
@@ -30,7 +30,7 @@ class ScramRules(NamedTuple):
 def alter_credentials(
     image: Image, request: AlterUserScramCredentialsRequest, rules: ScramRules
 ) -> Result[list[AlterUserScramCredentialsResult]]:
-    """Add, replace and remove credentials; a user of whom anything is wrong is left as it is."""
+    """Add, replace and remove credentials; a user with any invalid change is left as it is."""
     changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
     named = Counter((change.name, change.mechanism) for change in changes)
     errors: dict[str, ApiError | None] = {}

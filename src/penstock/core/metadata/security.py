@@ -1,7 +1,7 @@
-"""What the metadata log says of security: access lists, SCRAM credentials, quotas, delegation tokens.
+"""Security in the metadata log: access lists, SCRAM credentials, quotas, delegation tokens.
 
-Part of the image: `replay` takes a record in, `snapshot` gives those that rebuild it, `differences` those that take
-away what another state no longer has.
+Part of the image: `replay` applies a record, `snapshot` yields the records that rebuild the state, `differences` those
+that remove what a new state no longer has.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from penstock.wire.messages.metadata_records import (
     UserScramCredentialRecord,
 )
 
-# The parts of an entity by type; None is the default of that type.
+# The parts of an entity by type; None is the default entity of that type.
 QuotaEntity = frozenset[tuple[str, str | None]]
 
 
 class SecurityState:
-    """Everything that decides who gets in and what they may do."""
+    """Everything that decides who may sign in and what they may do."""
 
     def __init__(self) -> None:
         self.entries: dict[Uuid, AccessControlEntryRecord] = {}
@@ -44,7 +44,7 @@ class SecurityState:
         yield from self.tokens.values()
 
     def differences(self, new: SecurityState) -> Iterator[Any]:
-        """The records that say what a new state no longer has."""
+        """The records that remove what a new state no longer has."""
         for entry_id in self.entries.keys() - new.entries.keys():
             yield RemoveAccessControlEntryRecord(id=entry_id)
         for name, mechanism in self.credentials.keys() - new.credentials.keys():
@@ -101,5 +101,5 @@ def quota_entity(parts: Any) -> QuotaEntity:
 
 
 def entity_parts(entity: QuotaEntity) -> list[EntityData]:
-    """An entity as the log names it, in an order that does not depend on chance."""
+    """An entity as the log names it, in a deterministic order."""
     return [EntityData(kind, name) for kind, name in sorted(entity, key=lambda part: part[0])]

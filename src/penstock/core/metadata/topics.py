@@ -1,7 +1,7 @@
 """Decisions about topics: create, delete, add partitions.
 
-Each function looks at the image and answers with records and a response; it changes nothing itself. An error is data
-of its own topic and never spoils the other topics of a request.
+Each function reads the image and returns records and a response; it changes nothing itself. An error only affects its
+own topic, never the others of a request.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from penstock.core.metadata.image import (
     new_partition,
     partition_record,
 )
-from penstock.core.metadata.names import METADATA_TOPIC, check_topic_name, folded
 from penstock.core.metadata.result import Result
+from penstock.core.metadata.topic_names import METADATA_TOPIC, check_topic_name, folded
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.wire.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
@@ -31,7 +31,7 @@ Place = Callable[[int, int], Sequence[tuple[int, ...]]]
 
 
 class NewTopic(NamedTuple):
-    """A topic somebody wants; -1 asks for the cluster's default, `assignments` for given brokers."""
+    """A requested topic; -1 stands for the cluster's default, `assignments` names the brokers."""
 
     name: str
     partitions: int = -1
@@ -41,14 +41,14 @@ class NewTopic(NamedTuple):
 
 
 class TopicDefaults(NamedTuple):
-    """What a topic gets where its creator said nothing."""
+    """What a topic gets where the request leaves it open."""
 
     partitions: int
     replication_factor: int
 
 
 class TopicOutcome(NamedTuple):
-    """What became of one topic of a request."""
+    """The result for one topic of a request."""
 
     name: str
     topic_id: Uuid = ZERO_UUID
@@ -199,7 +199,7 @@ def delete_topic(topic: Topic) -> list[object]:
 def add_partitions(
     image: Image, name: str, total: int, assignments: Sequence[Sequence[int]] | None, place: Place
 ) -> list[PartitionRecord]:
-    """The records that grow a topic to `total` partitions; raises ApiError when that cannot be."""
+    """The records that grow a topic to `total` partitions; raises ApiError when that is not possible."""
     topic = image.topics.get(name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")

@@ -1,7 +1,7 @@
-"""The counters of the data path: plain integers that are added to once a request or batch, and read when scraped.
+"""The counters of the data path: plain integers that are incremented once per request or batch, and read when scraped.
 
-Nothing locks: one event loop adds and reads. Those whose name ends in `Off` count nothing; the benchmark that says what
-counting costs runs with them.
+There are no locks: one event loop increments and reads. Classes whose name ends in `Off` count nothing; the benchmark
+that measures the cost of counting runs with them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class TopicCounters:
     )
 
     def __init__(self, batch_sizes: list[int] | None = None, flushes: Histogram | None = None) -> None:
-        # Shared by all topics: how large batches were, and how long syncs to disk took.
+        # Shared by all topics: sizes of batches, and durations of syncs to disk.
         self._batch_sizes = [0] * BATCH_SIZE_BUCKETS if batch_sizes is None else batch_sizes
         self.flushes = flushes or Histogram()
         self.messages_in = 0
         self.bytes_in = 0
-        # What compressed batches would have been larger without it.
+        # Bytes that compression saved.
         self.saved_bytes_in = 0
         self.bytes_out = 0
         self.replicated_bytes_in = 0
@@ -48,25 +48,25 @@ class TopicCounters:
         self.in_sync_expansions = 0
 
     def appended(self, records: int, size_bytes: int) -> None:
-        """A leader took a batch."""
+        """A leader appended a batch."""
         self.messages_in += records
         self.bytes_in += size_bytes
         self._batch_sizes[(size_bytes - 1).bit_length()] += 1
 
     def read(self, size_bytes: int) -> None:
-        """A consumer got so much."""
+        """A consumer read this many bytes."""
         self.bytes_out += size_bytes
 
     def sent(self, size_bytes: int) -> None:
-        """A follower got so much."""
+        """A follower read this many bytes."""
         self.replicated_bytes_out += size_bytes
 
     def followed(self, size_bytes: int) -> None:
-        """So much came from a leader."""
+        """This broker, as a follower, replicated this many bytes."""
         self.replicated_bytes_in += size_bytes
 
     def in_sync_changed(self, before: int, after: int) -> None:
-        """A partition that is led here has fewer replicas in sync, or more."""
+        """The in-sync replicas of a partition that is led here changed."""
         if after < before:
             self.in_sync_shrinks += 1
         elif after > before:
@@ -100,13 +100,13 @@ class ReplicaCounters:
         self._is_on = is_on
         self.batch_sizes = [0] * BATCH_SIZE_BUCKETS
         self.topics: dict[str, TopicCounters] = {}
-        # What topics that are not here any more had counted, so that no sum ever shrinks.
+        # The counts of topics that have left this broker, so that no sum ever shrinks.
         self.gone = TopicCounters()
         self.refused_proposals = 0
         self.flushes = Histogram()
 
     def topic(self, name: str) -> TopicCounters:
-        """The counters of a topic; they are there from now on."""
+        """The counters of a topic, created on first use."""
         found = self.topics.get(name)
         if found is None:
             kind = TopicCounters if self._is_on else TopicCountersOff
@@ -114,7 +114,7 @@ class ReplicaCounters:
         return found
 
     def forget(self, name: str) -> None:
-        """A topic has no replica here any more."""
+        """A topic no longer has a replica here."""
         old = self.topics.pop(name, None)
         if old is not None:
             gone = self.gone
@@ -122,7 +122,7 @@ class ReplicaCounters:
                 setattr(gone, field, getattr(gone, field) + getattr(old, field))
 
     def total(self, field: str) -> int:
-        """The sum over all topics, past ones included."""
+        """The sum over all topics, former ones included."""
         values: list[int] = [getattr(one, field) for one in (self.gone, *self.topics.values())]
         return sum(values)
 
@@ -131,19 +131,19 @@ TOPIC_FIELDS = tuple(field for field in TopicCounters.__slots__ if field not in 
 
 
 class DecisionCounters:
-    """What the active controller decides: how long that takes, and the leaders that it elects."""
+    """The active controller's decisions: how long they take, and the leaders they elect."""
 
     __slots__ = ("decision_times", "election_times", "elections", "unclean_elections")
 
     def __init__(self) -> None:
         self.decision_times = Histogram()
-        # The same of decisions that elect leaders.
+        # The same for decisions that elect leaders.
         self.election_times = Histogram()
         self.elections = 0
         self.unclean_elections = 0
 
     def decided(self, elapsed_s: float, elections: int, unclean_elections: int) -> None:
-        """A decision that changed something is committed."""
+        """A decision with records was committed."""
         self.decision_times.observe(elapsed_s)
         if elections:
             self.election_times.observe(elapsed_s)
@@ -152,20 +152,20 @@ class DecisionCounters:
 
 
 class ApiCounters:
-    """One API's requests: how many, how long they took here and waiting for others, the errors in their answers."""
+    """One API's requests: how many, how long they took here and waiting for others, and the errors in the responses."""
 
     __slots__ = ("bounds", "errors", "here", "late", "name", "parked", "prompt", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.bounds = LATENCY_BOUNDS_S
-        # Those that were answered at once, and those that were parked: all their time, what was spent here, and what
-        # they waited.
+        # Durations of requests that were answered at once; and of those that were parked, in total, working, and
+        # waiting.
         self.prompt = Histogram(self.bounds)
         self.late = Histogram(self.bounds)
         self.here = Histogram(self.bounds)
         self.waiting = Histogram(self.bounds)
-        # Requests that wait for something now.
+        # Requests that are parked now.
         self.parked = 0
         self.errors: dict[int, int] = {}
 
@@ -176,23 +176,23 @@ class ApiCounters:
         prompt.sum += elapsed_s
 
     def answered_late(self, elapsed_s: float, waited_s: float) -> None:
-        """A request was answered that had waited for something so long."""
+        """A request was answered after being parked for `waited_s`."""
         self.late.observe(elapsed_s)
         self.waiting.observe(waited_s)
         self.here.observe(elapsed_s - waited_s)
 
     def failed(self, code: int) -> None:
-        """An answer holds an error."""
+        """A response contains an error."""
         self.errors[code] = self.errors.get(code, 0) + 1
 
     @property
     def overall(self) -> Histogram:
-        """All the time that requests took."""
+        """The total time of requests."""
         return self.prompt + self.late
 
     @property
     def local(self) -> Histogram:
-        """The time that requests took here."""
+        """The time that requests took on this broker."""
         return self.prompt + self.here
 
 
@@ -209,18 +209,18 @@ class ApiCountersOff(ApiCounters):
 
 
 class RequestCounters:
-    """All APIs that were asked for so far."""
+    """The counters of all APIs that were called so far."""
 
     __slots__ = ("by_name", "is_on", "refused")
 
     def __init__(self, *, is_on: bool = True) -> None:
         self.is_on = is_on
         self.by_name: dict[str, ApiCounters] = {}
-        # Connections that were closed for what they sent.
+        # Connections that were closed because of what they sent.
         self.refused = 0
 
     def api(self, name: str) -> ApiCounters:
-        """The counters of an API; they are there from now on."""
+        """The counters of an API, created on first use."""
         found = self.by_name.get(name)
         if found is None:
             found = self.by_name[name] = ApiCounters(name) if self.is_on else ApiCountersOff(name)

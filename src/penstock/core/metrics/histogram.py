@@ -1,4 +1,4 @@
-"""Counts of values by size, cheap to add to, and quantiles of what came lately."""
+"""Histograms with fixed buckets, cheap to update, and quantiles of recent values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 
-# Seconds, from a request that is answered out of memory to a long poll.
+# Seconds, from a request that is answered from memory to a long poll.
 LATENCY_BOUNDS_S = (
     0.000025, 0.00005, 0.0001, 0.00025, 0.0005,
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
@@ -15,7 +15,7 @@ LATENCY_BOUNDS_S = (
 
 
 class Histogram:
-    """Values by upper bound. `counts` has one place more than `bounds`: for what is larger than all of them."""
+    """Values by upper bound. `counts` has one more entry than `bounds`: for values above all of them."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -43,7 +43,7 @@ class Histogram:
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[int], wanted: float) -> float:
-    """The value below which a share of the values lies, assuming that they spread evenly in their bucket; 0 if none."""
+    """The value below which a fraction of the values lies, assuming an even spread within buckets; 0 for no values."""
     count = sum(counts)
     rank = wanted * count
     seen = 0
@@ -57,7 +57,7 @@ def quantile(bounds: Sequence[float], counts: Sequence[int], wanted: float) -> f
 
 
 class Window:
-    """What a histogram counted lately: since the oldest look at it that is not too old."""
+    """The recent counts of a histogram: those since the oldest sample that is within the window."""
 
     __slots__ = ("_looks", "_span_s", "_step_s")
 
@@ -67,7 +67,7 @@ class Window:
         self._looks: deque[tuple[float, list[int]]] = deque()
 
     def lately(self, histogram: Histogram, now_s: float) -> list[int]:
-        """The counts since then; everything while there was no earlier look."""
+        """The counts since then; all of them if there was no earlier sample."""
         looks = self._looks
         while len(looks) > 1 and looks[1][0] <= now_s - self._span_s:
             looks.popleft()

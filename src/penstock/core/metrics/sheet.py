@@ -1,7 +1,7 @@
-"""The text that Prometheus reads: one sheet a scrape, filled by collectors, rendered family by family.
+"""The text that Prometheus reads: one sheet per scrape, filled by collectors, rendered family by family.
 
-Both formats are written: Prometheus' own (0.0.4), and OpenMetrics 1.0, which differs in how counters are declared and
-in its last line. A family's lines stand together, whoever added them, in the order in which families were first named.
+Both formats are supported: Prometheus' own (0.0.4), and OpenMetrics 1.0, which differs in how counters are declared and
+in its last line. The lines of a family stay together, in the order in which families were first added.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ TOTAL = "_total"
 
 
 class Metric(NamedTuple):
-    """A family of series. Counters are called `…_total`. `detail` is what must be asked for to get it.
+    """A family of series. Counters are called `…_total`. `detail` is the detail that must be requested to get it.
 
-    With `detail_labels` the family has a series for all, and on demand one for each.
+    With `detail_labels` the family has one series in total, and on request one per label value.
     """
 
     name: str
@@ -34,13 +34,13 @@ class Metric(NamedTuple):
 
 
 def label_block(names: Sequence[str], values: Iterable[object]) -> str:
-    """Labels as they stand behind a name; nothing where there are none."""
+    """Labels as they follow a metric's name; empty without labels."""
     pairs = [f'{name}="{_escaped(str(value))}"' for name, value in zip(names, values, strict=True)]
     return f"{{{','.join(pairs)}}}" if pairs else ""
 
 
 class Sheet:
-    """One scrape's series. `details` are what was asked for, alone or, with `has_rest`, with what everybody gets."""
+    """One scrape's series. `details` are the requested ones, alone or, with `has_rest`, besides the default series."""
 
     def __init__(self, details: frozenset[str] = frozenset(), *, has_rest: bool = True) -> None:
         self.details = details
@@ -48,7 +48,7 @@ class Sheet:
         self._lines: dict[Metric, list[str]] = {}
 
     def add(self, metric: Metric, value: float, *labels: object) -> None:
-        """One sample; the labels in the metric's order, or those of its details."""
+        """Add one sample; the labels are in the metric's order, or those of its details."""
         names = metric.labels
         if len(labels) != len(names):
             names = metric.detail_labels
@@ -57,7 +57,7 @@ class Sheet:
         self.put(metric, label_block(names, labels), value)
 
     def put(self, metric: Metric, block: str, value: float) -> None:
-        """One sample of a detail, whose labels were written before: many series share them."""
+        """Add one sample of a detail with pre-rendered labels, which many series share."""
         lines = self._lines.get(metric)
         if lines is None:
             lines = self._lines[metric] = []
@@ -81,7 +81,7 @@ class Sheet:
     def summary(
         self, metric: Metric, quantiles: Iterable[tuple[float, float]], total: float, count: int, *labels: object
     ) -> None:
-        """Quantiles with their values, and what they were taken from."""
+        """Quantiles with their values, and the total sum and count."""
         if not self._has_rest:
             return
         lines = self._lines.setdefault(metric, [])

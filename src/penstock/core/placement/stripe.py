@@ -1,8 +1,8 @@
 """Striped placement of replicas over brokers and racks.
 
-Brokers are dealt like cards: first one of each rack, then the next of each rack, so that neighbours in the deal lie in
-different racks. Each partition takes the next broker as its leader and its followers from the brokers after it, with a
-shift that grows each time round, so that the followers of one leader spread over all others.
+Brokers are ordered like dealt cards: one of each rack, then the next of each rack, so that neighbours are in different
+racks. Each partition takes the next broker as its leader and its followers from the brokers after it, with a shift that
+grows in every round, so that the followers of one leader spread over all other brokers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from random import Random
 
 @dataclass(frozen=True, slots=True)
 class UsableBroker:
-    """A broker that may take replicas. Fenced ones come after all others and never lead a new partition."""
+    """A broker that may get replicas. Fenced ones come after all others and never lead a new partition."""
 
     broker_id: int
     rack: str | None = None
@@ -23,7 +23,7 @@ class UsableBroker:
 
 
 class PlacementError(Exception):
-    """The wished placement cannot be had with these brokers."""
+    """The requested placement is not possible with these brokers."""
 
 
 def place(

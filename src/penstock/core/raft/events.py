@@ -1,4 +1,4 @@
-"""What goes into the quorum's state machine, and what comes out of it."""
+"""The events that go into the quorum's state machine, and the effects that come out of it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from penstock.model.ids import ZERO_UUID, Uuid
 
 
 class Contradiction(Exception):
-    """A peer says what cannot be true of this log: committed history would change. Somebody's disk was exchanged."""
+    """A peer's claims contradict this log: committed history would change. Most likely a disk was replaced."""
 
 
 class Role(Enum):
-    """What this voter is in the current epoch."""
+    """The state of this voter in the current epoch."""
 
     UNATTACHED = "unattached"
     PROSPECTIVE = "prospective"
@@ -28,7 +28,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """What must survive a crash: Kafka's quorum-state file."""
+    """What must survive a crash, as in Kafka's quorum-state file."""
 
     epoch: int = 0
     leader_id: int = NOBODY
@@ -48,22 +48,22 @@ class QuorumTimes:
 
     @property
     def vote_request_ms(self) -> int:
-        """How long to wait for an answer: one that comes after the election is over is of no use."""
+        """How long to wait for a vote: a later answer is useless, because the election is over."""
         return min(self.request_ms, self.election_ms)
 
     @property
     def fetch_request_ms(self) -> int:
-        """How long to wait for entries: a leader that sent none for `fetch_ms` is taken for dead."""
+        """How long to wait for a fetch response: a leader that is silent for `fetch_ms` is considered dead."""
         return min(self.request_ms, self.fetch_ms)
 
     @property
     def check_quorum_ms(self) -> int:
-        """How long a leader goes on without a majority: longer than a follower that fetches may take."""
+        """How long a leader carries on without a majority: longer than the fetch timeout of a live follower."""
         return self.fetch_ms * 3 // 2
 
 
 class LogView(Protocol):
-    """What the core may ask about the log."""
+    """What the core reads from the log."""
 
     def end(self) -> LogEnd:
         """Where the log ends."""
@@ -75,11 +75,11 @@ class LogView(Protocol):
         """Where the log starts: the end of a snapshot, or zero."""
 
     def snapshot(self) -> LogEnd:
-        """Where the newest snapshot ends: what somebody behind `start` has to begin with."""
+        """Where the newest snapshot ends: where a replica that is behind `start` has to begin."""
 
 
-class Chance(Protocol):
-    """The randomness that keeps candidates from standing in step."""
+class Randomness(Protocol):
+    """The randomness that keeps candidates from starting elections at the same time."""
 
     def randrange(self, start: int, stop: int) -> int: ...
 
@@ -91,7 +91,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """`deadline_ms` may have come."""
+    """`deadline_ms` may have passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +103,16 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswered:
-    """A request that was in `send` will not be answered: its connection broke, or none could be had."""
+class RequestFailed:
+    """A request from `send` failed: its connection broke, or none could be opened."""
 
     peer_id: int
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """The entries beside the last FetchResponse are in the log; the leader has committed up to `high_watermark`."""
+class EntriesAppended:
+    """The entries of the last FetchResponse are in the log; the leader has committed up to `high_watermark`."""
 
     high_watermark: int
 
@@ -126,24 +126,24 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class VotersChanged:
-    """Another set of voters is in force: it was appended, taken from the leader, or the one after it cut off."""
+    """The set of voters changed: a new one was appended or fetched, or the latest one was truncated."""
 
     voters: VoterSet
 
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """This voter resigns; `for_good` when it is about to leave and leads nothing from now on."""
+    """This voter resigns; `for_good` when it stops and must not lead again."""
 
     for_good: bool = True
 
 
-Event = Started | Tick | Received | Unanswered | Taken | Synced | VotersChanged | Stopping
+Event = Started | Tick | Received | RequestFailed | EntriesAppended | Synced | VotersChanged | Stopping
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange:
-    """The control record that opens an epoch."""
+    """The control record that starts an epoch."""
 
     epoch: int
     leader_id: int
@@ -153,7 +153,7 @@ class LeaderChange:
 
 @dataclass(slots=True)
 class Effects:
-    """What the driver must do, in the order of the fields. A request in `send` wants its response back as an event."""
+    """What the driver must do, in the order of the fields. The response to each request in `send` comes as an event."""
 
     persist: Election | None = None
     truncate_to: int | None = None

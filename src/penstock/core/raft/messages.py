@@ -1,5 +1,5 @@
-"""What voters and observers of the metadata log say to each other, without the bytes: see Kafka's Vote, Fetch,
-FetchSnapshot, BeginQuorumEpoch and EndQuorumEpoch APIs for those.
+"""The messages between voters and observers of the metadata log, without their encoding: see Kafka's Vote, Fetch,
+FetchSnapshot, BeginQuorumEpoch and EndQuorumEpoch APIs for that.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class LogEnd:
     epoch: int
 
     def is_as_new_as(self, other: LogEnd) -> bool:
-        """Whether somebody with this log may lead somebody with the other."""
+        """Whether a replica with this log may lead one with the other."""
         return (self.epoch, self.offset) >= (other.epoch, other.offset)
 
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """A candidate asks for a vote; a prospective one asks what the answer would be (`pre_vote`)."""
+    """A candidate asks for a vote; a prospective candidate asks whether it would get it (`pre_vote`)."""
 
     epoch: int
     candidate_id: int
@@ -36,7 +36,7 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse:
-    """The answer, with what the answerer knows about epoch and leader."""
+    """The answer, with the epoch and leader that the sender knows."""
 
     epoch: int
     leader_id: int
@@ -46,7 +46,7 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True)
 class BeginEpochRequest:
-    """A new leader makes itself known."""
+    """A new leader announces itself."""
 
     epoch: int
     leader_id: int
@@ -54,7 +54,7 @@ class BeginEpochRequest:
 
 @dataclass(frozen=True, slots=True)
 class BeginEpochResponse:
-    """The answer, with what the answerer knows about epoch and leader."""
+    """The answer, with the epoch and leader that the sender knows."""
 
     epoch: int
     leader_id: int
@@ -62,7 +62,7 @@ class BeginEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class EndEpochRequest:
-    """A leader resigns; the voter named first has the longest log and should stand at once."""
+    """A leader resigns; the first successor has the longest log and should become a candidate at once."""
 
     epoch: int
     leader_id: int
@@ -71,7 +71,7 @@ class EndEpochRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndEpochResponse:
-    """The answer, with what the answerer knows about epoch and leader."""
+    """The answer, with the epoch and leader that the sender knows."""
 
     epoch: int
     leader_id: int
@@ -79,7 +79,7 @@ class EndEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """A follower asks for what comes after its log, and so tells the leader how far it is."""
+    """A follower asks for the entries after its log's end, which also reports its progress to the leader."""
 
     epoch: int
     replica_id: int
@@ -89,9 +89,9 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """What the leader answers. `diverging` is where the follower's history leaves the leader's.
+    """The leader's answer. `diverging` is where the follower's log diverges from the leader's.
 
-    The entries themselves go beside this message; `snapshot` says that the log no longer reaches back that far.
+    The entries themselves travel beside this message; `snapshot` says that the log does not reach back far enough.
     """
 
     epoch: int
@@ -104,7 +104,7 @@ class FetchResponse:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """A follower asks for a piece of a snapshot; the piece goes beside the response."""
+    """A follower asks for a part of a snapshot, which travels beside the response."""
 
     epoch: int
     replica_id: int
@@ -113,7 +113,7 @@ class SnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResponse:
-    """The answer, with what the answerer knows about epoch and leader."""
+    """The answer, with the epoch and leader that the sender knows."""
 
     epoch: int
     leader_id: int

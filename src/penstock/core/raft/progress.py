@@ -1,4 +1,4 @@
-"""A leader's book about its followers: how far each has come, and when it was last heard of."""
+"""What a leader knows about its followers: how far each has replicated, and when it last fetched."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.core.raft.voters import VoterSet
 from penstock.model.ids import Uuid
 
-# An observer that has not fetched for so long is forgotten.
+# An observer that has not fetched for this long is forgotten.
 OBSERVER_MS_MAX = 300_000
 OBSERVERS_MAX = 10_000
 UNKNOWN = -1
@@ -15,7 +15,7 @@ UNKNOWN = -1
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """What one replica's fetches have told. `end_offset` is -1 until it fetches in this epoch."""
+    """What one replica's fetches show. `end_offset` is -1 until it fetches in this epoch."""
 
     replica_id: int
     directory_id: Uuid
@@ -36,23 +36,23 @@ class ReplicaProgress:
 
 
 class Progress:
-    """Voters' log ends as their fetches tell, the leader's own as its disk tells."""
+    """Voters' log ends: the followers' from their fetches, the leader's own from its disk."""
 
-    __slots__ = ("_heard_at", "_local", "_voters", "epoch_start", "observers", "replicas")
+    __slots__ = ("_contacted_at", "_local", "_voters", "epoch_start", "observers", "replicas")
 
     def __init__(self, local_id: int, directory_id: Uuid, voters: VoterSet, epoch_start: int, now_ms: int) -> None:
         """`epoch_start` is the offset of this leader's first entry."""
         self.epoch_start = epoch_start
         self._local = ReplicaProgress(local_id, directory_id)
         self._voters = voters
-        # Followers that were never heard of in this epoch have acknowledged nothing.
+        # Followers that have not fetched in this epoch have acknowledged nothing.
         self.replicas: dict[int, ReplicaProgress] = {}
         self.observers: dict[tuple[int, Uuid], ReplicaProgress] = {}
-        self._heard_at: dict[int, int] = {}
+        self._contacted_at: dict[int, int] = {}
         self.set_voters(voters, now_ms)
 
     def set_voters(self, voters: VoterSet, now_ms: int) -> None:
-        """Another set is in force; whoever joins it keeps the progress it made as an observer."""
+        """The set of voters changed; a new voter keeps the progress it made as an observer."""
         self._voters = voters
         old, self.replicas = self.replicas, {}
         for voter in voters.voters:
@@ -62,11 +62,11 @@ class Progress:
                 continue
             known = old.pop(voter_id, None) or self.observers.pop((voter_id, voter.directory_id), None)
             self.replicas[voter_id] = known or ReplicaProgress(voter_id, voter.directory_id)
-            self._heard_at.setdefault(voter_id, now_ms)
+            self._contacted_at.setdefault(voter_id, now_ms)
         for replica in old.values():
             if replica is not self._local:
                 self.observers[replica.replica_id, replica.directory_id] = replica
-        self._heard_at = {voter: at for voter, at in self._heard_at.items() if voter in self.replicas}
+        self._contacted_at = {voter: at for voter, at in self._contacted_at.items() if voter in self.replicas}
 
     def synced(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
         """The leader's own log is on disk up to here."""
@@ -75,15 +75,15 @@ class Progress:
     def fetched(self, replica_id: int, directory_id: Uuid, offset: int, leader_end_offset: int, now_ms: int) -> None:
         """A replica has everything before `offset`; only voters count."""
         self.replica(replica_id, directory_id, now_ms).fetched(offset, leader_end_offset, now_ms)
-        self.heard(replica_id, directory_id, now_ms)
+        self.contacted(replica_id, directory_id, now_ms)
 
-    def heard(self, replica_id: int, directory_id: Uuid, now_ms: int) -> None:
+    def contacted(self, replica_id: int, directory_id: Uuid, now_ms: int) -> None:
         """A replica is alive."""
-        if replica_id in self._heard_at and self._voters.holds(replica_id, directory_id):
-            self._heard_at[replica_id] = now_ms
+        if replica_id in self._contacted_at and self._voters.holds(replica_id, directory_id):
+            self._contacted_at[replica_id] = now_ms
 
     def replica(self, replica_id: int, directory_id: Uuid, now_ms: int) -> ReplicaProgress:
-        """What is known of a voter or an observer."""
+        """The progress of a voter or an observer."""
         if self._voters.holds(replica_id, directory_id):
             found = self.replicas[replica_id]
             found.directory_id = directory_id
@@ -100,15 +100,15 @@ class Progress:
                 del self.observers[key]
 
     def live_observers(self, now_ms: int) -> list[ReplicaProgress]:
-        """The observers that fetched lately."""
+        """The observers that fetched recently."""
         return [one for one in self.observers.values() if now_ms - one.fetched_at_ms <= OBSERVER_MS_MAX]
 
     def silent_voters(self, now_ms: int, silence_ms: int) -> list[int]:
-        """The other voters that have not fetched in this epoch, or not for so long."""
+        """The other voters that have not fetched in this epoch, or not for this long."""
         return [
             voter
-            for voter, heard_at in self._heard_at.items()
-            if self.replicas[voter].end_offset < 0 or now_ms - heard_at >= silence_ms
+            for voter, contacted_at in self._contacted_at.items()
+            if self.replicas[voter].end_offset < 0 or now_ms - contacted_at >= silence_ms
         ]
 
     def majority_end(self) -> int:
@@ -117,16 +117,16 @@ class Progress:
         return ends[len(ends) // 2] if ends else UNKNOWN
 
     def committed_end(self) -> int:
-        """The offset before which everything is committed, as far as this epoch's entries show; -1 before they do.
+        """The offset before which everything is committed, as far as this epoch's entries show; -1 before that.
 
         Entries of earlier epochs count only once one of this epoch does.
         """
         end = self.majority_end()
         return end if end > self.epoch_start else UNKNOWN
 
-    def majority_heard_at(self, now_ms: int) -> int:
-        """Since when a majority has been heard of, the leader itself included where it is a voter."""
-        times = sorted((self._heard_at.get(voter, now_ms) for voter in self.replicas), reverse=True)
+    def majority_contacted_at(self, now_ms: int) -> int:
+        """The time since which a majority has been in contact, including the leader itself if it is a voter."""
+        times = sorted((self._contacted_at.get(voter, now_ms) for voter in self.replicas), reverse=True)
         return times[len(times) // 2] if times else now_ms
 
     def successors(self) -> tuple[int, ...]:

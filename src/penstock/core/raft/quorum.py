@@ -2,23 +2,23 @@
 
 Theory of operation. `step(event, now_ms)` changes the state and returns `Effects`. The driver carries them out in one
 order only: `persist` reaches the disk, then `truncate_to` and `append` change the log, then `reply` and `send` leave,
-then `committed` is applied. A vote or an entry that is not on disk counts for nothing, so `Synced` alone moves what
-this voter contributes to the high watermark. The driver calls `step(Tick())` when `deadline_ms` has come.
+then `committed` is applied. A vote or an entry that is not on disk does not count, so only `Synced` moves what this
+voter contributes to the high watermark. The driver calls `step(Tick())` when `deadline_ms` has passed.
 
     unattached ──timeout──▶ prospective ──majority would vote──▶ candidate ──majority votes──▶ leader
         ▲                        │ ▲                                  │                          │
-        │                        │ └──────────── timeout ─────────────┘        not heard of by a majority,
-        │                        ▼                                             or told to stop
-        └──── higher epoch ──── follower ◀── hears of a leader                       ▼
+        │                        │ └──────────── timeout ─────────────┘        no contact with a majority,
+        │                        ▼                                             or stopping
+        └──── higher epoch ──── follower ◀── learns of a leader                      ▼
                                                                                   resigned
 
-A prospective voter (KIP-996) asks how others would vote before it disturbs anybody with a new epoch; nobody who hears
-regularly from a leader encourages it. A leader that a majority has not fetched from for a while resigns, so that two
-sides of a cut never both believe in their leader for long. A new leader first opens its epoch with a LeaderChange
-entry, and counts nothing as committed before that entry is.
+A prospective candidate (KIP-996) asks for pre-votes before it disturbs anybody with a new epoch; a voter that hears
+regularly from a leader does not grant one. A leader that a majority has not fetched from for a while resigns, so that
+two sides of a network partition don't both have a leader for long. A new leader first starts its epoch with a
+LeaderChange entry, and counts nothing as committed before that entry is.
 
-A voter whose connection to the leader broke does not wait for its fetch timeout: it sounds the others out after a
-moment, which disturbs nobody as long as a majority still hears from the leader. Sounding out in vain, it goes back to
+A voter whose connection to the leader broke does not wait for its fetch timeout: it asks for pre-votes after a moment,
+which disturbs nobody as long as a majority still hears from the leader. If it does not get them it goes back to
 fetching, so whichever of leader and voter was wrong about the other finds out.
 """
 
@@ -27,26 +27,26 @@ from __future__ import annotations
 from operator import attrgetter
 
 from penstock.core.raft.deadlines import NEVER_MS, Deadlines
+from penstock.core.raft.divergence import common_end, find_divergence
 from penstock.core.raft.events import (
-    Chance,
     Contradiction,
     Effects,
     Election,
+    EntriesAppended,
     Event,
     LeaderChange,
     LogView,
     QuorumTimes,
+    Randomness,
     Received,
+    RequestFailed,
     Role,
     Started,
     Stopping,
     Synced,
-    Taken,
     Tick,
-    Unanswered,
     VotersChanged,
 )
-from penstock.core.raft.history import common_end, parting
 from penstock.core.raft.messages import (
     NOBODY,
     BeginEpochRequest,
@@ -63,16 +63,16 @@ from penstock.core.raft.messages import (
 )
 from penstock.core.raft.progress import Progress
 from penstock.core.raft.voters import VoterSet
-from penstock.core.raft.votes import has_part_in, may_vote
+from penstock.core.raft.votes import are_voters, may_vote
 from penstock.model.ids import ZERO_UUID, Uuid
 
-# What a step may change. Votes are never changed in place; nor is progress in a step with something to persist.
-STATE = ("voters", "election", "role", "high_watermark", "deadline_ms", "progress", "_votes", "_leader_heard_at")
+# The state that a step may change. Votes are never mutated; nor is progress in a step with something to persist.
+STATE = ("voters", "election", "role", "high_watermark", "deadline_ms", "progress", "_votes", "_leader_contacted_at")
 _state = attrgetter(*STATE)
 
 
 class Quorum:
-    """One voter's, or observer's, view of the quorum."""
+    """The quorum as one voter or observer sees it."""
 
     def __init__(
         self,
@@ -81,28 +81,28 @@ class Quorum:
         election: Election,
         log: LogView,
         times: QuorumTimes,
-        chance: Chance,
+        randomness: Randomness,
         directory_id: Uuid = ZERO_UUID,
-        guides: tuple[int, ...] = (),
+        bootstrap_ids: tuple[int, ...] = (),
     ) -> None:
         self.node_id = node_id
         self.directory_id = directory_id
         self.voters = voters
         self.election = election
         self.role = Role.UNATTACHED
-        # A snapshot holds nothing but what was committed.
+        # A snapshot only holds what was committed.
         self.high_watermark = log.snapshot().offset
         self.deadline_ms = NEVER_MS
         self._log = log
         self._times = times
-        self._chance = chance
-        self._deadlines = Deadlines(times, chance)
-        # Whom an observer may ask who leads, besides the voters it knows of.
-        self._guides = guides
+        self._randomness = randomness
+        self._deadlines = Deadlines(times, randomness)
+        # Bootstrap servers that an observer may ask for the leader, besides the voters it knows of.
+        self._bootstrap_ids = bootstrap_ids
         self._votes: dict[int, bool] = {}
-        # A leader's book about its followers.
+        # A leader's view of its followers.
         self.progress: Progress | None = None
-        self._leader_heard_at = -NEVER_MS
+        self._leader_contacted_at = -NEVER_MS
 
     @property
     def epoch(self) -> int:
@@ -111,12 +111,12 @@ class Quorum:
 
     @property
     def leader_id(self) -> int:
-        """Who leads, as far as this node knows."""
+        """The leader, as far as this node knows."""
         return self.election.leader_id
 
     @property
     def is_voter(self) -> bool:
-        """Whether this node has a vote."""
+        """Whether this node is a voter."""
         return self.voters.holds(self.node_id, self.directory_id)
 
     @property
@@ -131,16 +131,16 @@ class Quorum:
         return self.is_leader and progress is not None and self.high_watermark > progress.epoch_start
 
     def save(self) -> tuple[object, ...]:
-        """The state as it is, for `restore`."""
+        """The current state, for `restore`."""
         return _state(self)
 
     def restore(self, saved: tuple[object, ...]) -> None:
-        """Undo the step since `save`, whose `persist` could not be kept: it is as if its event had been lost."""
+        """Undo the step since `save`, because its `persist` failed: it is as if its event had been lost."""
         for name, value in zip(STATE, saved, strict=True):
             setattr(self, name, value)
 
     def step(self, event: Event, now_ms: int) -> Effects:
-        """Take one event; returns what must be done about it."""
+        """Handle one event; returns what the driver must do."""
         effects = Effects()
         before = self.election
         match event:
@@ -151,9 +151,9 @@ class Quorum:
                     self._timed_out(effects, now_ms)
             case Received(sender_id, message):
                 self._received(sender_id, message, effects, now_ms)
-            case Unanswered(peer_id, message):
+            case RequestFailed(peer_id, message):
                 self._unanswered(peer_id, message, effects, now_ms)
-            case Taken(high_watermark):
+            case EntriesAppended(high_watermark):
                 if self.role is Role.FOLLOWER:
                     self._raise_high_watermark(min(high_watermark, self._log.end().offset), effects)
             case Synced(offset):
@@ -163,22 +163,22 @@ class Quorum:
             case Stopping(for_good):
                 self._stop(effects, now_ms, for_good=for_good)
         if self.election != before:
-            assert self.election.epoch >= before.epoch, "an epoch never goes back"
+            assert self.election.epoch >= before.epoch, "an epoch never decreases"
             effects.persist = self.election
         return effects
 
     # Starting and stopping.
 
     def _start(self, effects: Effects, now_ms: int) -> None:
-        assert self._log.end().epoch <= self.epoch, "the log is ahead of the epoch this voter remembers"
+        assert self._log.end().epoch <= self.epoch, "the log has a newer epoch than quorum-state"
         if self.voters.ids == (self.node_id,) and self.is_voter:
-            self._stand(effects, now_ms)
+            self._become_candidate(effects, now_ms)
         elif self.leader_id not in (NOBODY, self.node_id):
             self._follow(self.epoch, self.leader_id, effects, now_ms)
         else:
-            # A leader that crashed does not lead on: others may have gone ahead meanwhile.
+            # A leader that crashed does not lead again: another one may have been elected meanwhile.
             self._detach(self.epoch, now_ms)
-            self.deadline_ms = self._deadlines.soon(now_ms)
+            self.deadline_ms = self._deadlines.first_pre_vote(now_ms)
 
     def _change_voters(self, voters: VoterSet, effects: Effects, now_ms: int) -> None:
         self.voters = voters
@@ -191,8 +191,8 @@ class Quorum:
     def _stop(self, effects: Effects, now_ms: int, *, for_good: bool) -> None:
         if self.role is Role.LEADER and self.progress is not None:
             successors = self.progress.successors()
-            farewell = EndEpochRequest(self.epoch, self.node_id, successors)
-            effects.send = tuple((voter, farewell) for voter in successors)
+            resignation = EndEpochRequest(self.epoch, self.node_id, successors)
+            effects.send = tuple((voter, resignation) for voter in successors)
         if for_good:
             self.role = Role.RESIGNED
             self.deadline_ms = NEVER_MS
@@ -206,35 +206,36 @@ class Quorum:
             case Role.LEADER:
                 self._check_quorum(effects, now_ms)
             case _ if self.is_voter:
-                self._sound_out(effects, now_ms)
+                self._start_pre_vote(effects, now_ms)
             case _:
-                # An observer asks any voter who leads.
-                self._ask_around(effects, now_ms)
+                # An observer asks any voter for the leader.
+                self._find_leader(effects, now_ms)
 
     def _check_quorum(self, effects: Effects, now_ms: int) -> None:
-        """A leader makes itself known to silent voters, and resigns when a majority is gone."""
+        """A leader announces itself to silent voters, and resigns when it has lost contact with a majority."""
         assert self.progress is not None
-        if now_ms - self.progress.majority_heard_at(now_ms) >= self._times.check_quorum_ms:
+        if now_ms - self.progress.majority_contacted_at(now_ms) >= self._times.check_quorum_ms:
             self._detach(self.epoch, now_ms)
             return
-        hello = BeginEpochRequest(self.epoch, self.node_id)
-        effects.send = tuple((voter, hello) for voter in self.progress.silent_voters(now_ms, self._times.fetch_ms // 2))
+        announcement = BeginEpochRequest(self.epoch, self.node_id)
+        silent = self.progress.silent_voters(now_ms, self._times.fetch_ms // 2)
+        effects.send = tuple((voter, announcement) for voter in silent)
         self.deadline_ms = now_ms + max(1, self._times.fetch_ms // 4)
 
-    def _ask_around(self, effects: Effects, now_ms: int) -> None:
-        others = [voter for voter in (*self.voters.ids, *self._guides) if voter != self.node_id]
+    def _find_leader(self, effects: Effects, now_ms: int) -> None:
+        others = [voter for voter in (*self.voters.ids, *self._bootstrap_ids) if voter != self.node_id]
         if others:
-            target = others[self._chance.randrange(0, len(others))]
+            target = others[self._randomness.randrange(0, len(others))]
             effects.send = ((target, self._fetch_request()),)
         self.deadline_ms = now_ms + max(1, self._times.fetch_ms // 2)
 
-    # Standing for election.
+    # Elections.
 
-    def _sound_out(self, effects: Effects, now_ms: int) -> None:
-        """Ask how the others would vote."""
+    def _start_pre_vote(self, effects: Effects, now_ms: int) -> None:
+        """Ask the others whether they would vote for this node."""
         self._ask_for_votes(Role.PROSPECTIVE, effects, now_ms)
 
-    def _stand(self, effects: Effects, now_ms: int) -> None:
+    def _become_candidate(self, effects: Effects, now_ms: int) -> None:
         self.election = Election(self.epoch + 1, NOBODY, self.node_id, self.directory_id)
         self._ask_for_votes(Role.CANDIDATE, effects, now_ms)
 
@@ -253,7 +254,7 @@ class Quorum:
         refused = len(self._votes) - len(granted)
         if len(granted) * 2 > len(self.voters):
             if self.role is Role.PROSPECTIVE:
-                self._stand(effects, now_ms)
+                self._become_candidate(effects, now_ms)
             else:
                 self._lead(tuple(sorted(granted)), effects, now_ms)
         elif refused * 2 < len(self.voters):
@@ -262,9 +263,9 @@ class Quorum:
             if self.leader_id not in (NOBODY, self.node_id):
                 self.role = Role.FOLLOWER
                 self._fetch(effects)
-            self.deadline_ms = min(self.deadline_ms, self._deadlines.lost(now_ms))
+            self.deadline_ms = min(self.deadline_ms, self._deadlines.leader_lost(now_ms))
         else:
-            # It cannot be won any more: wait a while before the next try, so that somebody else may.
+            # The election is lost: wait a while before the next one, so that another candidate may win.
             self.deadline_ms = min(self.deadline_ms, self._deadlines.backoff(now_ms))
 
     def _lead(self, granting: tuple[int, ...], effects: Effects, now_ms: int) -> None:
@@ -280,7 +281,7 @@ class Quorum:
     # Following.
 
     def _detach(self, epoch: int, now_ms: int) -> None:
-        """Know of no leader in this epoch."""
+        """Have no leader in this epoch."""
         self.election = self._election_in(epoch, NOBODY)
         self.role = Role.UNATTACHED
         self.progress = None
@@ -294,23 +295,23 @@ class Quorum:
         self.election = self._election_in(epoch, leader_id)
         self.role = Role.FOLLOWER
         self.progress = None
-        self._heard(now_ms)
+        self._leader_contacted(now_ms)
         self._fetch(effects)
 
     def _election_in(self, epoch: int, leader_id: int) -> Election:
-        """The election of an epoch, in which our vote stays given."""
+        """The election of an epoch; our vote in the current one is kept."""
         if epoch != self.epoch:
             return Election(epoch, leader_id)
         return Election(epoch, leader_id, self.election.voted_id, self.election.voted_directory_id)
 
-    def _heard(self, now_ms: int) -> None:
-        self._leader_heard_at = now_ms
+    def _leader_contacted(self, now_ms: int) -> None:
+        self._leader_contacted_at = now_ms
         self.deadline_ms = now_ms + self._times.fetch_ms
 
     def _lose_leader(self, now_ms: int) -> None:
-        """Nothing can be heard from the leader at the moment; see soon whether others hear more."""
-        self._leader_heard_at = -NEVER_MS
-        self.deadline_ms = min(self.deadline_ms, self._deadlines.lost(now_ms))
+        """The leader cannot be reached at the moment; check soon whether others can reach it."""
+        self._leader_contacted_at = -NEVER_MS
+        self.deadline_ms = min(self.deadline_ms, self._deadlines.leader_lost(now_ms))
 
     def _unanswered(self, peer_id: int, message: Message, effects: Effects, now_ms: int) -> None:
         match message:
@@ -330,7 +331,7 @@ class Quorum:
         effects.send = (*effects.send, (self.leader_id, self._fetch_request()))
 
     def fetch_again(self) -> Effects:
-        """What a follower sends next, once the last answer's entries are in its log."""
+        """What a follower sends next, once the entries of the last response are in its log."""
         effects = Effects()
         if self.role is Role.FOLLOWER:
             self._fetch(effects)
@@ -351,7 +352,7 @@ class Quorum:
             case BeginEpochResponse(epoch, leader_id):
                 self._learn(epoch, leader_id, effects, now_ms)
             case EndEpochRequest():
-                self._succeed(message, effects, now_ms)
+                self._leader_resigned(message, effects, now_ms)
                 effects.reply = EndEpochResponse(self.epoch, self.leader_id)
             case EndEpochResponse(epoch, leader_id):
                 self._learn(epoch, leader_id, effects, now_ms)
@@ -365,7 +366,7 @@ class Quorum:
                 self._fetched_snapshot(message, effects, now_ms)
 
     def _learn(self, epoch: int, leader_id: int, effects: Effects, now_ms: int) -> None:
-        """Somebody knows of an epoch and perhaps its leader; the newest knowledge counts."""
+        """A peer knows of an epoch and perhaps its leader; the newest one counts."""
         if self.role is Role.RESIGNED:
             return
         if epoch > self.epoch:
@@ -377,17 +378,17 @@ class Quorum:
             self._follow(epoch, leader_id, effects, now_ms)
 
     def _learn_from_leader(self, sender_id: int, epoch: int, effects: Effects, now_ms: int) -> None:
-        """The leader we had given up answers after all. What others still believe of it would prove nothing."""
+        """The leader we had lost answers after all. What other voters still believe of it would prove nothing."""
         if epoch == self.epoch and self.role is Role.PROSPECTIVE and sender_id == self.leader_id:
             self._follow(epoch, sender_id, effects, now_ms)
 
     def _vote(self, request: VoteRequest, effects: Effects, now_ms: int) -> None:
         if not request.pre_vote:
             self._learn(request.epoch, NOBODY, effects, now_ms)
-        granted = request.log_end.is_as_new_as(self._log.end()) and has_part_in(request, self.voters, self.is_voter)
+        granted = request.log_end.is_as_new_as(self._log.end()) and are_voters(request, self.voters, self.is_voter)
         if request.pre_vote:
             hears_leader = self.is_leader or (
-                self.role is Role.FOLLOWER and now_ms - self._leader_heard_at < self._times.fetch_ms
+                self.role is Role.FOLLOWER and now_ms - self._leader_contacted_at < self._times.fetch_ms
             )
             granted = granted and request.epoch >= self.epoch and not hears_leader
         else:
@@ -409,34 +410,34 @@ class Quorum:
             self._votes = {**self._votes, sender_id: response.granted}
             self._count(effects, now_ms)
 
-    def _succeed(self, request: EndEpochRequest, effects: Effects, now_ms: int) -> None:
-        """The leader resigned: its first successor stands at once, the others give it a moment."""
+    def _leader_resigned(self, request: EndEpochRequest, effects: Effects, now_ms: int) -> None:
+        """The leader resigned: its first successor becomes a candidate at once, the others wait a moment."""
         self._learn(request.epoch, request.leader_id, effects, now_ms)
         effects.send = ()
         if request.epoch != self.epoch or self.role is not Role.FOLLOWER:
             return
-        self._leader_heard_at = -NEVER_MS
+        self._leader_contacted_at = -NEVER_MS
         if request.successors[:1] == (self.node_id,):
-            self._stand(effects, now_ms)
+            self._become_candidate(effects, now_ms)
         else:
             rank = request.successors.index(self.node_id) if self.node_id in request.successors else len(self.voters)
             self.deadline_ms = now_ms + min(self._times.backoff_max_ms, 50 * (rank + 1))
 
     def _serve(self, request: FetchRequest, effects: Effects, now_ms: int) -> None:
-        """Answer a follower's fetch, and note how far it is."""
+        """Answer a follower's fetch, and note its progress."""
         if self.role is not Role.LEADER or request.epoch != self.epoch:
             effects.reply = FetchResponse(self.epoch, self.leader_id, is_refused=True)
             return
         assert self.progress is not None
         replica = (request.replica_id, request.directory_id)
-        apart = parting(self._log, request.log_end)
-        if apart is None:
+        divergence = find_divergence(self._log, request.log_end)
+        if divergence is None:
             self.progress.fetched(*replica, request.log_end.offset, self._log.end().offset, now_ms)
             self._commit(effects)
             effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark)
         else:
-            self.progress.heard(*replica, now_ms)
-            effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark, *apart)
+            self.progress.contacted(*replica, now_ms)
+            effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark, *divergence)
 
     def _fetched(self, sender_id: int, response: FetchResponse, effects: Effects, now_ms: int) -> None:
         if response.epoch < self.epoch:
@@ -447,13 +448,13 @@ class Quorum:
             return
         if response.is_refused:
             if self.election == before and sender_id == self.leader_id:
-                # The leader itself says that it leads no more.
+                # The leader itself says that it no longer leads.
                 self._lose_leader(now_ms)
             return
         if response.leader_id != self.leader_id:
             return
         effects.send = ()
-        self._heard(now_ms)
+        self._leader_contacted(now_ms)
         if response.snapshot is not None:
             effects.fetch_snapshot = response.snapshot
         elif response.diverging is not None:
@@ -464,7 +465,7 @@ class Quorum:
     def _serve_snapshot(self, request: SnapshotRequest, effects: Effects, now_ms: int) -> None:
         refused = self.role is not Role.LEADER or request.epoch != self.epoch
         if self.progress is not None and not refused:
-            self.progress.heard(request.replica_id, request.directory_id, now_ms)
+            self.progress.contacted(request.replica_id, request.directory_id, now_ms)
         effects.reply = SnapshotResponse(self.epoch, self.leader_id, is_refused=refused)
 
     def _fetched_snapshot(self, response: SnapshotResponse, effects: Effects, now_ms: int) -> None:
@@ -472,13 +473,13 @@ class Quorum:
             return
         self._learn(response.epoch, response.leader_id, effects, now_ms)
         if self.role is Role.FOLLOWER and not response.is_refused and response.leader_id == self.leader_id:
-            self._heard(now_ms)
+            self._leader_contacted(now_ms)
 
     def _cut_at(self, end: int) -> int:
         if end < self.high_watermark:
             raise Contradiction(
-                f"node {self.leader_id} leads epoch {self.epoch} with a log that lacks what was committed: it parts "
-                f"from ours at offset {end}, and everything before {self.high_watermark} was committed"
+                f"node {self.leader_id} leads epoch {self.epoch} with a log that lacks committed entries: it diverges "
+                f"from ours at offset {end}, but everything before {self.high_watermark} was committed"
             )
         return end
 

@@ -1,11 +1,11 @@
-"""Who votes, and where voters are reached.
+"""The voters of the quorum, and their addresses.
 
-A fixed set comes from `controller.quorum.voters` and knows voters by their ids alone. A set that the log itself carries
-(KIP-853, `kraft.version` 1) also knows the directory that a voter keeps its log in: a voter that comes back with an
-empty disk is somebody else, and must not count as the one that acknowledged entries.
+A static set comes from `controller.quorum.voters` and knows voters by their ids alone. A set in the log itself
+(KIP-853, `kraft.version` 1) also knows the directory of each voter's log: a voter that comes back with an empty disk is
+a different voter, and must not count as the one that acknowledged entries.
 
-The newest set in a log is in force from the moment it is appended, committed or not; one that is cut off again takes
-its force with it. `VoterHistory` remembers the sets by their offsets for that.
+The newest set in a log applies from the moment it is appended, committed or not; after a truncation the one before it
+applies again. `VoterHistory` remembers the sets by their offsets for that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class VoterEndpoint(NamedTuple):
 
 
 class Voter(NamedTuple):
-    """One voter. A zero directory id stands for "whichever it has"."""
+    """One voter. A zero directory id matches any directory."""
 
     voter_id: int
     directory_id: Uuid = ZERO_UUID
@@ -45,7 +45,7 @@ class VoterSet:
 
     @classmethod
     def of_ids(cls, ids: Iterable[int]) -> VoterSet:
-        """A fixed set."""
+        """A static set."""
         return cls(Voter(voter_id) for voter_id in ids)
 
     def __contains__(self, voter_id: object) -> bool:
@@ -78,7 +78,7 @@ class VoterSet:
         return voter is not None and (voter.directory_id == ZERO_UUID or voter.directory_id == directory_id)
 
     def with_voter(self, voter: Voter) -> VoterSet:
-        """The set with this voter added, or put in place of the one with its id."""
+        """The set with this voter added, or replacing the one with its id."""
         return VoterSet((self._by_id | {voter.voter_id: voter}).values())
 
     def without(self, voter_id: int) -> VoterSet:
@@ -87,7 +87,7 @@ class VoterSet:
 
 
 class VoterHistory:
-    """The sets of voters that a log and its snapshot name, and the `kraft.version` they came with."""
+    """The sets of voters in a log and its snapshot, and the `kraft.version` of each."""
 
     __slots__ = ("_fixed", "_sets", "_versions")
 
@@ -98,39 +98,39 @@ class VoterHistory:
 
     @property
     def voters(self) -> VoterSet:
-        """The set in force."""
+        """The current set."""
         return self._sets[-1][1] if self._sets else self._fixed
 
     @property
     def offset(self) -> int:
-        """Where the set in force stands in the log; -1 for the fixed one."""
+        """The offset of the current set; -1 for the static one."""
         return self._sets[-1][0] if self._sets else -1
 
     @property
     def kraft_version(self) -> int:
-        """0 while the set is fixed, 1 once the log carries it."""
+        """0 while the set is static, 1 once it is in the log."""
         return self._versions[-1][1] if self._versions else 0
 
     def add_voters(self, offset: int, voters: VoterSet) -> None:
-        """The log names a set at this offset."""
+        """The log has a set at this offset."""
         assert not self._sets or offset > self._sets[-1][0] or offset < 0
         self._sets.append((offset, voters))
 
     def add_version(self, offset: int, version: int) -> None:
-        """The log names a `kraft.version` at this offset."""
+        """The log has a `kraft.version` at this offset."""
         self._versions.append((offset, version))
 
     def truncate_to(self, offset: int) -> None:
-        """The log was cut off here."""
+        """The log was truncated here."""
         self._sets = [row for row in self._sets if row[0] < offset]
         self._versions = [row for row in self._versions if row[0] < offset]
 
     def at(self, offset: int) -> tuple[int, VoterSet | None]:
-        """The version and set that the log has named before this offset; None where only the fixed one holds."""
+        """The version and set in the log before this offset; None where only the static one applies."""
         version = next((value for at, value in reversed(self._versions) if at < offset), 0)
         return version, next((value for at, value in reversed(self._sets) if at < offset), None)
 
     def clear(self) -> None:
-        """Nothing is known from the log: it starts again from a snapshot."""
+        """Forget everything from the log: it starts again from a snapshot."""
         self._sets.clear()
         self._versions.clear()

@@ -1,4 +1,4 @@
-"""Who may have a vote, as the rules of Raft say it."""
+"""Whether a vote may be granted, by the rules of Raft."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.model.ids import ZERO_UUID
 
 
 def may_vote(request: VoteRequest, election: Election) -> bool:
-    """One vote an epoch, and none where a leader is known."""
+    """One vote per epoch, and none while a leader is known."""
     if request.epoch != election.epoch or election.leader_id != NOBODY:
         return False
     return election.voted_id == NOBODY or (
@@ -17,11 +17,11 @@ def may_vote(request: VoteRequest, election: Election) -> bool:
     )
 
 
-def has_part_in(request: VoteRequest, voters: VoterSet, is_voter: bool) -> bool:
-    """Whether candidate and voter are what they say, as far as the voter knows.
+def are_voters(request: VoteRequest, voters: VoterSet, is_voter: bool) -> bool:
+    """Whether both the candidate and this node are voters, as far as this node knows.
 
-    Where the log carries the voters, one that is behind may not have heard of the newest set: whoever has a newer
-    log knows better who may stand, and who may vote.
+    Where the set of voters is in the log, a replica that is behind may not know the newest one: a candidate with a
+    newer log knows better who the voters are.
     """
     if any(voter.directory_id != ZERO_UUID for voter in voters.voters):
         return True

@@ -1,17 +1,17 @@
-"""Readers and leaders must agree on the leader's epoch: one that does not has old news of the other, or newer."""
+"""Readers and leaders must agree on the leader epoch; if they don't, one of them has outdated metadata."""
 
 from __future__ import annotations
 
 from penstock.model.errors import ApiError, ErrorCode
 
-# Of a reader that does not say which epoch it knows.
+# For a reader that does not send its epoch.
 ANY_EPOCH = -1
 
 
 def check_leader_epoch(asked: int, epoch: int) -> None:
-    """Refuse a reader whose idea of the leader is older or newer than ours."""
+    """Reject a reader that knows an older or newer leader epoch than ours."""
     if asked in (ANY_EPOCH, epoch):
         return
     if asked < epoch:
-        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {asked} is over, it is {epoch}")
-    raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {asked} has not reached this broker")
+        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {asked} is outdated, {epoch} is current")
+    raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {asked} is not known to this broker yet")

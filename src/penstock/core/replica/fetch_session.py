@@ -1,10 +1,10 @@
 """Incremental fetch sessions (KIP-227): a client names its partitions once, then only what changes.
 
 Theory of operation. A full fetch with epoch 0 asks for a session; the reply carries its id. Later fetches carry the
-id and the next epoch, the partitions to add or change, and those to forget; the reply holds only partitions that have
-something new. Session id 0 with epoch -1 is a plain fetch without a session. A wrong epoch or an id that was evicted
-gets an error, upon which the client begins anew. The cache is bounded: the session that has been quiet the longest
-gives way once it has been quiet for `EVICTION_AGE_MS`; to a follower it gives way at once.
+id and the next epoch, the partitions to add or change, and those to forget; the reply only holds partitions that have
+something new. Session id 0 with epoch -1 is a plain fetch without a session. A wrong epoch or an evicted id gets an
+error, after which the client starts again. The cache is bounded: the least recently used session is evicted once it has
+been idle for `EVICTION_AGE_MS`; for a follower's new session it is evicted at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Key = Hashable
 
 
 class Wanted(NamedTuple):
-    """What a client wants of one partition."""
+    """What a client asks of one partition."""
 
     offset: int
     bytes_max: int
@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class Cached:
-    """One partition of a session, and what the client was last told about it."""
+    """One partition of a session, and what the client last got for it."""
 
     wanted: Wanted
     high_watermark: int = -1
@@ -67,10 +67,10 @@ class Session:
         for key in forgotten:
             self.partitions.pop(key, None)
 
-    def worth_telling(self, key: Key, high_watermark: int, log_start_offset: int, size_bytes: int, error: int) -> bool:
-        """Whether the client learns something from this partition's answer; remembers what it is told.
+    def must_include(self, key: Key, high_watermark: int, log_start_offset: int, size_bytes: int, error: int) -> bool:
+        """Whether the response must include this partition; remembers what it includes.
 
-        A partition that returned data goes to the end of the line, so that the first ones cannot starve the rest.
+        A partition that returned data goes to the end of the order, so that the first ones cannot starve the rest.
         """
         cached = self.partitions.get(key)
         if cached is None:
@@ -81,7 +81,7 @@ class Session:
             cached.log_start_offset = log_start_offset
             news = True
         if error:
-            # The client will ask again from scratch, so it must be told whatever it finds then.
+            # The client will start again from scratch, so whatever it finds then must be included.
             cached.high_watermark = -1
         elif size_bytes:
             self.partitions.move_to_end(key)
@@ -105,7 +105,7 @@ class SessionCache:
     """All sessions of one broker, at most `slots` of them."""
 
     def __init__(self, slots: int, random: Random) -> None:
-        # Told of sessions that are over.
+        # Called with sessions that have ended.
         self.on_closed: Callable[[Session], None] | None = None
         self._slots = slots
         self._random = random
@@ -124,9 +124,9 @@ class SessionCache:
         *,
         is_privileged: bool = False,
     ) -> FetchContext:
-        """Decide how a fetch with this id and epoch is served. Followers are privileged: they get a session."""
+        """Decide how to serve a fetch with this id and epoch. Followers are privileged: they always get a session."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            # Both begin a full fetch, and either ends the session that was named.
+            # Both start a full fetch, and either one ends the session that was named.
             self._close(session_id)
             if epoch == FINAL_EPOCH:
                 return FetchContext()

@@ -1,10 +1,9 @@
-"""A follower's view of its partition: whom it follows, how far committed records reach, where its history parts."""
+"""A follower's state of its partition: its leader, its high watermark, and where its log diverges."""
 
 from __future__ import annotations
 
 from struct import Struct
 
-from penstock.model.ids import NO_LEADER
 from penstock.wire.record_types import Buffer
 from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, CorruptBatch, check_crc, read_header
 
@@ -26,15 +25,10 @@ class FollowerState:
         self.leader_epoch = leader_epoch
         self.high_watermark = high_watermark
 
-    @property
-    def has_leader(self) -> bool:
-        """Whether there is anybody to fetch from."""
-        return self.leader_id != NO_LEADER
+    def update_high_watermark(self, leader_high_watermark: int, log_end_offset: int) -> bool:
+        """Follow the leader's high watermark; returns whether ours moved.
 
-    def told(self, leader_high_watermark: int, log_end_offset: int) -> bool:
-        """The leader told its high watermark; returns whether ours moved.
-
-        A new leader may know less than an old one told, and what is committed stays so: ours never moves back.
+        A new leader may have a lower one than its predecessor, but what is committed stays so: ours never moves back.
         """
         reached = min(leader_high_watermark, log_end_offset)
         if reached <= self.high_watermark:
@@ -46,11 +40,11 @@ class FollowerState:
 def truncation_offset(
     leader_epoch: int, leader_end_offset: int, local_epoch: int, local_end_offset: int, log_end_offset: int
 ) -> int:
-    """Where to cut a log whose history parts from the leader's.
+    """Where to truncate a log that diverges from the leader's.
 
-    The leader says that `leader_epoch` is its largest one that is not after ours, and where it ends there. Ours is
-    `local_epoch`, our largest one that is not after the leader's, and where it ends here; -1 when we know none. A cut
-    may leave an epoch that the leader does not have: then its answer to the next fetch cuts further.
+    `leader_epoch` is the leader's largest epoch that is not after ours, and its end offset there. `local_epoch` is our
+    largest epoch that is not after the leader's, and its end offset here; -1 when we have none. The truncated log may
+    still end in an epoch that the leader does not have: then its answer to the next fetch truncates further.
     """
     if local_epoch == UNDEFINED or local_end_offset == UNDEFINED:
         return min(leader_end_offset, log_end_offset)
@@ -60,7 +54,7 @@ def truncation_offset(
 
 
 def beginning_of_batch(data: Buffer, offset: int) -> int:
-    """Where the first batch of a leader's answer begins if `offset` lies within it, else `offset`."""
+    """Where the first batch of a leader's response begins if it contains `offset`, otherwise `offset`."""
     if len(data) < HEADER_SIZE:
         return offset
     header = read_header(data, 0)
@@ -68,10 +62,10 @@ def beginning_of_batch(data: Buffer, offset: int) -> int:
 
 
 def whole_batches(data: Buffer, end_offset: int) -> tuple[list[BatchHeader], int, int]:
-    """The batches of a leader's answer that go on where a log ends, and where in `data` they begin and end.
+    """The batches of a leader's response that continue a log, and where in `data` they begin and end.
 
-    A batch that is cut short at the end is left for the next time, one that the log has already is passed over. Raises
-    CorruptBatch when one is damaged or does not fit behind the one before it.
+    A batch that is cut short at the end is left for the next fetch, one that the log already has is skipped. Raises
+    CorruptBatch when one is damaged or does not continue the one before it.
     """
     headers: list[BatchHeader] = []
     position = first = 0

@@ -1,15 +1,15 @@
-"""The leader's view of its partition: who is in sync, and how far everybody in sync has come.
+"""The leader's state of its partition: the in-sync replicas, and how far each replica has come.
 
-The high watermark is the lowest log end among the in-sync replicas and never moves back. Consumers see what is below
-it; an `acks=all` produce is acknowledged when the high watermark has passed its records. It stands still while fewer
-replicas are in sync than `min.insync.replicas` asks for (KIP-966): what few hold is not committed. So it does while the
-controller keeps replicas eligible that are not in sync: it might elect one of them, and what they lack would be lost.
-A leader with enough in-sync replicas says so to the controller, which then forgets the others.
+The high watermark is the lowest log end offset among the in-sync replicas and never moves back. Consumers see what is
+below it; an `acks=all` produce is acknowledged when the high watermark has passed its records. It does not move while
+fewer replicas are in sync than `min.insync.replicas` (KIP-966), nor while the controller still has eligible leader
+replicas that are not in sync: it might elect one of them, and what it lacks would be lost. A leader with enough in-sync
+replicas reports that to the controller, which then clears the others.
 
 A follower is in sync while it has caught up with the leader's log end within `lag_ms_max`. Only the controller changes
-the set of in-sync replicas: the leader proposes, and until the answer is there it counts cautiously. A replica it wants
-to add must already hold the high watermark back, one it wants to drop still does. So does one that keeps pace and only
-waits to be added: otherwise a busy leader would be ahead of it for ever.
+the in-sync replicas: the leader proposes, and until the answer arrives it counts conservatively. A replica that it
+wants to add already holds the high watermark back, one that it wants to remove still does. So does one that keeps up
+and only waits to be added: otherwise a busy leader would stay ahead of it forever.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ NO_BROKER_EPOCH = -1
 
 @dataclass(slots=True)
 class Follower:
-    """What a follower's fetches have told in this leader epoch."""
+    """What a follower's fetches show in this leader epoch."""
 
     end_offset: int = -1
     start_offset: int = -1
     fetched_at_ms: int = -1
-    # The leader's own end when that fetch came: reaching it later means having caught up with that moment.
+    # The leader's own end at the time of that fetch: reaching it later means having caught up with that moment.
     leader_end_offset: int = -1
     caught_up_at_ms: int = -1
     broker_epoch: int = NO_BROKER_EPOCH
-    # It keeps pace and may be added to the in-sync replicas.
+    # It keeps up and may be added to the in-sync replicas.
     is_joining: bool = False
 
 
@@ -70,16 +70,16 @@ class LeaderState:
         self._local_id = local_id
         self.leader_epoch = leader_epoch
         self.in_sync_replicas = frozenset(in_sync_replicas)
-        assert local_id in self.in_sync_replicas, "a leader is in sync with itself"
-        # Whom the controller would elect although they are not in sync.
+        assert local_id in self.in_sync_replicas, "a leader is always in sync"
+        # Replicas that the controller could elect although they are not in sync.
         self.eligible_replicas = frozenset(eligible_replicas)
         self.high_watermark = high_watermark
         self._end_offset = log_end_offset
         self._lag_ms_max = lag_ms_max
         self._min_in_sync = min_in_sync
-        # Where this leader's own records begin.
+        # The first offset of this leader epoch.
         self.epoch_start_offset = log_end_offset
-        # Nobody has lagged yet in this epoch, and nobody has shown anything either.
+        # No follower has lagged yet in this epoch, and none has fetched either.
         self._followers = {replica: self._newcomer(replica, now_ms) for replica in replicas if replica != local_id}
         self._proposed: frozenset[int] | None = None
         self._advance()
@@ -91,17 +91,17 @@ class LeaderState:
 
     @property
     def is_sole_replica(self) -> bool:
-        """Whether this replica alone holds what is acknowledged, or may do so by the controller's next word."""
+        """Whether only this replica holds what is acknowledged, or will once the pending proposal is accepted."""
         return len(self.in_sync_replicas) == 1 or (self._proposed is not None and len(self._proposed) == 1)
 
     @property
     def has_followers(self) -> bool:
-        """Whether any other broker is to hold a replica."""
+        """Whether any other broker is assigned a replica."""
         return bool(self._followers)
 
     @property
     def min_in_sync(self) -> int:
-        """How many replicas must be in sync for anything to be committed; never more than there are."""
+        """How many replicas must be in sync to commit: min.insync.replicas, but never more than there are."""
         return min(self._min_in_sync, len(self._followers) + 1)
 
     @property
@@ -111,22 +111,22 @@ class LeaderState:
 
     @property
     def must_confirm(self) -> bool:
-        """Whether the controller is to hear that this leader goes on without the replicas that are still eligible."""
+        """Whether the controller must be told that this leader commits without the replicas that are still eligible."""
         return bool(self.eligible_replicas) and self.has_enough_in_sync
 
     @property
     def acknowledged_offset(self) -> int:
-        """Where this log ends, at most, with what was acknowledged, by this leader or by one before it."""
+        """An upper bound of what was acknowledged in this log, by this leader or by an earlier one."""
         return max(self.high_watermark, self.epoch_start_offset)
 
     @property
     def low_watermark(self) -> int | None:
-        """The lowest log start that in-sync followers have told; None when there are none."""
+        """The lowest log start offset of the in-sync followers; None when there are none."""
         told = [row.start_offset for replica, row in self._followers.items() if replica in self.in_sync_replicas]
         return min(told, default=None)
 
     def follower(self, replica: int) -> Follower | None:
-        """What is known of one follower; None for a broker that holds no replica."""
+        """The state of one follower; None for a broker without a replica."""
         return self._followers.get(replica)
 
     def appended(self, log_end_offset: int) -> bool:
@@ -150,7 +150,7 @@ class LeaderState:
     ) -> bool:
         """A follower has everything before `offset`; returns whether the high watermark moved.
 
-        `is_eligible` says whether the controller would let that incarnation of the follower join.
+        `is_eligible` says whether the controller would accept this incarnation of the follower.
         """
         follower = self._followers[replica]
         if offset >= self._end_offset:
@@ -171,15 +171,15 @@ class LeaderState:
         return self._advance()
 
     def was_caught_up(self, replica: int, now_ms: int) -> None:
-        """A follower that had everything has fallen behind only now, however long ago it fetched that."""
+        """A follower had everything until now, however long ago it fetched that, and only now falls behind."""
         follower = self._followers.get(replica)
         if follower is not None:
             follower.caught_up_at_ms = max(follower.caught_up_at_ms, now_ms)
 
-    # Proposing a change of the in-sync replicas.
+    # Proposing changes of the in-sync replicas.
 
     def may_join(self, replica: int) -> bool:
-        """Whether a follower is worth proposing now."""
+        """Whether a follower should be proposed now."""
         follower = self._followers.get(replica)
         return (
             follower is not None
@@ -190,7 +190,7 @@ class LeaderState:
         )
 
     def proposal(self, now_ms: int) -> frozenset[int] | None:
-        """The in-sync replicas that should be, or None when they are right or a proposal is under way."""
+        """The in-sync replicas to propose, or None when they are right or a proposal is pending."""
         if self._proposed is not None or not self._followers:
             return None
         wanted = set(self.in_sync_replicas)
@@ -203,7 +203,7 @@ class LeaderState:
         return frozenset(wanted) if wanted != self.in_sync_replicas or self.must_confirm else None
 
     def expire_joining(self, now_ms: int) -> bool:
-        """Wait no longer for followers that stopped fetching; returns whether the high watermark moved."""
+        """Stop waiting for followers that stopped fetching; returns whether the high watermark moved."""
         expired = False
         for follower in self._followers.values():
             if follower.is_joining and now_ms - follower.caught_up_at_ms > self._lag_ms_max:
@@ -212,7 +212,7 @@ class LeaderState:
         return expired and self._advance()
 
     def admitted(self, replica: int, broker_epoch: int, now_ms: int) -> bool:
-        """The controller would let this follower join from now on; returns whether it is worth proposing."""
+        """The controller would accept this follower from now on; returns whether to propose it."""
         follower = self._followers.get(replica)
         if (
             follower is None
@@ -220,14 +220,14 @@ class LeaderState:
             or follower.broker_epoch != broker_epoch
             or follower.end_offset != self._end_offset
         ):
-            # What it fetches next tells how far it is.
+            # Its next fetch shows how far it is.
             return False
         follower.fetched_at_ms = follower.caught_up_at_ms = now_ms
         follower.is_joining = True
         return self.may_join(replica)
 
     def excluded(self, replica: int) -> bool:
-        """The controller would not let this follower join now; returns whether the high watermark moved."""
+        """The controller would not accept this follower now; returns whether the high watermark moved."""
         follower = self._followers.get(replica)
         if follower is None or not follower.is_joining:
             return False
@@ -235,7 +235,7 @@ class LeaderState:
         return self._advance()
 
     def propose(self, in_sync_replicas: frozenset[int]) -> None:
-        """This proposal is on its way to the controller."""
+        """This proposal has been sent to the controller."""
         assert self._proposed is None
         assert self._local_id in in_sync_replicas
         self._proposed = in_sync_replicas
@@ -247,10 +247,10 @@ class LeaderState:
         now_ms: int = 0,
         eligible_replicas: Iterable[int] = (),
     ) -> bool:
-        """The controller's word on who is in sync and who holds replicas; returns whether the high watermark moved."""
+        """The controller has decided on replicas and in-sync replicas; returns whether the high watermark moved."""
         self.in_sync_replicas = frozenset(in_sync_replicas)
         self.eligible_replicas = frozenset(eligible_replicas)
-        assert self._local_id in self.in_sync_replicas, "a leader is in sync with itself"
+        assert self._local_id in self.in_sync_replicas, "a leader is always in sync"
         self._proposed = None
         for replica in self.in_sync_replicas:
             if replica in self._followers:
@@ -258,9 +258,9 @@ class LeaderState:
         return self.assigned(replicas, now_ms) if replicas is not None else self._advance()
 
     def assigned(self, replicas: Iterable[int], now_ms: int) -> bool:
-        """Who holds replicas; returns whether the high watermark moved.
+        """Set the assigned replicas; returns whether the high watermark moved.
 
-        A replica that is new here has shown nothing yet; one that is gone holds nothing back any more.
+        A new replica has not fetched yet; a removed one no longer holds anything back.
         """
         kept = self._followers
         self._followers = {
@@ -271,11 +271,11 @@ class LeaderState:
         return self._advance()
 
     def refused(self) -> None:
-        """The controller did not take the proposal; what was in sync still is."""
+        """The controller rejected the proposal; the in-sync replicas stay as they were."""
         self._proposed = None
 
-    def require(self, min_in_sync: int) -> bool:
-        """Take another min.insync.replicas; returns whether the high watermark moved."""
+    def set_min_in_sync(self, min_in_sync: int) -> bool:
+        """Change min.insync.replicas; returns whether the high watermark moved."""
         self._min_in_sync = min_in_sync
         return self._advance()
 

@@ -1,16 +1,16 @@
-"""What a partition remembers of its producers, so that a retried batch is stored once and a stale producer not at all.
+"""The producers of a partition, so that a retried batch is stored only once and a fenced producer's never.
 
 Every idempotent producer numbers its records per partition. The partition keeps, for each producer id, the epoch and
 the last five batches. A batch that repeats one of them is a duplicate and is answered with the offsets of the first
-copy; one that goes on where the last ended is accepted; anything else left a gap. A larger epoch starts again at
-sequence 0, a smaller one is fenced. An unknown producer may start anywhere: its earlier records may have been deleted.
+copy; one that continues the sequence is accepted; anything else left a gap. A larger epoch starts again at sequence 0,
+a smaller one is fenced. An unknown producer may start anywhere: its earlier records may have been deleted.
 
-`check` asks, `update` and `complete` note what was appended. Nothing here reads a clock or a disk.
+`check` asks, `update` and `complete` record what was appended. Nothing here reads a clock or a disk.
 
-The first batch of a transaction is let in only after its coordinator was asked whether the partition is part of it
-(KIP-890). `begin_verification` gives out the token that stands for that question, and the batch must come with it. A
-marker that ends the transaction in the meantime makes the token void, so that a batch which was on its way for too long
-cannot begin a transaction that nobody would end.
+The first batch of a transaction is only accepted after its coordinator was asked whether the partition is part of it
+(KIP-890). `begin_verification` returns the token of that request, and the batch must come with it. A marker that ends
+the transaction in the meantime invalidates the token, so that a delayed batch cannot start a transaction that nobody
+would end.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ NO_EPOCH = -1
 NO_SEQUENCE = -1
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
-# The transaction.version from which on each end of a transaction raises the epoch.
+# The transaction.version from which on every end of a transaction bumps the epoch.
 EPOCH_BUMPS = 2
 SEQUENCE_MAX = 2**31 - 1
-# Questions that nobody came back from are forgotten with time, and the oldest ones beyond this many at once.
+# Tokens that are never used expire; beyond this many the oldest are dropped at once.
 VERIFICATIONS_MAX = 10_000
 
 _TRANSACTIONAL = 0x10
 
 
 class AppendOrigin(Enum):
-    """Who appends. Clients are checked in full, coordinators by epoch only, what a leader replicates not at all."""
+    """Where a batch comes from. Clients are checked in full, coordinators by epoch only, replicas not at all."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -58,7 +58,7 @@ class AppendedBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The batch is already in the log, here; the producer gets these offsets again."""
+    """The batch is already in the log; the producer gets these offsets again."""
 
     base_offset: int
     last_offset: int
@@ -75,7 +75,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class CompletedTransaction:
-    """A transaction that its end marker closed."""
+    """A transaction that was ended by its marker."""
 
     producer_id: int
     first_offset: int
@@ -84,39 +84,39 @@ class CompletedTransaction:
 
 
 class EndMarker(NamedTuple):
-    """What a control record that ends a transaction says, and in which version the transaction was."""
+    """The content of a control record that ends a transaction, and the transaction's version."""
 
     aborted: bool
     coordinator_epoch: int
-    # From version 2 on every transaction has an epoch of its own, and its end comes with the next one.
+    # From version 2 on every transaction has its own epoch, and its end carries the next one.
     transaction_version: int = EPOCH_BUMPS
 
 
 @dataclass(slots=True, eq=False)
 class Verification:
-    """A question to a transaction's coordinator, known by being the very same object.
+    """A verification request to a transaction's coordinator, compared by identity.
 
-    Several batches of a producer may be on their way; the one with the lowest sequence must be the first.
+    Several batches of a producer may be in flight; the one with the lowest sequence must come first.
     """
 
     producer_epoch: int
     lowest_sequence: int
     began_ms: int
-    # Every transaction has an epoch of its own (version 2): a marker with this one has ended the transaction before.
+    # Every transaction has its own epoch (version 2): a marker with this one ended an earlier transaction.
     bumps_epoch: bool = False
 
     def is_void_after(self, marker_epoch: int) -> bool:
-        """Whether a marker ends the transaction that was asked about."""
+        """Whether a marker ends the transaction being verified."""
         return marker_epoch > self.producer_epoch or (marker_epoch == self.producer_epoch and not self.bumps_epoch)
 
 
-# For batches that need not be verified.
+# For batches that need no verification.
 NOT_REQUIRED = Verification(NO_EPOCH, SEQUENCE_MAX, NO_TIMESTAMP)
 
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """All that is known of one producer; `batches` are in the order of their sequences."""
+    """The state of one producer; `batches` are in the order of their sequences."""
 
     producer_id: int
     producer_epoch: int = NO_EPOCH
@@ -134,22 +134,22 @@ class ProducerEntry:
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def move_to_epoch(self, producer_epoch: int) -> None:
-        """Sequences count anew in every epoch, so batches of another one say nothing any more."""
+        """Sequences restart in every epoch, so batches of another epoch are dropped."""
         if producer_epoch != self.producer_epoch:
             self.batches = ()
             self.producer_epoch = producer_epoch
 
 
 class ProducerState:
-    """The producers of one partition. `end_offset` is the log's end up to which they have been noted."""
+    """The producers of one partition. `end_offset` is the log end offset up to which batches are included."""
 
     __slots__ = ("_ended", "_entries", "_transactions", "_verifications", "end_offset")
 
     def __init__(self, end_offset: int = 0) -> None:
         self._entries: dict[int, ProducerEntry] = {}
-        # First offsets of open transactions, by producer id, in the order of the offsets.
+        # First offsets of open transactions, by producer id, in offset order.
         self._transactions: dict[int, int] = {}
-        # Marker and first offset of transactions whose marker was not below the high watermark when last looked at.
+        # Marker and first offset of transactions whose marker was not below the high watermark at the last check.
         self._ended: deque[tuple[int, int]] = deque()
         self._verifications: dict[int, Verification] = {}
         self.end_offset = end_offset
@@ -166,13 +166,13 @@ class ProducerState:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """Where the oldest transaction starts that no marker has ended."""
+        """The first offset of the oldest open transaction."""
         return next(iter(self._transactions.values()), None)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the oldest transaction starts that is not over for readers of committed records, who stop there.
+        """The first offset of the oldest transaction that is undecided for read_committed readers, who stop there.
 
-        It is over when its marker is below the high watermark: before that the marker could still be lost.
+        It is decided when its marker is below the high watermark: before that the marker could still be lost.
         """
         ended = self._ended
         while ended and ended[0][0] < high_watermark:
@@ -186,9 +186,9 @@ class ProducerState:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int, *, bumps_epoch: bool = False
     ) -> Verification | None:
-        """The token for a question to the coordinator; None where the transaction is open here and none is needed.
+        """The token for a request to the coordinator; None if the transaction is open here and no request is needed.
 
-        `bumps_epoch` is whether the producer speaks version 2.
+        `bumps_epoch` says whether the producer uses version 2.
         """
         if self._is_open(producer_id, producer_epoch):
             return None
@@ -197,7 +197,7 @@ class ProducerState:
             known.lowest_sequence = min(known.lowest_sequence, sequence)
             return known
         begun = Verification(producer_epoch, sequence, now_ms, bumps_epoch)
-        # A producer that was replaced gets a token that opens nothing.
+        # A fenced producer gets a token that is never accepted.
         if known is None or known.producer_epoch < producer_epoch:
             self._verifications.pop(producer_id, None)
             self._verifications[producer_id] = begun
@@ -206,11 +206,11 @@ class ProducerState:
         return begun
 
     def _is_open(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a producer's transaction has begun here. One of an earlier epoch is over, but for its marker."""
+        """Whether a producer's transaction is open here. One of an earlier epoch has ended, except for its marker."""
         return producer_id in self._transactions and self._entries[producer_id].producer_epoch == producer_epoch
 
     def is_verified(self, producer_id: int, producer_epoch: int, verification: Verification | None) -> bool:
-        """Whether a producer may write in its transaction: it is open here, or the question is still the current."""
+        """Whether a producer may write in its transaction: it is open here, or its token is still valid."""
         if verification is NOT_REQUIRED or self._is_open(producer_id, producer_epoch):
             return True
         return verification is not None and self._verifications.get(producer_id) is verification
@@ -236,7 +236,7 @@ class ProducerState:
         if not self.is_verified(producer_id, producer_epoch, verification):
             return Refused(
                 ErrorCode.INVALID_TXN_STATE,
-                f"The transaction of producer {producer_id} was over here before this batch came.",
+                f"The transaction of producer {producer_id} ended before this batch arrived.",
             )
         if self._is_open(producer_id, producer_epoch) or verification is None or verification is NOT_REQUIRED:
             return None
@@ -275,10 +275,10 @@ class ProducerState:
         return None
 
     def check_marker(self, header: BatchHeader, marker: EndMarker) -> Refused | None:
-        """May this end of a transaction be appended? Asked for markers that a coordinator sends.
+        """May this transaction marker be appended? Checked for markers that a coordinator sends.
 
-        One that comes late or again must not end the producer's next transaction (KIP-1228). Where nothing is open
-        it is taken once more: the coordinator may have missed the first answer.
+        One that is late or repeated must not end the producer's next transaction (KIP-1228). Where nothing is open it
+        is accepted again: the coordinator may have missed the first answer.
         """
         entry = self._entries.get(header.producer_id)
         if entry is None:
@@ -308,7 +308,7 @@ class ProducerState:
         return None
 
     def update(self, header: BatchHeader) -> None:
-        """Note a batch of data that is now in the log, with its final offsets."""
+        """Record a batch of data that is now in the log, with its final offsets."""
         (base_offset, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, first_sequence, _) = header
         last_offset = base_offset + delta
         self.end_offset = last_offset + 1
@@ -328,7 +328,7 @@ class ProducerState:
             self._verifications.pop(producer_id, None)
 
     def complete(self, header: BatchHeader, marker: EndMarker) -> CompletedTransaction | None:
-        """Note an end marker that is now in the log; says which transaction it closed, if that had records here."""
+        """Record a marker that is now in the log; returns the transaction it ended, if that had records here."""
         self.end_offset = header.next_offset
         producer_id = header.producer_id
         entry = self._entries.get(producer_id)
@@ -348,7 +348,7 @@ class ProducerState:
         return CompletedTransaction(producer_id, first_offset, header.base_offset, marker.aborted)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that have been silent this long, except in mid-transaction; returns how many."""
+        """Remove producers that have been idle this long, except with an open transaction; returns how many."""
         expired = [entry.producer_id for entry in self._entries.values() if _is_expired(entry, now_ms, expiration_ms)]
         for producer_id in expired:
             del self._entries[producer_id]
@@ -358,9 +358,9 @@ class ProducerState:
         return len(expired)
 
     def recall(self, producer_id: int, headers: Iterable[BatchHeader]) -> None:
-        """Learn a producer's batches before the ones that are known, from the log in its order.
+        """Add a producer's batches from before the known ones, read from the log in order.
 
-        A snapshot keeps one batch of each producer, and a client that missed several answers repeats them all.
+        A snapshot keeps one batch per producer, and a client that missed several responses retries them all.
         """
         entry = self._entries.get(producer_id)
         if entry is None or not entry.batches:
@@ -379,7 +379,7 @@ class ProducerState:
         entry.batches = (*earlier, *entry.batches)[-BATCHES_KEPT:]
 
     def load(self, entries: Iterable[ProducerEntry], end_offset: int, now_ms: int, expiration_ms: int) -> None:
-        """Replace everything by a snapshot's content; what follows it in the log is noted with `update`."""
+        """Replace everything by a snapshot's content; what follows it in the log is added with `update`."""
         self.clear(end_offset)
         for entry in entries:
             if _is_expired(entry, now_ms, expiration_ms):
@@ -390,7 +390,7 @@ class ProducerState:
         self._transactions.update((entry.producer_id, entry.transaction_first_offset) for entry in undecided)
 
     def clear(self, end_offset: int) -> None:
-        """Start again with nobody known."""
+        """Start again without any producers."""
         self._entries.clear()
         self._transactions.clear()
         self._ended.clear()
@@ -414,7 +414,7 @@ def _check_sequence(header: BatchHeader, entry: ProducerEntry) -> Refused | None
             f"(epoch {entry.producer_epoch} wrote last).",
         )
     last = entry.last_sequence
-    # From -1 (nothing in this epoch yet) the next is 0, and after the largest sequence comes 0 again.
+    # From -1 (nothing in this epoch yet) the next is 0, and the largest sequence is followed by 0 again.
     if first == last + 1 or (first == 0 and last == SEQUENCE_MAX) or entry.producer_epoch == NO_EPOCH:
         return None
     return Refused(

@@ -1,7 +1,7 @@
-"""How fast replicas that catch up may be fed, so that moving them leaves room for clients.
+"""Limits the rate of replication to replicas that catch up, so that moving them leaves room for clients.
 
-A bucket holds one second's worth of bytes. What was sent is taken out, even where that empties it below zero, and
-replicas that are throttled wait until something is in it again. Replicas in sync are never throttled.
+A bucket holds one second's worth of bytes. Bytes sent are taken out, even below zero, and throttled replicas wait until
+it is positive again. In-sync replicas are never throttled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ALL = "*"
 
 
 class Throttle:
-    """One direction's bucket. `rate` gives the bytes a second in force now."""
+    """One direction's bucket. `rate` returns the current limit in bytes per second."""
 
     __slots__ = ("_level", "_rate", "_updated_ms")
 
@@ -23,7 +23,7 @@ class Throttle:
         self._updated_ms: int | None = None
 
     def is_exceeded(self, now_ms: int) -> bool:
-        """Whether throttled replicas have to wait."""
+        """Whether throttled replicas must wait."""
         rate = self._rate()
         if rate >= UNLIMITED:
             return False
@@ -35,7 +35,7 @@ class Throttle:
         return self._level <= 0
 
     def spent(self, size_bytes: int) -> None:
-        """So many bytes of throttled replicas went by."""
+        """Bytes of throttled replicas were sent or received."""
         if self._updated_ms is not None:
             self._level -= size_bytes
 

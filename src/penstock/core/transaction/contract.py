@@ -1,4 +1,4 @@
-"""What the transaction coordinator's shell must do beyond appending and replying, and the coordinator's settings."""
+"""What the transaction coordinator's shell must do besides appending and replying, and the coordinator's settings."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from penstock.model.ids import TopicPartition
 
 
 class Markers(NamedTuple):
-    """Write the end of a decided transaction to its partitions, and report each one that has it.
+    """Write a decided transaction's markers to its partitions, and report each partition that has its marker.
 
-    They come as the reply to a token of the shell's own, so that they go out when the decision is committed and never
-    before; a decision that fails to be written takes them with it.
+    They are the reply to a token of the shell's own, so that they are sent when the decision is committed and never
+    before; if the decision cannot be written they are dropped with it.
     """
 
     transactional_id: str

@@ -1,11 +1,11 @@
-"""What a request may do to a transactional id: the next `Transaction`, or the error code that its client gets.
+"""What a request may do to a transactional id: the next `Transaction`, or the error code for its client.
 
-ErrorCode.NONE means that what is asked for has already been done, and is acknowledged once more.
+ErrorCode.NONE means that the request has already been carried out, and is acknowledged again.
 
-Who asks is told by producer id and epoch. The current pair may go on. One that was replaced is shut out for ever, but a
-client which missed the answer to its own request may repeat it: an end of version 2, which raises the epoch, is known
-again by the epoch before; an InitProducerId of a producer that names itself (KIP-360) by what it named. While a decided
-transaction waits for its markers everybody is told to come again.
+Producers are identified by producer id and epoch. The current pair may continue. A replaced one is fenced, but a client
+that missed the response to its own request may repeat it: an EndTxn of version 2, which bumps the epoch, is recognised
+by the epoch before; an InitProducerId with a producer id (KIP-360) by that id. While a decided transaction waits for
+its markers everybody gets CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Decision = Transaction | ErrorCode
 
 
 class Initialization(NamedTuple):
-    """An InitProducerId. `expected` is what the producer believes to be; `fresh_producer_id` an id nobody has."""
+    """An InitProducerId. `expected` is the id and epoch that the producer thinks it has; `fresh_producer_id` is new."""
 
     transactional_id: str
     timeout_ms: int
@@ -38,9 +38,9 @@ def initialize(
     cluster_version: int,
     now_ms: int,
 ) -> Decision:
-    """A producer starts. What it had open is aborted first: the outcome is then prepared, and it has to come again.
+    """A producer starts. An open transaction is aborted first: the result is then prepared, and the client retries.
 
-    `repeats` is whom the current epoch was given to, as far as that is known.
+    `repeats` is the producer that the current epoch was given to, if known.
     """
     _, timeout_ms, expected, fresh_producer_id = wanted
     if transaction is None:
@@ -51,7 +51,7 @@ def initialize(
         return ErrorCode.CONCURRENT_TRANSACTIONS
     is_current = expected is None or expected == transaction.identity
     if not transaction.state.is_idle:
-        # Somebody who was replaced must not end what the successor has begun.
+        # A fenced producer must not end what its successor has begun.
         return transaction.fenced(cluster_version, now_ms) if is_current else ErrorCode.PRODUCER_FENCED
     if not is_current and expected not in (repeats, transaction.ended):
         return ErrorCode.PRODUCER_FENCED
@@ -68,7 +68,7 @@ def add_partitions(
     client_version: int,
     now_ms: int,
 ) -> Decision:
-    """A transaction takes in partitions, and begins if there is none."""
+    """Add partitions to a transaction, starting one if necessary."""
     if transaction is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if transaction.state.is_prepared:
@@ -84,7 +84,7 @@ def add_partitions(
 def verify_partition(
     transaction: Transaction | None, producer: ProducerIdentity, partition: TopicPartition
 ) -> ErrorCode:
-    """Whether a partition is part of the producer's open transaction, asked before the first write to it."""
+    """Whether a partition is part of the producer's open transaction, checked before the first write to it."""
     if transaction is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     error = _check_producer(transaction, producer)
@@ -96,7 +96,7 @@ def verify_partition(
 
 
 def end(transaction: Transaction | None, producer: ProducerIdentity, commit: bool, now_ms: int) -> Decision:
-    """A client of version 1 ends its transaction; it keeps its epoch, which is how a repeated request is known."""
+    """A client of version 1 ends its transaction; it keeps its epoch, by which a repeated request is recognised."""
     if transaction is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     error = _check_producer(transaction, producer)
@@ -115,7 +115,7 @@ def end_with_bump(
 ) -> Decision:
     """A client of version 2 ends its transaction and gets a new epoch, or a new producer id after the last one.
 
-    It may abort where nothing is open, and gets a new epoch for that as well.
+    It may abort without an open transaction, and gets a new epoch for that as well.
     """
     if transaction is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -127,7 +127,7 @@ def end_with_bump(
             return ErrorCode.INVALID_TXN_STATE
         if transaction.producer_epoch < EPOCH_MAX:
             return ErrorCode.NONE
-        # The coordinator aborted it in the epoch that no producer is given; this one goes on with another id.
+        # The coordinator aborted it with the epoch reserved for fencing; this producer continues with another id.
         return transaction.decided(False, EPOCH_BUMPS, now_ms, fresh_producer_id)
     error = _check_producer(transaction, producer)
     if error is not ErrorCode.NONE:

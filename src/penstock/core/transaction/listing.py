@@ -14,7 +14,7 @@ NO_DURATION = -1
 
 
 class TransactionFilter(NamedTuple):
-    """Which transactions are wanted; what is None, or no duration, excludes nothing."""
+    """Which transactions to list; None, or no duration, matches all."""
 
     states: frozenset[TransactionState] | None = None
     producer_ids: frozenset[int] | None = None
@@ -47,12 +47,12 @@ def listed(transaction: Transaction) -> list_transactions.TransactionState:
 
 
 def is_listed(transaction: Transaction, wanted: TransactionFilter, now_ms: int) -> bool:
-    """Whether a transaction is among those that are asked for."""
+    """Whether a transaction matches the filter."""
     states, producer_ids, longer_than_ms, matches = wanted
     return (
         (states is None or transaction.state in states)
         and (producer_ids is None or transaction.producer_id in producer_ids)
-        # Kafka counts from the start of the last transaction, also when it is over or never began.
+        # Kafka counts from the start of the last transaction, even if it has ended or never began.
         and (longer_than_ms < 0 or now_ms - transaction.started_ms > longer_than_ms)
         and (matches is None or matches(transaction.transactional_id))
     )

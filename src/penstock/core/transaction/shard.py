@@ -1,12 +1,12 @@
 """The transactional ids of one partition of `__transaction_state`.
 
 A transaction goes through three steps. Partitions are added to it. It is decided: one record says how it ends, and
-when that is committed the answer goes out and, at the same moment, `Markers` to all its partitions. Each partition that
-has its marker is reported with `markers_written`, and the last one completes it. Whoever takes over as coordinator
+when that is committed the response is sent and, at the same moment, `Markers` to all its partitions. Each partition
+that has its marker is reported with `markers_written`, and the last one completes it. A coordinator that takes over
 finds decided transactions in the log and sends the markers of all their partitions again.
 
-A transaction that stays open longer than its producer allowed is aborted here, with a higher epoch, so that the
-producer is shut out. Only `replay` changes what is durable; which markers are still missing is not.
+A transaction that stays open longer than its producer's timeout is aborted here, with a higher epoch that fences the
+producer. Only `replay` changes durable state; which markers are still missing is not durable.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitP
 from penstock.wire.messages.transaction_records import TransactionLogKey, TransactionLogValue
 
 TIMEOUT_TIMER = "transaction timeout"
-# A transaction with the longest of all timeouts is somebody else's to end.
+# A transaction with the maximum timeout is never aborted here.
 TIMEOUT_NEVER_MS = 2**31 - 1
 
-# From these versions on clients know PRODUCER_FENCED, and before them its older name.
+# From these versions on clients know PRODUCER_FENCED; before them they know its older name.
 FENCED_SINCE_INIT = 4
 FENCED_SINCE_END = 2
 # EndTxn of this version asks for a new epoch.
@@ -41,7 +41,7 @@ StoredRecord = tuple[bytes, bytes | None]
 
 
 class TransactionShard:
-    """Every event answers with the effects that the shell is to carry out."""
+    """Every event returns the effects that the shell must carry out."""
 
     def __init__(
         self,
@@ -50,19 +50,19 @@ class TransactionShard:
         cluster_version: Callable[[], int],
         marker_token: Callable[[], Token],
     ) -> None:
-        """`coordinator_epoch` tells the epoch in which this broker leads an id's partition, `cluster_version` the
-        level of transaction.version, and `marker_token` makes the tokens that `Markers` are sent to."""
+        """`coordinator_epoch` is the leader epoch of an id's partition on this broker, `cluster_version` the level of
+        transaction.version, and `marker_token` creates the tokens that `Markers` are sent to."""
         self._settings = settings
         self._coordinator_epoch = coordinator_epoch
         self._cluster_version = cluster_version
         self._marker_token = marker_token
         self._transactions: dict[str, Transaction] = {}
-        # The markers of decided transactions, with the partitions that are not known to have theirs.
+        # The markers of decided transactions, with the partitions that are not known to have theirs yet.
         self._due: dict[str, tuple[Markers, dict[TopicPartition, None]]] = {}
-        # Who named itself in InitProducerId, and what it became.
+        # Producers that named their id in InitProducerId, and the id they got.
         self._continued: dict[str, tuple[ProducerIdentity, ProducerIdentity]] = {}
 
-    # What producers ask.
+    # Requests of producers.
 
     def init_needs_producer_id(self, transactional_id: str) -> bool:
         """Whether `init_producer_id` must come with a fresh producer id."""
@@ -81,7 +81,7 @@ class TransactionShard:
         now_ms: int,
         fresh_producer_id: int = NO_PRODUCER_ID,
     ) -> Effects:
-        """A producer starts, and shuts out whoever had its transactional id before."""
+        """A producer starts, and fences the one that had its transactional id before."""
         error, expected = self._check_init(request)
         if error is not ErrorCode.NONE:
             return Effects(replies=[Reply(token, InitProducerIdResponse(error_code=error))])
@@ -136,7 +136,7 @@ class TransactionShard:
         token: Token,
         now_ms: int,
     ) -> Effects:
-        """Takes partitions into the transaction; the reply is an ErrorCode for all of them."""
+        """Adds partitions to the transaction; the reply is an ErrorCode for all of them."""
         if not transactional_id:
             return Effects(replies=[Reply(token, ErrorCode.INVALID_REQUEST)])
         effects = Effects()
@@ -166,7 +166,7 @@ class TransactionShard:
         now_ms: int,
         fresh_producer_id: int = NO_PRODUCER_ID,
     ) -> Effects:
-        """Commits or aborts; answered when that is decided for good, before the partitions know."""
+        """Commits or aborts; answered when the decision is committed, before the markers are written."""
         effects = Effects()
         if not request.transactional_id:
             return Effects(replies=[Reply(token, EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST))])
@@ -188,22 +188,22 @@ class TransactionShard:
         effects.replies.append(Reply(token, response))
         return effects
 
-    # What administrators ask.
+    # Requests of administrators.
 
     def describe(self, transactional_id: str) -> describe_transactions.TransactionState:
         """One id's transaction."""
         return described(transactional_id, self._transactions.get(transactional_id))
 
     def listing(self, wanted: TransactionFilter, now_ms: int) -> list[list_transactions.TransactionState]:
-        """A row for every id that is asked for."""
+        """A row for every matching id."""
         return [listed(one) for one in self._transactions.values() if is_listed(one, wanted, now_ms)]
 
-    # What the shell tells.
+    # Called by the shell.
 
     def markers_written(self, written: Markers, partitions: Iterable[TopicPartition], now_ms: int) -> Effects:
         """These partitions have their marker, or need none any more; the last ones complete the transaction.
 
-        `written` is the very object that was sent out: reports of an earlier decision mean nothing for a later one.
+        `written` is compared by identity: reports of an earlier decision don't count for a later one.
         """
         effects = Effects()
         markers, unmarked = self._due.get(written.transactional_id, (None, {}))
@@ -216,7 +216,7 @@ class TransactionShard:
         return effects
 
     def expire(self, now_ms: int) -> Effects:
-        """Forget the ids that nobody has used for long."""
+        """Remove transactional ids that have been idle for too long."""
         used_since_ms = now_ms - self._settings.transactional_id_expiration_ms
         return Effects(
             records=[
@@ -250,11 +250,11 @@ class TransactionShard:
         """The coordinator's own log has no transactions in it."""
 
     def loaded(self, now_ms: int) -> Effects:
-        """All records are replayed: what was decided is carried out, what is open may time out from now on."""
+        """All records are replayed: decided transactions are carried out, open ones may time out from now on."""
         effects = Effects()
         for transaction in [*self._transactions.values()]:
             if transaction.state is TransactionState.ONGOING:
-                # It began by another broker's clock: rather wait too long than abort it too early.
+                # It began by another broker's clock: better to wait too long than to abort it too early.
                 effects.timers.append(_timeout(transaction, now_ms))
             elif transaction.state is TransactionState.PREPARE_EPOCH_FENCE:
                 self._prepare(transaction.fenced(self._cluster_version(), now_ms), effects, now_ms)
@@ -272,7 +272,7 @@ class TransactionShard:
         return effects
 
     def unloaded(self) -> Effects:
-        """This broker coordinates these ids no longer; nobody waits for anything but a commit."""
+        """This broker no longer coordinates these ids; no requests are parked except for commits."""
         return Effects()
 
     # Steps of a transaction.
@@ -318,7 +318,7 @@ _NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
 def _timeout(transaction: Transaction, since_ms: int) -> Timer:
     never = transaction.timeout_ms == TIMEOUT_NEVER_MS
-    # Kafka aborts what is older than its timeout, so a transaction has the whole of it.
+    # Kafka aborts what is older than its timeout, so a transaction gets all of it.
     deadline_ms = None if never else since_ms + transaction.timeout_ms + 1
     return Timer((TIMEOUT_TIMER, transaction.transactional_id), deadline_ms)
 

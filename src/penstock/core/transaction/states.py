@@ -5,11 +5,11 @@
                 │ └──────────────────────────────┤
                 └──────► PrepareAbort ──► CompleteAbort
 
-A prepared transaction is decided: the record that says so is committed before any partition gets a marker, and from
-then on it can only be completed, by this coordinator or by the next. A producer of transaction version 2 may also abort
-where nothing is open, since it cannot know whether its first write arrived. InitProducerId leads back to Empty.
+A prepared transaction is decided: its record is committed before any partition gets a marker, and from then on it can
+only be completed, by this coordinator or by the next. A producer of transaction version 2 may also abort without an
+open transaction, since it cannot know whether its first write arrived. InitProducerId leads back to Empty.
 
-PrepareEpochFence and Dead are steps inside one decision and never written; they are here because Kafka numbers them.
+PrepareEpochFence and Dead are intermediate steps that are never written; they are here because Kafka numbers them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TransactionState(IntEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether it is decided how the transaction ends, but not yet known everywhere."""
+        """Whether the outcome is decided, but its markers are not all written yet."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
@@ -51,7 +51,7 @@ BY_TITLE: Mapping[str, TransactionState] = {title: state for state, title in _TI
 
 _IDLE = frozenset((TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT))
 
-# The states before each state.
+# The possible predecessors of each state.
 PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = {
     TransactionState.EMPTY: _IDLE,
     TransactionState.ONGOING: _IDLE | {TransactionState.ONGOING},

@@ -1,11 +1,11 @@
 """One transactional id: its producer, its transaction, and what each can become.
 
-A `Transaction` never changes; the methods make the next one, and refuse with an assertion what no decision may ask for.
-`record` and `from_record` are its form in the coordinator's log.
+A `Transaction` is immutable; the methods return the next one, and assert that the transition is legal. `record` and
+`from_record` convert it to and from the coordinator's log.
 
-Epochs end at 32,766: the last number is kept for fencing the producer that has used up all others. After that the id
-gets a new producer id. Between the decision and its completion the new one is in `next_producer_id`, afterwards the
-old one is in `previous_producer_id`, so that a producer which missed the answer is recognized.
+Epochs end at 32,766: the last number is reserved for fencing the producer that has used up all others. After that the
+id gets a new producer id. Between the decision and its completion the new one is in `next_producer_id`, afterwards the
+old one is in `previous_producer_id`, so that a producer which missed the response is recognised.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from penstock.wire.messages.transaction_records import PartitionsSchema, Transac
 NO_EPOCH = -1
 NO_TIMESTAMP = -1
 EPOCH_MAX = 2**15 - 1
-# The last epoch that a producer is given.
+# The last epoch that a producer can get.
 EPOCH_LAST = EPOCH_MAX - 1
 
-# transaction.version: from 1 on records have flexible fields, from 2 on each end of a transaction raises the epoch.
+# transaction.version: from 1 on records have flexible fields, from 2 on every end of a transaction bumps the epoch.
 FLEXIBLE_RECORDS = 1
 EPOCH_BUMPS = 2
 
@@ -35,7 +35,7 @@ KNOWN_STATES = frozenset(TransactionState)
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What the coordinator's log knows of a transactional id. `partitions` keep the order in which they came."""
+    """The state of a transactional id in the coordinator's log. `partitions` are in insertion order."""
 
     transactional_id: str
     producer_id: int
@@ -47,7 +47,7 @@ class Transaction:
     state: TransactionState = TransactionState.EMPTY
     partitions: Mapping[TopicPartition, None] = field(default_factory=dict)
     started_ms: int = NO_TIMESTAMP
-    # What the client that moved it here speaks; coordinators speak the cluster's version.
+    # The version of the client that caused the last transition; coordinators use the cluster's version.
     client_version: int = 0
 
     @property
@@ -57,7 +57,7 @@ class Transaction:
 
     @property
     def is_commit(self) -> bool:
-        """How a prepared transaction ends."""
+        """Whether a prepared transaction commits."""
         assert self.state.is_prepared
         return self.state is TransactionState.PREPARE_COMMIT
 
@@ -68,7 +68,7 @@ class Transaction:
 
     @property
     def ended(self) -> ProducerIdentity | None:
-        """Whose transaction it was that ended, and raised the epoch by that; None unless that happened last."""
+        """The producer whose transaction has just ended, which bumped the epoch; None unless that happened last."""
         if self.client_version < EPOCH_BUMPS or self.state in (TransactionState.EMPTY, TransactionState.ONGOING):
             return None
         if self.producer_epoch > 0:
@@ -83,7 +83,7 @@ class Transaction:
         return after
 
     def initialized(self, timeout_ms: int, now_ms: int, *, again: bool = False) -> Transaction:
-        """For a producer that starts, in the next epoch; `again` for one that missed its answer, in the same."""
+        """For a producer that starts, in the next epoch; `again` for one that missed its response, in the same."""
         assert again or not self.is_exhausted
         return self._become(
             TransactionState.EMPTY,
@@ -95,7 +95,7 @@ class Transaction:
         )
 
     def rotated(self, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-        """For a producer that starts after the last epoch: a new producer id, counting from 0."""
+        """For a producer that starts after the last epoch: a new producer id, starting at epoch 0."""
         assert producer_id not in (NO_PRODUCER_ID, self.producer_id)
         return self._become(
             TransactionState.EMPTY,
@@ -108,7 +108,7 @@ class Transaction:
         )
 
     def with_partitions(self, partitions: Iterable[TopicPartition], client_version: int, now_ms: int) -> Transaction:
-        """The transaction goes on, or begins, with these partitions as well."""
+        """The transaction continues, or starts, with these partitions as well."""
         return self._become(
             TransactionState.ONGOING,
             now_ms,
@@ -118,7 +118,7 @@ class Transaction:
         )
 
     def decided(self, commit: bool, client_version: int, now_ms: int, next_producer_id: int) -> Transaction:
-        """How it ends is decided; from version 2 on that takes the epoch along, as far as there are any."""
+        """The outcome is decided; from version 2 on that also bumps the epoch, if there is one left."""
         bump = 1 if client_version >= EPOCH_BUMPS and self.producer_epoch < EPOCH_MAX else 0
         assert self.producer_epoch + bump < EPOCH_MAX or next_producer_id != NO_PRODUCER_ID or not commit
         return self._become(
@@ -131,7 +131,7 @@ class Transaction:
         )
 
     def fenced(self, cluster_version: int, now_ms: int) -> Transaction:
-        """The coordinator aborts it, and the producer is shut out by a higher epoch whatever version it speaks."""
+        """The coordinator aborts it, and fences the producer with a higher epoch, whatever its version."""
         raised = self if cluster_version >= EPOCH_BUMPS else replace(self, producer_epoch=self.producer_epoch + 1)
         return raised.decided(False, min(cluster_version, EPOCH_BUMPS), now_ms, NO_PRODUCER_ID)
 
@@ -148,7 +148,7 @@ class Transaction:
         )
 
     def record(self, cluster_version: int) -> Record:
-        """Its record, in a version that everybody in the cluster reads."""
+        """Its record, in a version that all brokers of the cluster can read."""
         flexible = cluster_version >= FLEXIBLE_RECORDS or self.client_version >= EPOCH_BUMPS
         value = TransactionLogValue(
             self.producer_id,
@@ -166,7 +166,7 @@ class Transaction:
 
     @classmethod
     def from_record(cls, transactional_id: str, value: TransactionLogValue) -> Transaction:
-        """What a record says; raises ProtocolError for a state that only later versions know."""
+        """The transaction in a record; raises ProtocolError for a state of a later version."""
         if value.transaction_status not in KNOWN_STATES:
             raise ProtocolError(f"{transactional_id} is in an unknown state {value.transaction_status}")
         return cls(
@@ -189,7 +189,7 @@ class Transaction:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions grouped by their topics, in the order in which they come."""
+    """Partitions grouped by topic, in order."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)

@@ -21,10 +21,10 @@ from penstock.core.metadata import (
     reassignment,
     topics,
 )
+from penstock.core.metadata.election_rules import ElectionRules
 from penstock.core.metadata.elections import ElectionType, PartitionKey
 from penstock.core.metadata.image import Image, ResourceType, Topic
 from penstock.core.metadata.result import Result
-from penstock.core.metadata.rules import ElectionRules
 from penstock.core.placement.stripe import PlacementError, UsableBroker, place
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid

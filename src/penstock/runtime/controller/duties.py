@@ -19,11 +19,11 @@ from typing import Any, Protocol, TypeVar
 
 from penstock.core.metadata import brokers, elections, features
 from penstock.core.metadata.delegation_tokens import expired_tokens
+from penstock.core.metadata.election_rules import ElectionRules
 from penstock.core.metadata.elections import PartitionKey, leader_and_isr_updates, partitions_of_topic_naming
 from penstock.core.metadata.heartbeats import Heartbeats
 from penstock.core.metadata.image import Image, Topic
 from penstock.core.metadata.result import Result
-from penstock.core.metadata.rules import ElectionRules
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.core.metadata.names import METADATA_TOPIC
+from penstock.core.metadata.topic_names import METADATA_TOPIC
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import Env

@@ -22,16 +22,16 @@ from penstock.core.raft.events import (
     Contradiction,
     Effects,
     Election,
+    EntriesAppended,
     Event,
     LeaderChange,
     QuorumTimes,
     Received,
+    RequestFailed,
     Started,
     Stopping,
     Synced,
-    Taken,
     Tick,
-    Unanswered,
     VotersChanged,
 )
 from penstock.core.raft.messages import FetchRequest, Message
@@ -99,9 +99,9 @@ class RaftDriver:
         self._cluster_id = cluster_id
         self._times = times or QuorumTimes()
         # Kafka's clients too give servers that they know no id of negative ones.
-        guides = {-2 - number: address for number, address in enumerate(bootstrap)}
-        self._guides = tuple(guides)
-        self._addresses = AddressBook({**(addresses or {}), **guides}, listener_name)
+        bootstrap_ids = {-2 - number: address for number, address in enumerate(bootstrap)}
+        self._bootstrap_ids = tuple(bootstrap_ids)
+        self._addresses = AddressBook({**(addresses or {}), **bootstrap_ids}, listener_name)
         self._log = MetadataLog(env, directory / DIRECTORY, settings, VoterSet.of_ids(voters))
         self._applied = AppliedImage()
         self._snapshots = SnapshotTaker(env, self._log, self._applied, snapshot_bytes, snapshot_interval_ms)
@@ -247,7 +247,7 @@ class RaftDriver:
             self._times,
             env.random,
             self._directory_id,
-            self._guides,
+            self._bootstrap_ids,
         )
         self._follower = Follower(
             env,
@@ -414,7 +414,7 @@ class RaftDriver:
         self._step(Received(peer_id, reply.message))
 
     def _unanswered(self, peer_id: int, message: Message) -> None:
-        self._step(Unanswered(peer_id, message))
+        self._step(RequestFailed(peer_id, message))
 
     def _set_timer(self) -> None:
         """Have a tick come at the quorum's deadline; one that comes too early sets itself again."""
@@ -485,7 +485,7 @@ class RaftDriver:
         self._log.install(snapshot, controls)
         self._check_voters()
         self._applied.replace(image, snapshot.end_offset)
-        self._step(Taken(snapshot.end_offset))
+        self._step(EntriesAppended(snapshot.end_offset))
 
     # Failing.
 

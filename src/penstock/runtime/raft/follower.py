@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.metadata.image import Image
-from penstock.core.raft.events import Effects, Event, QuorumTimes, Received, Role, Taken, Unanswered
+from penstock.core.raft.events import Effects, EntriesAppended, Event, QuorumTimes, Received, RequestFailed, Role
 from penstock.core.raft.messages import FetchRequest, LogEnd, SnapshotRequest, SnapshotResponse
 from penstock.core.raft.quorum import Quorum
 from penstock.model.errors import error_name
@@ -128,7 +128,7 @@ class Follower:
             reply = self._transport.read_reply(answer, request)
         except PeerLost as error:
             logger.debug("the fetch from node %d is lost: %s", peer_id, error)
-            self._step(Unanswered(peer_id, request))
+            self._step(RequestFailed(peer_id, request))
             self._again_after(self._times.retry_ms)
             return
         except RefusedByPeer as error:
@@ -163,7 +163,7 @@ class Follower:
                 return
             self._entries_taken()
         message = reply.message
-        self._step(Taken(getattr(message, "high_watermark", -1)))
+        self._step(EntriesAppended(getattr(message, "high_watermark", -1)))
         if not len(reply.records):
             self.again()
             return
@@ -192,7 +192,7 @@ class Follower:
             delay_ms, is_installed = 0, True
         except PeerLost as error:
             logger.info("snapshot %s could not be fetched: %s", name.file_name, error)
-            self._step(Unanswered(leader_id, SnapshotRequest(epoch, self._quorum.node_id)))
+            self._step(RequestFailed(leader_id, SnapshotRequest(epoch, self._quorum.node_id)))
         except (Interrupted, DamagedMetadata, StorageError) as error:
             logger.warning("snapshot %s could not be fetched: %s", name.file_name, error)
             delay_ms = RETRY_LATER_MS

@@ -71,7 +71,7 @@ def respond(
         told = [
             row
             for row in found
-            if session.worth_telling(
+            if session.must_include(
                 row.key, row.data.high_watermark, row.data.log_start_offset, row.size_bytes, row.data.error_code
             )
             or not fetch.incremental

@@ -49,7 +49,7 @@ def take_watermarks(partition: Partition, high_watermark: int, log_start_offset:
     """What the leader's answer says of committed and of deleted records."""
     state = _state(partition)
     log = partition.log
-    if state.told(high_watermark, log.end_offset):
+    if state.update_high_watermark(high_watermark, log.end_offset):
         partition.committed_more()
     if log_start_offset > log.start_offset:
         log.advance_start_offset(min(log_start_offset, state.high_watermark))

@@ -131,7 +131,7 @@ class Partition:
         self.settings = settings
         self._codec = CODECS.get(settings.compression_type)
         self.log.settings = log_settings(settings)
-        if self.leading is not None and self.leading.require(settings.min_insync_replicas):
+        if self.leading is not None and self.leading.set_min_in_sync(settings.min_insync_replicas):
             self.committed_more()
 
     # Roles.

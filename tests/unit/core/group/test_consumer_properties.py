@@ -139,8 +139,9 @@ class Group:
             topics = self.world.topics
             assert given == {
                 (topics.ids[name], partition)
-                for name in group.subscribed_names() & topics.counts.keys()
-                for partition in range(topics.counts[name])
+                for name, count in topics.counts.items()
+                if group.is_subscribed_to(name)
+                for partition in range(count)
             }
 
     def settle(self) -> None:

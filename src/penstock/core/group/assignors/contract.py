@@ -1,35 +1,48 @@
-"""Server-side assignors: who of a group should own which partition.
+"""Server-side assignors: which member of a group should own which partition.
 
-An assignor is a pure function of the members and the topics. It gives every partition of every subscribed topic to
-exactly one subscriber, whatever it is given, and the same input always has the same result. `uniform` is in
-`assignors_uniform.py`; `range` is here.
+An assignor is a pure function of the members and the topics. It assigns every partition of every subscribed topic to
+exactly one subscriber, and the same input always gives the same result. `uniform` is in `uniform.py`; `range` is here.
 
-`range` gives each topic's partitions to its subscribers as consecutive runs. Members stand in one order, static ones by
+`range` gives each topic's partitions to its subscribers as consecutive runs. Members are sorted, static ones by
 instance id before the others by member id, so that members with equal subscriptions get the same partition numbers of
-every topic with as many partitions (co-partitioning), and a static member that restarts gets its run again.
+every topic with the same number of partitions (co-partitioning), and a static member that restarts gets its run back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.model.ids import Uuid
 
+Partition = tuple[Uuid, int]
 Partitions = Mapping[Uuid, frozenset[int]]
 Racks = Callable[[Uuid, int], frozenset[str]]
 
 NO_PARTITIONS: Partitions = {}
 
 
+def pairs_of(partitions: Partitions) -> set[Partition]:
+    """Topic id and number of each partition."""
+    return {(topic_id, number) for topic_id, numbers in partitions.items() for number in numbers}
+
+
+def group_by_topic(pairs: Iterable[Partition]) -> Partitions:
+    """The inverse of `pairs_of`."""
+    topics: dict[Uuid, list[int]] = {}
+    for topic_id, number in pairs:
+        topics.setdefault(topic_id, []).append(number)
+    return {topic_id: frozenset(numbers) for topic_id, numbers in topics.items()}
+
+
 def no_racks(_topic_id: Uuid, _partition: int) -> frozenset[str]:
-    """The racks of a partition in a cluster that names none."""
+    """The racks of a partition in a cluster without racks."""
     return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """A member as an assignor sees it: what it subscribes to and what it was to own so far."""
+    """A member as an assignor sees it: what it subscribes to, and its current target assignment."""
 
     topics: frozenset[Uuid]
     assigned: Partitions = field(default_factory=dict)
@@ -39,7 +52,7 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """Everything an assignor may look at. Topics that members name and that don't exist are not in here at all."""
+    """Everything an assignor may look at. Subscribed topics that don't exist are left out."""
 
     members: Mapping[str, MemberSpec]
     partition_counts: Mapping[Uuid, int]
@@ -56,7 +69,7 @@ Assignor = Callable[[GroupSpec], dict[str, Partitions]]
 
 
 def assign_range(group: GroupSpec) -> dict[str, Partitions]:
-    """Consecutive runs of each topic's partitions, the first subscribers getting one more where they don't divide."""
+    """Consecutive runs of each topic's partitions; the first subscribers get one more if they don't divide evenly."""
     ordered = sorted(group.members, key=lambda member_id: _range_order(member_id, group.members[member_id]))
     subscribers: dict[Uuid, list[str]] = {}
     for member_id in ordered:

@@ -1,11 +1,11 @@
-"""The `uniform` assignor: everybody gets as many partitions as everybody else, and keeps what it has.
+"""The `uniform` assignor: every member gets the same number of partitions, and keeps what it has.
 
 Balance comes first: where all members have one subscription their counts differ by at most one. Stickiness comes next:
-a member keeps as many of its partitions as balance allows. Then racks: a partition that changes hands goes, among the
-members that are due one, to one in a rack that holds a replica.
+a member keeps as many of its partitions as balance allows. Then racks: a partition that moves goes, among the members
+with room for it, to one in a rack that holds a replica.
 
-With one subscription for all, the quotas are known beforehand and one pass does it. Otherwise see
-`assignors_uniform_mixed.py`.
+With one subscription for all, the quotas are known beforehand and one pass is enough. Otherwise see
+`uniform_mixed.py`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
-from penstock.core.group.assignors.contract import Assignor, GroupSpec, Partitions, assign_range
+from penstock.core.group.assignors.contract import (
+    Assignor,
+    GroupSpec,
+    Partition,
+    Partitions,
+    assign_range,
+    group_by_topic,
+    pairs_of,
+)
 from penstock.core.group.assignors.uniform_mixed import assign_mixed
-from penstock.model.ids import Uuid
-
-Partition = tuple[Uuid, int]
 
 
 def assign_uniform(group: GroupSpec) -> dict[str, Partitions]:
@@ -30,9 +35,9 @@ def assign_uniform(group: GroupSpec) -> dict[str, Partitions]:
     kept, unassigned = _split(group, ordered)
     sizes = {member_id: sum(map(len, partitions.values())) for member_id, partitions in kept.items()}
     quotas = _quotas(ordered, sizes, sum(sizes.values()) + len(unassigned))
-    # Most members of a large group keep exactly what they have, so the others alone are looked at one by one.
+    # Most members of a large group keep exactly what they have, so only the others are looked at one by one.
     changing = [member_id for member_id in ordered if sizes[member_id] != quotas[member_id]]
-    owned = {member_id: _pairs(kept[member_id]) for member_id in changing}
+    owned = {member_id: sorted(pairs_of(kept[member_id])) for member_id in changing}
     for member_id in changing:
         unassigned += _give_up(group, member_id, owned[member_id], quotas[member_id])
     unassigned.sort()
@@ -43,11 +48,11 @@ def assign_uniform(group: GroupSpec) -> dict[str, Partitions]:
     for member_id in changing:
         owned[member_id] += islice(rest, vacancies[member_id])
     assert next(rest, None) is None, "quotas add up to the number of partitions"
-    return {**kept, **{member_id: _by_topic(owned[member_id]) for member_id in changing}}
+    return {**kept, **{member_id: group_by_topic(owned[member_id]) for member_id in changing}}
 
 
 def _split(group: GroupSpec, ordered: list[str]) -> tuple[dict[str, Partitions], list[Partition]]:
-    """What each member may keep at most, and what belongs to nobody."""
+    """What each member may keep at most, and the partitions without an owner."""
     topics = group.members[ordered[0]].topics
     free = {topic_id: set(range(group.partition_counts[topic_id])) for topic_id in topics}
     kept: dict[str, Partitions] = {}
@@ -62,7 +67,7 @@ def _split(group: GroupSpec, ordered: list[str]) -> tuple[dict[str, Partitions],
 
 
 def _quotas(ordered: list[str], sizes: Mapping[str, int], total: int) -> dict[str, int]:
-    """How many partitions each member gets. Whoever has the most already is first to get one of the odd ones."""
+    """How many partitions each member gets. The members that own the most get the extra ones of an uneven division."""
     quota, extra = divmod(total, len(ordered))
     favoured = sorted(ordered, key=lambda member_id: sizes[member_id] <= quota)[:extra]
     quotas = dict.fromkeys(ordered, quota)
@@ -72,7 +77,7 @@ def _quotas(ordered: list[str], sizes: Mapping[str, int], total: int) -> dict[st
 
 
 def _give_up(group: GroupSpec, member_id: str, owned: list[Partition], quota: int) -> list[Partition]:
-    """Take from a member what exceeds its quota; what is far from its rack goes first, then the last partitions."""
+    """Take what exceeds its quota from a member: partitions outside its rack first, then the last ones."""
     if len(owned) <= quota:
         return []
     rack = group.members[member_id].rack_id
@@ -88,7 +93,7 @@ def _assign_by_rack(
 ) -> list[Partition]:
     """Fill vacancies with partitions of the member's own rack; returns what is left.
 
-    Partitions with replicas in fewer of the members' racks choose first, since they have the fewest to choose from.
+    Partitions with replicas in the fewest of the members' racks are placed first, since they have the fewest choices.
     """
     in_rack: dict[str, list[str]] = {}
     for member_id, vacancy in vacancies.items():
@@ -108,17 +113,6 @@ def _assign_by_rack(
         if not vacancies[member_id]:
             in_rack[rack].pop()
     return sorted(left)
-
-
-def _pairs(partitions: Partitions) -> list[Partition]:
-    return sorted((topic_id, number) for topic_id, numbers in partitions.items() for number in numbers)
-
-
-def _by_topic(partitions: list[Partition]) -> Partitions:
-    topics: dict[Uuid, list[int]] = {}
-    for topic_id, partition in partitions:
-        topics.setdefault(topic_id, []).append(partition)
-    return {topic_id: frozenset(numbers) for topic_id, numbers in topics.items()}
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}

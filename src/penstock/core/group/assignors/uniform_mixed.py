@@ -1,9 +1,10 @@
 """The `uniform` assignor for members that subscribe to different topics.
 
 1. Members keep what they have of the topics they still subscribe to.
-2. Free partitions go to the least loaded subscriber of their topic, topics with the most partitions a subscriber first.
-3. Topic by topic, the most loaded owner hands a partition to the least loaded subscriber while they differ by two or
-   more. That settles all but overlapping subscriptions, and each hand-over helps, so little moves.
+2. Free partitions go to the least loaded subscriber of their topic, topics with the most partitions per subscriber
+   first.
+3. Topic by topic, the most loaded owner gives a partition to the least loaded subscriber while they differ by two or
+   more. That balances everything but overlapping subscriptions, and moves little, since every move helps.
 4. Overlapping subscriptions may need chains: a gives b a partition of one topic so that b can give c one of another.
    A search finds the shortest chain from the most loaded members to one with at least two partitions less. When no
    chain is left, no assignment is more balanced than this one.
@@ -35,7 +36,7 @@ def assign_mixed(group: GroupSpec) -> dict[str, Partitions]:
 
 
 class _Plan:
-    """An assignment in the making. Members are numbered in the order of their ids."""
+    """An assignment being built. Members are numbered in the order of their ids."""
 
     def __init__(self, group: GroupSpec) -> None:
         self.group = group
@@ -47,7 +48,7 @@ class _Plan:
                 self.subscribers.setdefault(topic_id, []).append(member)
         self.topics = sorted(self.subscribers, key=self._topic_order)
         self.loads = [0] * len(self.member_ids)
-        # What each member owns of each topic, which is also who could hand something over.
+        # What each member owns of each topic: these are the members that could give a partition away.
         self.owned: dict[Uuid, dict[int, set[int]]] = {topic_id: {} for topic_id in self.topics}
         self.free = {topic_id: set(range(group.partition_counts[topic_id])) for topic_id in self.topics}
         for member, member_id in enumerate(self.member_ids):
@@ -98,13 +99,13 @@ class _Plan:
         return least
 
     def _least_loaded(self, heap: list[tuple[int, int]]) -> int:
-        """The top of a heap, once entries that tell an old load are gone; the entry stays."""
+        """The top of a heap, after removing entries with an outdated load; the entry stays."""
         while heap[0][0] != self.loads[heap[0][1]]:
             heappop(heap)
         return heap[0][1]
 
     def balance_topic(self, topic_id: Uuid) -> bool:
-        """Hand partitions of one topic from the most to the least loaded; says whether any moved."""
+        """Move partitions of one topic from the most to the least loaded; returns whether any moved."""
         owners = self.owned[topic_id]
         most = [(-self.loads[member], member) for member in owners]
         least = [(self.loads[member], member) for member in self.subscribers[topic_id]]
@@ -142,7 +143,7 @@ class _Plan:
             chain, reached, visited = self._find_chain(start, topics_of)
             steps += visited
             if not chain:
-                # Whoever was reached has at most as many as the start and reaches nobody whom the start does not.
+                # A member that was reached has at most as many as the start, and reaches nobody else.
                 settled |= reached
             for giver, topic_id, taker in chain:
                 self._move(topic_id, giver, taker)
@@ -151,7 +152,7 @@ class _Plan:
         return (self.loads[member], -member)
 
     def _find_chain(self, start: int, topics_of: list[list[Uuid]]) -> tuple[list[tuple[int, Uuid, int]], set[int], int]:
-        """The shortest chain from a member to one with at least two partitions less; whom it reached, and the cost."""
+        """The shortest chain from a member to one with at least two partitions fewer; whom it reached, and the cost."""
         reached: dict[int, tuple[int, Uuid] | None] = {start: None}
         seen: set[Uuid] = set()
         queue = deque([start])
@@ -173,7 +174,7 @@ class _Plan:
         return [], set(reached), visited + 1
 
     def _move(self, topic_id: Uuid, giver: int, taker: int) -> None:
-        """Hand over the last partition of a topic, or the last one outside the giver's rack."""
+        """Move the last partition of a topic, or the last one outside the giver's rack."""
         partitions = self.owned[topic_id][giver]
         rack = self.racks[giver]
         chosen = max(partitions)
@@ -198,7 +199,7 @@ class _Plan:
 
 
 def _path(reached: dict[int, tuple[int, Uuid] | None], end: int) -> list[tuple[int, Uuid, int]]:
-    """The hand-overs from the start to `end`. The last one comes first, so that each giver still has what it gives."""
+    """The moves from the start to `end`, the last one first, so that each giver still has what it gives."""
     path: list[tuple[int, Uuid, int]] = []
     step = reached[end]
     while step is not None:

@@ -2,15 +2,15 @@
 
     EMPTY                  a member joins                               -> PREPARING_REBALANCE
     PREPARING_REBALANCE    everybody has joined, or the time is up      -> COMPLETING_REBALANCE
-                           nobody is left                               -> EMPTY
+                           the group has no members left                -> EMPTY
     COMPLETING_REBALANCE   the leader brings the assignment             -> STABLE
-                           a member is new, gone or changed             -> PREPARING_REBALANCE
+                           a member joins, leaves or changes            -> PREPARING_REBALANCE
     STABLE                 the same, or the leader joins again          -> PREPARING_REBALANCE
 
 PREPARING_REBALANCE parks JoinGroup requests until every member has sent one; COMPLETING_REBALANCE has started a new
-generation and parks SyncGroup requests until the leader's one brings the assignment. A group is DEAD once its shard is
-unloaded. The state between two records is soft: a coordinator that takes over starts from the last record, which is
-either a STABLE generation or an EMPTY group.
+generation and parks SyncGroup requests until the leader's brings the assignment. A group is DEAD once its shard is
+unloaded. The state between two records is not durable: a coordinator that takes over starts from the last record, which
+is either a STABLE generation or an EMPTY group.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ class ClassicGroup:
         self.leader: str | None = None
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
-        # None when the topics cannot be known: no consumers, or metadata that is not a subscription.
+        # None when the topics are unknown: the members are not consumers, or their metadata is not a subscription.
         self.subscribed_topics: frozenset[str] | None = None
-        # Ids handed out with MEMBER_ID_REQUIRED that have not come back yet.
+        # Ids handed out with MEMBER_ID_REQUIRED whose members have not joined yet.
         self.pending_members: dict[str, None] = {}
         # Members of this generation that have not sent their SyncGroup yet.
         self.pending_sync: dict[str, None] = {}
@@ -106,7 +106,7 @@ class ClassicGroup:
 
     @classmethod
     def from_record(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-        """The group that a record describes: stable if it has members, empty otherwise, and nobody waiting."""
+        """The group that a record describes: stable if it has members, empty otherwise, with no parked requests."""
         timestamp_ms = value.current_state_timestamp
         group = cls(group_id, None if timestamp_ms == -1 else timestamp_ms)
         group.protocol_type = value.protocol_type or None
@@ -121,10 +121,10 @@ class ClassicGroup:
         return group
 
     def replayed(self, value: GroupMetadataValue) -> ClassicGroup:
-        """The group after a record of it.
+        """The group after replaying a record of it.
 
-        A record that this coordinator has just written describes the group as it is: it makes a generation stable, and
-        who waits and what members support is kept. Any other record brings another group.
+        A record that this coordinator has just written describes the group as it is: the generation becomes stable, and
+        parked requests and the members' protocols are kept. Any other record replaces the group.
         """
         if self.state is ClassicState.PREPARING_REBALANCE:
             # The first record of a group, whose first member is joining already.
@@ -146,7 +146,7 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the group has neither members nor a rebalance going on."""
+        """Whether the group has no members and no rebalance in progress."""
         return self.state is ClassicState.EMPTY
 
     @property
@@ -156,7 +156,7 @@ class ClassicGroup:
 
     @property
     def has_all_joined(self) -> bool:
-        """Whether every member's JoinGroup is parked and nobody who was given an id is still to come."""
+        """Whether every member's JoinGroup is parked and no member with a pending id has yet to join."""
         return len(self.members) == self._awaiting_join and not self.pending_members
 
     @property
@@ -166,7 +166,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance waits: as long as its most patient member asks for."""
+        """How long a rebalance waits: the largest rebalance timeout of its members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def transition(self, state: ClassicState, now_ms: int) -> None:
@@ -177,7 +177,7 @@ class ClassicGroup:
         self.state_timestamp_ms = now_ms
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
-        """Take a member in; the first one decides the protocol type, and leads."""
+        """Add a member; the first one decides the protocol type and becomes the leader."""
         if not self.members:
             self.protocol_type = protocol_type
         assert protocol_type == self.protocol_type, "members share a protocol type"
@@ -191,13 +191,13 @@ class ClassicGroup:
         self.pending_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """Forget a member or a pending one, whose parked requests are answered already."""
+        """Remove a member or a pending one; its parked requests have been answered already."""
         self.pending_members.pop(member_id, None)
         self.pending_sync.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is None:
             return
-        assert not member.has_parked_request, f"member {member_id} still waits"
+        assert not member.has_parked_request, f"member {member_id} still has a parked request"
         self._drop_support(member)
         if member.instance_id is not None:
             del self.static_members[member.instance_id]
@@ -205,9 +205,9 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     def replace_static(self, instance_id: str, new_member_id: str) -> ClassicMember:
-        """Give a static member another id, because its instance started anew; nothing else about it changes."""
+        """Give a static member another id, because its instance restarted; nothing else about it changes."""
         old = self.members.pop(self.static_members[instance_id])
-        assert not old.has_parked_request, f"member {old.member_id} still waits"
+        assert not old.has_parked_request, f"member {old.member_id} still has a parked request"
         member = ClassicMember(
             new_member_id,
             instance_id,
@@ -234,7 +234,7 @@ class ClassicGroup:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        """Take what a member's newer JoinGroup says."""
+        """Update a member from its newer JoinGroup."""
         self._drop_support(member)
         member.protocols = tuple(protocols)
         self._protocol_support.update(member.protocol_names)
@@ -242,13 +242,13 @@ class ClassicGroup:
         member.session_timeout_ms = session_timeout_ms
 
     def park_join(self, member: ClassicMember, token: Token) -> None:
-        """Let a JoinGroup wait for the end of the join phase."""
+        """Park a JoinGroup until the end of the join phase."""
         assert member.join_token is None
         member.join_token = token
         self._awaiting_join += 1
 
     def unpark_join(self, member: ClassicMember) -> Token | None:
-        """The JoinGroup that a member waits with, which is to be answered now."""
+        """The member's parked JoinGroup, to be answered now."""
         token = member.join_token
         if token is not None:
             member.join_token = None
@@ -256,7 +256,7 @@ class ClassicGroup:
         return token
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is one who takes part in this rebalance; false if nobody does."""
+        """Make sure that the leader takes part in this rebalance; False if no member does."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_token is not None:
@@ -268,7 +268,7 @@ class ClassicGroup:
         return True
 
     def start_generation(self, now_ms: int) -> None:
-        """End the join phase: with the members that are there choose a protocol, or be empty."""
+        """End the join phase: choose a protocol among the members that joined, or become empty."""
         self.generation += 1
         self.pending_sync.clear()
         if self.members:
@@ -280,7 +280,7 @@ class ClassicGroup:
         self.subscribed_topics = self._compute_subscribed_topics()
 
     def supports(self, protocol_type: str, protocols: Sequence[JoinGroupRequestProtocol]) -> bool:
-        """Whether a member with these protocols can be in the group: one of them must be everybody's."""
+        """Whether a member with these protocols can join: one of them must be supported by every member."""
         if self.state is ClassicState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         size = len(self.members)
@@ -296,7 +296,7 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__)
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether a request comes from a present member, and not from a former holder of its instance id."""
+        """Whether a request comes from a current member, and not from a former holder of its instance id."""
         if instance_id is not None:
             holder = self.static_members.get(instance_id)
             if holder is None:
@@ -314,7 +314,7 @@ class ClassicGroup:
         *,
         transactional: bool,
     ) -> ErrorCode:
-        """Members commit in their generation; without a generation only while nobody is in the group."""
+        """Members commit in their generation; a commit without a generation needs an empty group."""
         if self.state is ClassicState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.is_empty:
@@ -336,7 +336,7 @@ class ClassicGroup:
         return ErrorCode.GROUP_ID_NOT_FOUND if self.state is ClassicState.DEAD else ErrorCode.NONE
 
     def check_offset_delete(self) -> ErrorCode:
-        """With members only consumers' topics are known, so that no offset in use is deleted."""
+        """With members, only consumers' topics are known; otherwise an offset in use might be deleted."""
         if self.state is ClassicState.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if not self.is_empty and not self.uses_consumer_protocol:
@@ -350,13 +350,13 @@ class ClassicGroup:
         return ErrorCode.NONE if self.is_empty else ErrorCode.NON_EMPTY_GROUP
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic; consumers whose topics are unknown may read any."""
+        """Whether a member reads the topic; consumers whose topics are unknown may read any topic."""
         if self.subscribed_topics is not None:
             return topic in self.subscribed_topics
         return self.uses_consumer_protocol
 
     def retention_starts_ms(self, commit_timestamp_ms: int) -> int | None:
-        """An offset ages since the group became empty; since its commit where nobody ever joined or reads the topic."""
+        """Counts from when the group became empty, or from the commit for a simple group or an unread topic."""
         if self.protocol_type is None:
             return commit_timestamp_ms
         if self.is_empty:
@@ -370,7 +370,7 @@ class ClassicGroup:
         return [Record(GroupMetadataKey(self.group_id), None)]
 
     def record(self, assignments: Mapping[str, bytes] | None = None) -> Record:
-        """The group as it is now, with the members' present assignments or with new ones."""
+        """The group as it is now, with the members' current assignments or with new ones."""
         protocol = self.protocol_name
         assert protocol is not None or not self.members, "members have agreed on a protocol"
         members = [
@@ -433,6 +433,6 @@ class ClassicGroup:
 
 def _subscribed_topics(metadata: bytes) -> set[str]:
     if len(metadata) < _SUBSCRIPTION_START:
-        raise MalformedMessage("a subscription starts with its version")
+        raise MalformedMessage("the subscription has no version")
     subscription, _ = decoder(ConsumerProtocolSubscription, 0)(metadata, _SUBSCRIPTION_START)
     return set(subscription.topics)

@@ -1,4 +1,4 @@
-"""A member of a classic group: what it told us when it joined, and what it waits for."""
+"""A member of a classic group: what it sent when it joined, and its parked requests."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class ClassicMember:
         self.assignment = assignment
         self.join_token: Token | None = None
         self.sync_token: Token | None = None
-        # A new member has not seen the end of a join phase yet: it must not stay parked for ever if its client is gone.
+        # A new member has not seen the end of a join phase yet: it must not stay parked forever if its client is gone.
         self.is_new = False
 
     @classmethod
     def from_record(cls, member: MemberMetadata, protocol: str) -> ClassicMember:
-        """The member that a group's record describes; of its protocols only the chosen one is known."""
+        """The member that a group's record describes; only the chosen one of its protocols is known."""
         rebalance_timeout_ms = member.rebalance_timeout
         if rebalance_timeout_ms == -1:
             rebalance_timeout_ms = member.session_timeout
@@ -70,12 +70,12 @@ class ClassicMember:
 
     @property
     def has_parked_request(self) -> bool:
-        """Whether a request of the member waits for its answer."""
+        """Whether one of the member's requests is parked."""
         return self.join_token is not None or self.sync_token is not None
 
     @property
     def needs_no_heartbeat(self) -> bool:
-        """Whether a parked request shows that the client is there."""
+        """Whether a parked request shows that the client is alive."""
         return self.has_parked_request and not self.is_new
 
     @property
@@ -84,7 +84,7 @@ class ClassicMember:
         return {protocol.name for protocol in self.protocols}
 
     def metadata(self, protocol: str) -> bytes:
-        """What the member sent along with one of its protocols."""
+        """The metadata that the member sent for one of its protocols."""
         for candidate in self.protocols:
             if candidate.name == protocol:
                 return candidate.metadata

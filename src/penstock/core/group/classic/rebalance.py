@@ -1,9 +1,9 @@
 """How a classic group gets from one generation to the next.
 
-A rebalance is prepared when a member is new, gone or changed. It waits for everybody's JoinGroup, at most as long as
-the members' rebalance timeout; the first rebalance of an empty group waits a fixed delay instead, and again as long as
-members keep coming. Whoever has not rejoined by then is removed, except static members, who may be restarting. The new
-generation then has the same time again to send its SyncGroup requests.
+A rebalance starts when a member joins, leaves or changes. It waits for every member's JoinGroup, at most for the
+members' rebalance timeout; the first rebalance of an empty group waits for a fixed delay instead, which is repeated
+while members keep joining. Members that have not rejoined by then are removed, except static ones, which may be
+restarting. The new generation then has the same time again to send its SyncGroup requests.
 
 Every function adds to the effects it is given. Timers: ("session", group, member), ("join", group), ("sync", group).
 """
@@ -21,7 +21,7 @@ SESSION_TIMER = "session"
 JOIN_TIMER = "join"
 SYNC_TIMER = "sync"
 
-# A new member has this long to see the end of its first join phase; its own session timeout does not count before.
+# A new member has this long to see the end of its first join phase; its session timeout does not apply before that.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 
@@ -31,7 +31,7 @@ def session_key(group_id: str, member_id: str) -> TimerKey:
 
 
 def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
-    """The answer to a JoinGroup of the present generation; only the leader learns who the members are."""
+    """The answer to a JoinGroup of the current generation; only the leader gets the list of members."""
     return JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,
@@ -43,12 +43,12 @@ def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
 
 
 def join_refused(error: ErrorCode, member_id: str) -> JoinGroupResponse:
-    """The answer to a JoinGroup that leads nowhere."""
+    """The answer to a rejected JoinGroup."""
     return JoinGroupResponse(error_code=error, member_id=member_id)
 
 
 class ClassicRebalance:
-    """The rebalances of all classic groups of a shard; it has no state of its own."""
+    """The rebalances of all classic groups of a shard; stateless."""
 
     __slots__ = ("_initial_delay_ms",)
 
@@ -58,12 +58,12 @@ class ClassicRebalance:
     def keep_session(
         self, group: ClassicGroup, member: ClassicMember, effects: Effects, now_ms: int, timeout_ms: int | None = None
     ) -> None:
-        """Start a member's session anew."""
+        """Restart a member's session timeout."""
         deadline_ms = now_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
         effects.timers.append(Timer(session_key(group.group_id, member.member_id), deadline_ms))
 
     def park_join(self, group: ClassicGroup, member: ClassicMember, token: Token, effects: Effects) -> None:
-        """Let a JoinGroup wait; one that the member sent before it is over."""
+        """Park a JoinGroup; an earlier one of the same member is answered."""
         self.answer_join(group, member, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id), effects)
         group.park_join(member, token)
 
@@ -91,7 +91,7 @@ class ClassicRebalance:
         effects: Effects,
         error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID,
     ) -> None:
-        """Take a member, or one who only has an id yet, out of the group: its requests are answered, its timer ends."""
+        """Remove a member, or one that only has an id yet: its requests are answered and its timer is cancelled."""
         member = group.members.get(member_id)
         if member is not None:
             self.answer_join(group, member, join_refused(error, ""), effects)
@@ -100,14 +100,14 @@ class ClassicRebalance:
         group.remove(member_id)
 
     def prepare_or_complete(self, group: ClassicGroup, effects: Effects, now_ms: int) -> None:
-        """Start a rebalance, or finish the one that is going on if this was what it waited for."""
+        """Start a rebalance, or complete the current one if it was only waiting for this."""
         if group.state in (ClassicState.EMPTY, ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
             self.prepare(group, effects, now_ms)
         else:
             self.complete_if_joined(group, effects, now_ms)
 
     def prepare(self, group: ClassicGroup, effects: Effects, now_ms: int) -> None:
-        """Start a rebalance: the generation is over, whoever waits for its assignment must join again."""
+        """Start a rebalance: the generation ends, and members waiting for its assignment must rejoin."""
         if group.state is ClassicState.COMPLETING_REBALANCE:
             over = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
             for member in group.members.values():
@@ -130,7 +130,7 @@ class ClassicRebalance:
             effects.timers.append(Timer((JOIN_TIMER, group.group_id), now_ms + group.rebalance_timeout_ms))
 
     def complete_if_joined(self, group: ClassicGroup, effects: Effects, now_ms: int) -> None:
-        """End the join phase if everybody is there; an initial rebalance sits out its delay all the same."""
+        """End the join phase if every member has joined; an initial rebalance still waits for its delay."""
         if (
             group.state is ClassicState.PREPARING_REBALANCE
             and group.previous_state is not ClassicState.EMPTY
@@ -139,14 +139,14 @@ class ClassicRebalance:
             self.complete(group, effects, now_ms)
 
     def member_removed(self, group: ClassicGroup, effects: Effects, now_ms: int) -> None:
-        """Go on without a member that has just been dropped."""
+        """Carry on without a member that has just been dropped."""
         if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
             self.prepare(group, effects, now_ms)
         elif group.state is ClassicState.PREPARING_REBALANCE and group.has_all_joined:
             self.complete(group, effects, now_ms)
 
     def complete(self, group: ClassicGroup, effects: Effects, now_ms: int) -> None:
-        """End the join phase with those who are there."""
+        """End the join phase with the members that joined."""
         effects.timers.append(Timer((JOIN_TIMER, group.group_id), None))
         group.initial_delay_ms = None
         late = [
@@ -157,7 +157,7 @@ class ClassicRebalance:
         for member_id in late:
             self.drop_member(group, member_id, effects)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left, and none of them is back yet.
+            # Only static members are left, and none of them has rejoined yet.
             effects.timers.append(Timer((JOIN_TIMER, group.group_id), now_ms + group.rebalance_timeout_ms))
             return
         group.start_generation(now_ms)
@@ -172,7 +172,7 @@ class ClassicRebalance:
         effects.timers.append(Timer((SYNC_TIMER, group.group_id), now_ms + group.rebalance_timeout_ms))
 
     def join_timer_fired(self, group: ClassicGroup, effects: Effects, now_ms: int) -> None:
-        """The join phase is over, unless members came during the last initial delay and there is time for another."""
+        """The join phase ends, unless members joined during the last initial delay and there is time for another."""
         if group.state is not ClassicState.PREPARING_REBALANCE:
             return
         delay_ms = group.initial_delay_ms
@@ -185,7 +185,7 @@ class ClassicRebalance:
         effects.timers.append(Timer((JOIN_TIMER, group.group_id), now_ms + group.initial_delay_ms))
 
     def sync_timer_fired(self, group: ClassicGroup, effects: Effects, now_ms: int) -> None:
-        """Remove who joined the generation but never asked for an assignment, and start over without them."""
+        """Remove members that joined the generation but never sent SyncGroup, and rebalance without them."""
         if group.state not in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE) or not group.pending_sync:
             return
         for member_id in list(group.pending_sync):
@@ -193,7 +193,7 @@ class ClassicRebalance:
         self.prepare(group, effects, now_ms)
 
     def session_timer_fired(self, group: ClassicGroup, member_id: str, effects: Effects, now_ms: int) -> None:
-        """Remove a member whose session is over, unless its parked request shows that it is there."""
+        """Remove a member whose session has expired, unless a parked request shows that it is alive."""
         member = group.members.get(member_id)
         if member is None:
             if member_id in group.pending_members:

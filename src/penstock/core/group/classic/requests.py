@@ -1,7 +1,7 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup for classic groups.
 
-KIP-394 (member ids are handed out first), KIP-345 (static membership), KIP-814 (a static leader that restarts need not
-assign anew), KIP-800 (reasons, which are for people and change nothing).
+KIP-394 (member ids are handed out first), KIP-345 (static membership), KIP-814 (a static leader that restarts may skip
+the assignment), KIP-800 (reasons, which are informational only).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRespons
 from penstock.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-# From these JoinGroup versions on a dynamic member needs an id first, and a leader may be told to skip the assignment.
+# From these JoinGroup versions on a dynamic member needs an id first, and a leader may skip the assignment.
 _MEMBER_ID_REQUIRED_VERSION = 4
 _SKIP_ASSIGNMENT_VERSION = 9
 
@@ -33,7 +33,7 @@ _HEARTBEAT_REBALANCE = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGR
 
 
 class ClassicRequests:
-    """What members of classic groups ask for. The shard has checked that the group is a classic one."""
+    """Serves members of classic groups. The shard has checked that the group is a classic one."""
 
     __slots__ = ("_max_size", "_random", "_rebalance")
 
@@ -45,7 +45,7 @@ class ClassicRequests:
     def join(
         self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, token: Token, now_ms: int
     ) -> Effects:
-        """Let somebody in, or back in; answered when the rebalance that this takes has ended."""
+        """Add a member, or let one rejoin; answered when the rebalance this causes has completed its join phase."""
         effects = Effects()
         member_id = request.member_id
         if not self._has_room(group, member_id):
@@ -91,7 +91,7 @@ class ClassicRequests:
         member_id = request.member_id
         if member_id in group.pending_members:
             if request.group_instance_id is not None:
-                # Static members get no id in advance, so this id belongs to somebody else.
+                # Static members get no id in advance, so this id belongs to another member.
                 effects.replies.append(Reply(token, join_refused(ErrorCode.UNKNOWN_SERVER_ERROR, member_id)))
                 return
             self._add(group, member_id, request, caller, token, effects, now_ms)
@@ -101,7 +101,7 @@ class ClassicRequests:
             effects.replies.append(Reply(token, join_refused(error, member_id)))
             return
         member = group.members[member_id]
-        # A member that asks again for what it has got may only have missed the answer.
+        # A member that repeats its JoinGroup unchanged may only have missed the answer.
         unchanged = member.protocols == tuple(request.protocols)
         missed_answer = unchanged and (
             group.state is ClassicState.COMPLETING_REBALANCE
@@ -138,7 +138,7 @@ class ClassicRequests:
             group.member_joined_initially = True
         group.add(member, request.protocol_type)
         self._rebalance.park_join(group, member, token, effects)
-        # The id may have been pending, with a timer of its own: this one takes its place.
+        # The id may have been pending, with a timer of its own, which this one replaces.
         self._rebalance.keep_session(group, member, effects, now_ms, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance.prepare_or_complete(group, effects, now_ms)
 
@@ -151,7 +151,7 @@ class ClassicRequests:
         effects: Effects,
         now_ms: int,
     ) -> None:
-        """A static instance starts: it is new, or it takes the place of its former self, which is fenced."""
+        """A static instance starts: it is new, or it replaces the member it was before, which is fenced."""
         instance_id = request.group_instance_id
         assert instance_id is not None
         new_id = f"{instance_id}-{random_uuid(self._random)}"
@@ -165,7 +165,7 @@ class ClassicRequests:
         self._rebalance.keep_session(group, member, effects, now_ms)
         group.update(member, request.protocols, _rebalance_timeout_ms(request), request.session_timeout_ms)
         if group.state is ClassicState.STABLE and group.select_protocol() == group.protocol_name:
-            # The assignment still holds, so the others need not notice.
+            # The assignment is still valid, so the other members need not rebalance.
             effects.records.append(group.record())
             effects.replies.append(Reply(token, self._rejoined(group, new_id, former_leader, caller.api_version)))
             return
@@ -183,11 +183,11 @@ class ClassicRequests:
     ) -> JoinGroupResponse:
         if api_version >= _SKIP_ASSIGNMENT_VERSION:
             return joined(group, member_id)._replace(skip_assignment=group.leader == member_id)
-        # Older clients would assign anew when they lead: they are told the id that led before, which is nobody's now.
+        # Older clients would assign again as leaders, so they get the former leader's id, which no member has now.
         return joined(group, member_id)._replace(leader=former_leader or "", members=())
 
     def sync(self, group: ClassicGroup, request: SyncGroupRequest, token: Token, now_ms: int) -> Effects:
-        """Give a member its assignment; answered when the leader has brought it."""
+        """Give a member its assignment; answered when the leader has sent it."""
         effects = Effects()
         member_id = request.member_id
         error = self._check_sync(group, request)
@@ -197,7 +197,7 @@ class ClassicRequests:
         self._synced(group, member_id, effects)
         member = group.members[member_id]
         if group.state is ClassicState.STABLE:
-            # It is there: after a failover it may come to know its generation before its first heartbeat.
+            # The member is alive: after a failover it may learn its generation before its first heartbeat.
             self._rebalance.keep_session(group, member, effects, now_ms)
             effects.replies.append(Reply(token, _assigned(group, member.assignment)))
             return effects
@@ -232,7 +232,7 @@ class ClassicRequests:
             effects.timers.append(Timer((SYNC_TIMER, group.group_id), None))
 
     def _assign(self, group: ClassicGroup, request: SyncGroupRequest, effects: Effects, now_ms: int) -> None:
-        """Record the leader's assignment, and answer who waits for it; the record makes the group stable."""
+        """Record the leader's assignment and answer the waiting members; the record makes the group stable."""
         assignments = {given.member_id: bytes(given.assignment) for given in request.assignments}
         effects.records.append(group.record(assignments))
         for member in group.members.values():
@@ -241,7 +241,7 @@ class ClassicRequests:
                 self._rebalance.keep_session(group, member, effects, now_ms)
 
     def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest, token: Token, now_ms: int) -> Effects:
-        """Keep a member's session, and tell it when it has to join again."""
+        """Extend a member's session, and tell it when it must rejoin."""
         member_id = request.member_id
         member = group.members.get(member_id)
         if member is None or request.group_instance_id is not None:
@@ -259,7 +259,7 @@ class ClassicRequests:
     def leave(
         self, group: ClassicGroup, request: LeaveGroupRequest, caller: Caller, token: Token, now_ms: int
     ) -> Effects:
-        """Take members out, each with an answer of its own, and rebalance once for all of them."""
+        """Remove members, each with its own answer, and rebalance once for all of them."""
         effects = Effects()
         responses = [self._leave_one(group, identity, effects) for identity in leaving_members(request, caller)]
         if any(response.error_code == ErrorCode.NONE for response in responses):
@@ -275,7 +275,7 @@ class ClassicRequests:
         error = ErrorCode.NONE
         leaving: str | None = member_id
         if not member_id:
-            # An administrator removes a static member whose id only the group knows.
+            # An administrator removes a static member by its instance id.
             leaving = None if instance_id is None else group.static_members.get(instance_id)
             if leaving is None:
                 error = ErrorCode.UNKNOWN_MEMBER_ID
@@ -288,12 +288,12 @@ class ClassicRequests:
 
 
 def leaving_members(request: LeaveGroupRequest, caller: Caller) -> list[MemberIdentity]:
-    """Who wants to leave; before version 3 a request is about one member."""
+    """The members that leave; before version 3 a request names one member."""
     return [MemberIdentity(request.member_id)] if caller.api_version <= 2 else list(request.members)
 
 
 def leave_response(responses: list[MemberResponse], caller: Caller) -> LeaveGroupResponse:
-    """One answer for all; before version 3 the one member's error is the answer's."""
+    """One answer for all; before version 3 the member's error is the response's."""
     if caller.api_version <= 2:
         return LeaveGroupResponse(error_code=responses[0].error_code)
     return LeaveGroupResponse(members=responses)
@@ -306,5 +306,5 @@ def _assigned(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    # Version 0 has no rebalance timeout of its own.
+    # Version 0 has no rebalance timeout.
     return request.session_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms

@@ -1,9 +1,9 @@
-"""Members of a consumer group that still speak the classic protocol, while the group migrates.
+"""Members of a consumer group that still use the classic protocol, while the group migrates.
 
-They are members like all others, and go through the same states; only the words differ. A member's generation is its
-member epoch. It never leads: the coordinator assigns. Where the consumer protocol would bring a new assignment with an
-answer, such a member is told REBALANCE_IN_PROGRESS by its heartbeat, and fetches the assignment with JoinGroup and
-SyncGroup; that it gave up partitions it says with the owned partitions in its next JoinGroup.
+They go through the same states as all other members; only the requests differ. A member's generation is its member
+epoch. It never leads: the coordinator assigns. Where the consumer protocol would send a new assignment in a heartbeat
+response, a classic member's heartbeat is answered with REBALANCE_IN_PROGRESS, and it fetches the assignment with
+JoinGroup and SyncGroup. The owned partitions in its next JoinGroup confirm that it has revoked the others.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def join(
     effects: Effects,
     now_ms: int,
 ) -> JoinGroupResponse:
-    """Take a classic member in, or further. Raises ApiError, having changed nothing, if it may not."""
+    """Add a classic member, or reconcile it further. Raises ApiError, having changed nothing, if it may not join."""
     is_new = not request.member_id
     member_id = request.member_id or context.new_member_id()
     check_room(context, group, member_id)
@@ -93,14 +93,14 @@ def join(
 
 
 def _newcomer(member_id: str, owned: Partitions) -> ConsumerMember:
-    """A member that was given its id a moment ago; one that claims to own something was removed without noticing."""
+    """A member that has just been given its id; one that claims to own partitions was removed without noticing."""
     if owned:
-        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is no member any more.")
+        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is no longer a member.")
     return ConsumerMember(member_id)
 
 
 def _check_protocols(group: ConsumerGroup, member_id: str, request: JoinGroupRequest) -> ConsumerProtocolSubscription:
-    """What the member subscribes to; one of its protocols must be supported by all classic members."""
+    """The member's subscription; one of its protocols must be supported by all classic members."""
     supported = any(
         group.classic_protocol_counts[protocol.name] == group.classic_count for protocol in request.protocols
     )
@@ -117,7 +117,7 @@ def _check_protocols(group: ConsumerGroup, member_id: str, request: JoinGroupReq
 def _updated(
     member: ConsumerMember, request: JoinGroupRequest, subscription: ConsumerProtocolSubscription, caller: Caller
 ) -> ConsumerMember:
-    # Version 0 has no rebalance timeout of its own.
+    # Version 0 has no rebalance timeout.
     rebalance_timeout_ms = request.rebalance_timeout_ms
     protocols = tuple(ClassicProtocol(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
     return replace(
@@ -137,7 +137,7 @@ def _updated(
 def sync(
     context: ConsumerContext, group: ConsumerGroup, request: SyncGroupRequest, effects: Effects, now_ms: int
 ) -> SyncGroupResponse:
-    """Give a classic member what it owns now. Raises ApiError if it has to join again first."""
+    """Give a classic member what it owns now. Raises ApiError if it must rejoin first."""
     member, classic = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
     protocol = classic.supported_protocols[0]
     if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol_name not in (
@@ -160,7 +160,7 @@ def sync(
 
 
 def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, effects: Effects, now_ms: int) -> ErrorCode:
-    """Keep a classic member's session, and tell it when to join again. Raises ApiError if it is not one."""
+    """Extend a classic member's session, and tell it when to rejoin. Raises ApiError if it is not a classic member."""
     member, classic = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
     keep_session(group, member.member_id, classic.session_timeout_ms, effects, now_ms)
     must_join = (
@@ -197,7 +197,7 @@ def leave(
     effects: Effects,
     now_ms: int,
 ) -> LeaveGroupResponse:
-    """Take members out, each with an answer of its own; administrators remove members of either protocol this way."""
+    """Remove members, each with its own answer; administrators remove members of either protocol this way."""
     leaving: dict[str, ConsumerMember] = {}
     responses = [_leave_one(group, identity, leaving) for identity in leaving_members(request, caller)]
     remove_members(context, group, list(leaving.values()), effects, now_ms)
@@ -211,7 +211,7 @@ def _leave_one(group: ConsumerGroup, identity: MemberIdentity, leaving: dict[str
         if instance_id is None:
             member = known_member(group, member_id)
         else:
-            # An administrator knows the instance, but not the id of its present member.
+            # An administrator knows the instance id, but not the current member id.
             member = known_static_member(group, member_id or group.static_members.get(instance_id, ""), instance_id)
         leaving[member.member_id] = member
     except ApiError as refused:

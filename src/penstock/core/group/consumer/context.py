@@ -1,8 +1,8 @@
 """What every request to a consumer group needs: settings, topics, and the timers of members.
 
-Timers: ("consumer-session", group, member) ends a member that is not heard of; ("consumer-rebalance", …) one that does
-not give up its partitions in time. Members that speak the classic protocol have ("consumer-join", …) and
-("consumer-sync", …) instead of the latter: they rebalance by JoinGroup and SyncGroup.
+Timers: ("consumer-session", group, member) removes a member that stops sending heartbeats; ("consumer-rebalance", …)
+one that does not revoke its partitions in time. Members that use the classic protocol have ("consumer-join", …) and
+("consumer-sync", …) instead of the latter: they rebalance with JoinGroup and SyncGroup.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ConsumerContext:
         self._configs = configs
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """How long the group's members may be silent: its own setting within the broker's bounds, or the broker's."""
+        """The session timeout of a group: its own setting within the broker's bounds, or the broker's."""
         settings = self.settings
         own = self._configs(group_id).get(_SESSION_TIMEOUT)
         if own is None:
@@ -44,7 +44,7 @@ class ConsumerContext:
         return min(max(int(own), settings.consumer_min_session_timeout_ms), settings.consumer_max_session_timeout_ms)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """How often members are to be heard of."""
+        """The heartbeat interval of the group's members."""
         settings = self.settings
         own = self._configs(group_id).get(_HEARTBEAT_INTERVAL)
         if own is None:
@@ -53,7 +53,7 @@ class ConsumerContext:
         return min(max(int(own), least_ms), most_ms)
 
     def new_member_id(self) -> str:
-        """A random id, in the form of Kafka's uuids; none starts with a dash, which would look like an option."""
+        """A random id in the form of Kafka's uuids; none starts with a dash, which would look like an option."""
         while True:
             member_id = format_uuid(self._random.getrandbits(128).to_bytes(16, "big"))
             if not member_id.startswith("-"):
@@ -61,30 +61,30 @@ class ConsumerContext:
 
 
 def timer_key(kind: str, group_id: str, member_id: str) -> TimerKey:
-    """The name of a member's timer."""
+    """The key of a member's timer."""
     return (kind, group_id, member_id)
 
 
 def keep_session(group: ConsumerGroup, member_id: str, timeout_ms: int, effects: Effects, now_ms: int) -> None:
-    """Start a member's session anew."""
+    """Restart a member's session timeout."""
     effects.timers.append(Timer(timer_key(SESSION_TIMER, group.group_id, member_id), now_ms + timeout_ms))
 
 
 def await_join(group: ConsumerGroup, member_id: str, timeout_ms: int, effects: Effects, now_ms: int) -> None:
-    """Give a classic member that was told to join again its time, counted from the first time it was told."""
+    """Start the time that a classic member has to rejoin, counted from the first time it was told to."""
     if member_id not in group.awaited_joins:
         group.awaited_joins.add(member_id)
         effects.timers.append(Timer(timer_key(JOIN_TIMER, group.group_id, member_id), now_ms + timeout_ms))
 
 
 def cancel_timer(kind: str, group: ConsumerGroup, member_id: str, effects: Effects) -> None:
-    """Let a timer not fire, if it was set at all."""
+    """Cancel a timer, if it was set."""
     if kind == JOIN_TIMER:
         group.awaited_joins.discard(member_id)
     effects.timers.append(Timer(timer_key(kind, group.group_id, member_id), None))
 
 
 def cancel_timers(group: ConsumerGroup, member_id: str, effects: Effects) -> None:
-    """Forget about a member that is gone."""
+    """Cancel all timers of a member that has left."""
     for kind in (SESSION_TIMER, REBALANCE_TIMER, JOIN_TIMER, SYNC_TIMER):
         cancel_timer(kind, group, member_id, effects)

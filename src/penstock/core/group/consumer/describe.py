@@ -10,13 +10,13 @@ from penstock.core.group.consumer.target import preferred_assignor
 from penstock.core.group.contract import Topics
 from penstock.wire.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 
-# The protocol that a member speaks, by the numbers of version 1.
+# The protocol that a member uses, by the codes of version 1.
 _CLASSIC = 0
 _CONSUMER = 1
 
 
 def described(context: ConsumerContext, group: ConsumerGroup) -> DescribedGroup:
-    """The group, with what members own and what they are to own; topics that are gone are left out."""
+    """The group, with the members' current and target assignments; deleted topics are left out."""
     topics = context.catalog.topics
     return DescribedGroup(
         group_id=group.group_id,

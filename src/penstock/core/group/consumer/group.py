@@ -1,16 +1,16 @@
 """A consumer group of KIP-848: its members, the target assignment, and who owns which partition.
 
 The group has two epochs. The group epoch rises whenever the members, their subscriptions or the topics change; the
-assignment epoch says for which group epoch the target assignment was computed. Every member has an epoch of its own,
-which says for which target it owns its partitions. So a group's state is a comparison:
+assignment epoch is the group epoch that the target assignment was computed for. Every member has an epoch of its own,
+the one of the target that it has reached. So a group's state is a comparison:
 
     EMPTY        it has no members
     ASSIGNING    the group epoch is ahead of the assignment epoch
-    RECONCILING  some member is not yet where the target wants it (see consumer_reconcile.py)
-    STABLE       all members are
+    RECONCILING  some member has not reached the target assignment yet (see reconcile.py)
+    STABLE       all members have reached it
 
-All of this is durable, and only `replay` changes it. A log may be read while it is being compacted, so that records
-which cancel each other out are missing one half: replay takes them as they come, and what a later record says holds.
+All of this is durable, and only `replay` changes it. A log may be read while it is being compacted, so one half of two
+records that cancel each other out may be missing: replay accepts them in any combination, and the latest record wins.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from penstock.model.ids import Uuid
 from penstock.wire.messages import consumer_group_records as records
 from penstock.wire.messages.list_groups import ListedGroup
 
-# The protocol type that classic members of such a group have, and that ListGroups shows.
+# The protocol type that the classic members of such a group have, and that ListGroups shows.
 CONSUMER_PROTOCOL_TYPE = "consumer"
-# OffsetCommit tells a member epoch from this version on.
+# OffsetCommit carries a member epoch from this version on.
 _COMMIT_WITH_EPOCH_VERSION = 9
 
 
@@ -59,19 +59,19 @@ class ConsumerGroup:
         self.targets: dict[str, Partitions] = {}
         self.static_members: dict[str, str] = {}
         self.resolved_regexes: dict[str, ResolvedRegex] = {}
-        # Kafka before 4.1 wrote what it knew of the topics into a record; it is deleted when the group goes on.
+        # Kafka before 4.1 stored topic metadata in a record, which is deleted with the group's next epoch.
         self.has_partition_metadata = False
-        # Counts over the members, kept as they change.
+        # Counts over the members, updated as they change.
         self.name_counts: Counter[str] = Counter()
         self.regex_counts: Counter[str] = Counter()
         self.assignor_counts: Counter[str] = Counter()
         self.classic_protocol_counts: Counter[str] = Counter()
         self.classic_count = 0
         self._owners: dict[Uuid, dict[int, str]] = {}
-        # Soft state: whether the topics were looked at since they changed, and up to which change for patterns.
+        # Soft state: whether the topics were checked since their last change, and how recently patterns were resolved.
         self.metadata_is_current = False
         self.regex_version = 0
-        # Soft state: who is waited for to join again.
+        # Soft state: classic members that have yet to rejoin.
         self.awaited_joins: set[str] = set()
 
     @property
@@ -81,12 +81,12 @@ class ConsumerGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in the group."""
+        """Whether the group has no members."""
         return not self.members
 
     @property
     def state(self) -> ConsumerState:
-        """See above."""
+        """The group's state, as the module describes it."""
         if not self.members:
             return ConsumerState.EMPTY
         if self.epoch > self.assignment_epoch:
@@ -96,33 +96,26 @@ class ConsumerGroup:
         return ConsumerState.RECONCILING
 
     def is_owned(self, topic_id: Uuid, partition: int) -> bool:
-        """Whether a member holds a partition: it was assigned it and has not yet let it go."""
+        """Whether a member holds a partition: it was assigned and has not been revoked yet."""
         return partition in self._owners.get(topic_id, ())
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        """The member that an instance is known by."""
+        """The member of a static instance."""
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
     def target(self, member_id: str, instance_id: str | None) -> Partitions:
-        """What a member is to own; a static one takes over what its instance had under another member id."""
+        """A member's target assignment; a static one inherits that of the instance's former member id."""
         if instance_id is not None:
             member_id = self.static_members.get(instance_id, member_id)
         return self.targets.get(member_id, NO_PARTITIONS)
-
-    def subscribed_names(self) -> set[str]:
-        """Every topic that a member reads, by name or by pattern."""
-        names = set(self.name_counts)
-        for resolved in self.resolved_regexes.values():
-            names |= resolved.topics
-        return names
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member reads the topic."""
         return topic in self.name_counts or any(topic in regex.topics for regex in self.resolved_regexes.values())
 
     def waits_for_release(self, member: ConsumerMember) -> bool:
-        """Whether others still hold a partition that the member is to get."""
+        """Whether other members still hold a partition of this member's target."""
         return any(
             self.is_owned(topic_id, partition)
             for topic_id, partitions in self.targets.get(member.member_id, NO_PARTITIONS).items()
@@ -136,7 +129,7 @@ class ConsumerGroup:
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, api_version: int, *, transactional: bool
     ) -> ErrorCode:
-        """Members commit in their own epoch; without an epoch only while nobody is in the group."""
+        """Members commit in their own epoch; a commit without an epoch needs an empty group."""
         if generation < 0 and not self.members:
             return ErrorCode.NONE
         if transactional and generation == -1 and not member_id and instance_id is None:
@@ -149,18 +142,18 @@ class ConsumerGroup:
         return _check_epoch(member, generation)
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Members read in their own epoch; who names no member may always read."""
+        """Members read in their own epoch; a request without a member id may always read."""
         if member_id is None and member_epoch < 0:
             return ErrorCode.NONE
         member = self.members.get(member_id or "")
         return ErrorCode.UNKNOWN_MEMBER_ID if member is None else _check_epoch(member, member_epoch)
 
     def check_offset_delete(self) -> ErrorCode:
-        """Always: the offsets of topics that members read are protected one by one."""
+        """Always allowed: offsets of subscribed topics are protected one by one."""
         return ErrorCode.NONE
 
     def check_delete(self) -> ErrorCode:
-        """Only a group without members may be deleted."""
+        """Only an empty group may be deleted."""
         return ErrorCode.NONE if self.is_empty else ErrorCode.NON_EMPTY_GROUP
 
     def retention_starts_ms(self, commit_timestamp_ms: int) -> int | None:
@@ -168,12 +161,12 @@ class ConsumerGroup:
         return commit_timestamp_ms
 
     def tombstones(self, replaced: dict[str, str] | None = None) -> list[Record]:
-        """The records that delete the group; `replaced` names members that got another id by records before these."""
+        """The records that delete the group; `replaced` maps members to the new ids that earlier records gave them."""
         member_ids = [(replaced or {}).get(member_id, member_id) for member_id in self.members]
         return group_tombstones(self.group_id, member_ids, list(self.resolved_regexes))
 
     def replay(self, key: Any, value: Any) -> None:
-        """Apply one record of this group, other than the tombstone of the group itself."""
+        """Apply one record of this group, except the tombstone of the group itself."""
         if isinstance(key, records.ConsumerGroupMetadataKey):
             self.epoch, self.metadata_hash = value
         elif isinstance(key, records.ConsumerGroupMemberMetadataKey):
@@ -213,8 +206,8 @@ class ConsumerGroup:
             self._put(known, known.without_assignment())
 
     def _put(self, old: ConsumerMember | None, new: ConsumerMember | None) -> None:
-        """Take the place of a member by what it became, None if it is gone."""
-        # A record about the assignment leaves the subscription alone, so that nothing need be counted anew.
+        """Replace a member by its new version; None if it has left."""
+        # A record about the assignment leaves the subscription alone, so the counts need no update.
         recount = old is None or new is None or old.subscribed_topic_names is not new.subscribed_topic_names
         if old is not None:
             self._disown(old)

@@ -1,4 +1,4 @@
-"""The consumer groups of a shard: finds the group that an event is about, and turns refusals into answers."""
+"""The consumer groups of a shard: finds the group that an event is about, and turns errors into responses."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ConsumerGroups:
         self._rebalance = rebalance
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
-        """A member joins, stays or leaves."""
+        """A member joins, sends its heartbeat, or leaves."""
         effects = Effects()
         try:
             consumer_heartbeat.check_request(request, caller.api_version, self._context.settings.consumer_assignors)
@@ -74,9 +74,9 @@ class ConsumerGroups:
         if isinstance(group, ConsumerGroup):
             return consumer_heartbeat.heartbeat(self._context, group, request, caller, effects, now_ms)
         if request.member_epoch != JOIN_EPOCH:
-            # It may be that its whole group was lost. Clients join again after this, and only after this: for them
-            # GROUP_ID_NOT_FOUND, which KIP-848 does not name here, is the end.
-            reason = f"Member {request.member_id} is not a member of group {request.group_id}, which is not known."
+            # The whole group may have been lost. Clients only rejoin after this error; GROUP_ID_NOT_FOUND, which
+            # KIP-848 does not list here, is fatal to them.
+            reason = f"Member {request.member_id} is not a member of the unknown group {request.group_id}."
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, reason)
         if not isinstance(group, ClassicGroup):
             founded = ConsumerGroup(request.group_id)
@@ -125,7 +125,7 @@ class ConsumerGroups:
     def classic_heartbeat(
         self, group: Group, request: HeartbeatRequest, _caller: Caller, token: Token, now_ms: int
     ) -> Effects:
-        """A classic member is still there."""
+        """A classic member sends its heartbeat."""
         effects = Effects()
         try:
             error = consumer_classic.heartbeat(_consumer(group), request, effects, now_ms)
@@ -150,9 +150,9 @@ class ConsumerGroups:
         group = self._groups.get(key.group_id)
         if not isinstance(group, ConsumerGroup):
             if value is None:
-                # What it deletes is gone already, or has moved on to the other protocol.
+                # What it deletes is gone already, or the group has migrated to the other protocol.
                 return
-            # A classic group in its place has only offsets, or its tombstone fell victim to compaction.
+            # A classic group in its place only has offsets, or its tombstone was compacted away.
             group = self._groups[key.group_id] = ConsumerGroup(key.group_id)
         if value is None and isinstance(key, ConsumerGroupMetadataKey):
             del self._groups[key.group_id]
@@ -160,7 +160,7 @@ class ConsumerGroups:
             group.replay(key, value)
 
     def loaded(self, now_ms: int) -> Effects:
-        """All records are replayed: every member's session starts now, and the time of those who have to revoke."""
+        """All records are replayed: session timeouts start now, and the timers of members that must revoke."""
         effects = Effects()
         for group in self._groups.values():
             if not isinstance(group, ConsumerGroup):
@@ -173,11 +173,11 @@ class ConsumerGroups:
         return effects
 
     def unloaded(self) -> Effects:
-        """Nobody waits for an answer here."""
+        """No requests are parked here."""
         return Effects()
 
     def timer_fired(self, key: TimerKey, now_ms: int) -> Effects:
-        """A member's time is up, or a group has become a classic one; a timer of somebody who is gone means nothing."""
+        """A member's timer fired, or a group became a classic one; timers of members that have left are ignored."""
         effects = Effects()
         kind, group_id, member_id = key
         group = self._groups.get(group_id)
@@ -191,7 +191,7 @@ class ConsumerGroups:
         return effects
 
     def topics_changed(self, changed: Collection[str], deleted: Collection[str], _now_ms: int) -> Effects:
-        """Topics came, grew or went: groups that read them look at them again with their next heartbeat."""
+        """Topics were created, changed or deleted: subscribed groups check them again at their next heartbeat."""
         names = {*changed, *deleted}
         self._context.catalog.changed(names)
         for group in self._groups.values():
@@ -202,7 +202,7 @@ class ConsumerGroups:
 
 def _is_over(kind: str, group: ConsumerGroup, member: ConsumerMember) -> bool:
     if kind == REBALANCE_TIMER:
-        # A static member that left for a while has given up what it had to; its session decides.
+        # A static member that left temporarily has revoked what it had to; only its session timeout applies.
         return member.state is MemberState.UNREVOKED_PARTITIONS and member.member_epoch >= 0
     if kind == JOIN_TIMER:
         group.awaited_joins.discard(member.member_id)

@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat: how members join, stay in, and leave a consumer group.
 
-A request need only say what changed. A member epoch of 0 joins, -1 leaves, -2 is a static member that leaves for a
-while; otherwise it is the epoch the member is in. The answer brings an assignment only if it changed, or if the member
-told everything about itself, which it does when it joins or may have missed an answer.
+A request only has to carry what changed. A member epoch of 0 joins, -1 leaves, -2 is a static member that leaves
+temporarily; otherwise it is the member's current epoch. The response carries an assignment only if it changed, or if
+the request was a full one, as it is when a member joins or may have missed a response.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from penstock.wire.messages.consumer_group_heartbeat import (
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Sequence[str]) -> None:
-    """Raises INVALID_REQUEST or UNSUPPORTED_ASSIGNOR for a request that no group could serve."""
+    """Raises INVALID_REQUEST or UNSUPPORTED_ASSIGNOR for a request that is invalid for every group."""
     epoch = request.member_epoch
     if api_version >= 1 or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH:
         _refuse(not request.member_id.strip(), "MemberId can't be empty.")
@@ -73,7 +73,7 @@ def heartbeat(
     effects: Effects,
     now_ms: int,
 ) -> ConsumerGroupHeartbeatResponse:
-    """A member joins or is still there. Raises ApiError, having changed nothing, if it may not."""
+    """A member joins or sends its heartbeat. Raises ApiError, having changed nothing, if it may not."""
     check_room(context, group, request.member_id)
     member_id = request.member_id or context.new_member_id()
     owned = None if request.topic_partitions is None else partitions_of(request.topic_partitions)
@@ -116,7 +116,7 @@ def _find_or_join(
 
 
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -> None:
-    """Raises FENCED_MEMBER_EPOCH, unless the member may just have missed the answer that took it to its epoch."""
+    """Raises FENCED_MEMBER_EPOCH, unless the member may just have missed the response that raised its epoch."""
     missed_answer = (
         epoch == member.previous_member_epoch
         and owned is not None
@@ -124,14 +124,14 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -
     )
     if epoch > member.member_epoch or (epoch < member.member_epoch and not missed_answer):
         reason = (
-            f"Member {member.member_id} is in epoch {member.member_epoch}, not {epoch}. It must give up all its"
-            " partitions and join again."
+            f"Member {member.member_id} is in epoch {member.member_epoch}, not {epoch}. It must revoke all its"
+            " partitions and rejoin."
         )
         raise ApiError(ErrorCode.FENCED_MEMBER_EPOCH, reason)
 
 
 def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> ConsumerMember:
-    """The member with what the request says about it; what it does not mention stays."""
+    """The member updated by the request; fields that it leaves out stay the same."""
     timeout_ms, names, regex = (
         request.rebalance_timeout_ms,
         request.subscribed_topic_names,
@@ -152,14 +152,14 @@ def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, cal
 
 
 def leave_for_a_while(group: ConsumerGroup, member: ConsumerMember, effects: Effects) -> ConsumerGroupHeartbeatResponse:
-    """A static member goes, and keeps its partitions until it is back or its session is over."""
+    """A static member leaves temporarily, and keeps its partitions until it rejoins or its session expires."""
     left = replace(member, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=NO_PARTITIONS)
     effects.records.append(assignment_record(group.group_id, left))
     return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=STATIC_LEAVE_EPOCH)
 
 
 def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
-    """Who wants to leave; raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+    """The member that leaves; raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
     if request.instance_id is None:
         return known_member(group, request.member_id)
     return known_static_member(group, request.member_id, request.instance_id)

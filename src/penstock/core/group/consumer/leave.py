@@ -1,4 +1,4 @@
-"""How members get out of a consumer group, by their own wish or because they were not heard of."""
+"""How members leave a consumer group, by request or because their session expired."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.core.group.migration import can_downgrade_without, downgrade
 def remove_members(
     context: ConsumerContext, group: ConsumerGroup, leaving: Sequence[ConsumerMember], effects: Effects, now_ms: int
 ) -> None:
-    """Take members out and bump the epoch: the next heartbeat of the others finds a new target.
+    """Remove members and bump the epoch: the others find a new target at their next heartbeat.
 
     If only classic members remain, and settings allow it, the group becomes a classic one instead.
     """

@@ -1,8 +1,8 @@
 """A member of a consumer group, as its two records describe it.
 
-The metadata record says who it is and what it subscribes to; the current-assignment record says how far it has come
-towards the group's target assignment. Members never change: a request makes another member of it, and records the one
-that differs.
+The metadata record has its identity and subscription; the current-assignment record its progress towards the group's
+target assignment. Members are immutable: a request produces an updated member, and only the record that differs is
+written.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from penstock.wire.messages.consumer_group_records import (
     TopicPartitions,
 )
 
-# Member epochs that say something else than how far a member is.
+# Member epochs with a special meaning.
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
 
 
 class MemberState(IntEnum):
-    """Where a member stands, by the numbers that records hold."""
+    """A member's progress, by the codes in its records."""
 
-    # It owns what it was last told, and nothing more is due in its epoch.
+    # It owns its last assignment, and nothing more is due in its epoch.
     STABLE = 0
-    # It must give up partitions before it may go on to the next epoch.
+    # It must revoke partitions before it may enter the next epoch.
     UNREVOKED_PARTITIONS = 1
-    # It is in the epoch of the target, but others still hold some of its partitions.
+    # It is in the target's epoch, but other members still hold some of its partitions.
     UNRELEASED_PARTITIONS = 2
-    # A record of a newer release says something we don't know: the member must start over.
+    # A newer release wrote a state that this one does not know: the member must start over.
     UNKNOWN = 127
 
     @classmethod
@@ -46,7 +46,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """One member. `classic` is what it said in JoinGroup, if it speaks the classic protocol."""
+    """One member. `classic` holds its JoinGroup metadata if it uses the classic protocol."""
 
     member_id: str
     member_epoch: int = JOIN_EPOCH
@@ -65,11 +65,11 @@ class ConsumerMember:
     classic: ClassicMemberMetadata | None = None
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
-        """Whether the member owns what the target of that epoch gives it."""
+        """Whether the member owns what the target of that epoch assigns to it."""
         return self.state is MemberState.STABLE and self.member_epoch == target_epoch
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
-        """This member with what a metadata record says."""
+        """This member updated from a metadata record."""
         return replace(
             self,
             instance_id=value.instance_id,
@@ -84,7 +84,7 @@ class ConsumerMember:
         )
 
     def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
-        """This member with what a current-assignment record says."""
+        """This member updated from a current-assignment record."""
         return replace(
             self,
             member_epoch=value.member_epoch,
@@ -95,7 +95,7 @@ class ConsumerMember:
         )
 
     def without_assignment(self) -> ConsumerMember:
-        """This member once its current assignment was deleted: it owns nothing and is about to go."""
+        """This member after its current assignment was deleted: it owns nothing and is about to be removed."""
         return replace(
             self,
             member_epoch=LEAVE_EPOCH,
@@ -130,12 +130,12 @@ class ConsumerMember:
 
 
 def _as_kept(classic: ClassicMemberMetadata | None) -> ClassicMemberMetadata | None:
-    """Protocols as a tuple, however they came, so that members can be compared."""
+    """Protocols as a tuple, so that members can be compared."""
     return None if classic is None else classic._replace(supported_protocols=tuple(classic.supported_protocols))
 
 
 class PartitionsOfTopic(Protocol):
-    """A topic id with partitions, which several messages have, each as a class of its own."""
+    """A topic id with partitions; several messages have one, each with its own class."""
 
     @property
     def topic_id(self) -> bytes:
@@ -157,5 +157,5 @@ def partitions_of(rows: Sequence[PartitionsOfTopic]) -> Partitions:
 
 
 def rows_of(partitions: Partitions) -> list[tuple[Uuid, list[int]]]:
-    """Partitions by topic in a settled order, for a message's list."""
+    """Partitions by topic in sorted order, for a message's list."""
     return [(topic_id, sorted(partitions[topic_id])) for topic_id in sorted(partitions)]

@@ -1,7 +1,7 @@
-"""What classic consumers say to each other inside JoinGroup and SyncGroup, which a consumer group reads and writes.
+"""What classic consumers exchange inside JoinGroup and SyncGroup, which a consumer group reads and writes.
 
-Both messages start with their version. A version that is not known is read as the newest one that is, since later
-versions only add fields at the end.
+Both messages start with their version. An unknown version is read as the newest known one, since later versions only
+add fields at the end.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ VERSION_MAX = 3
 
 
 def read_version(message: bytes) -> int:
-    """The version that a message can be read as; raises MalformedMessage."""
+    """The version to read a message as; raises MalformedMessage."""
     version = int.from_bytes(message[:2], "big", signed=True)
     if len(message) < 2 or version < 0:
-        raise MalformedMessage("a consumer's message starts with its version")
+        raise MalformedMessage("the consumer's message has no version")
     return min(version, VERSION_MAX)
 
 
@@ -41,7 +41,7 @@ def read_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
 
 
 def write_assignment(partitions: Partitions, version: int, topics: Topics) -> bytes:
-    """An assignment for a classic consumer; topics that are gone are left out."""
+    """An assignment for a classic consumer; deleted topics are left out."""
     named = {topics.topic_name(topic_id): sorted(numbers) for topic_id, numbers in partitions.items()}
     rows = [TopicPartition(name, named[name]) for name in sorted(filter(None, named))]
     return version.to_bytes(2, "big") + encode(ConsumerProtocolAssignment(rows), version)

@@ -1,6 +1,6 @@
-"""How a member gets from what it owns to what it should own, without two members ever owning one partition.
+"""How a member gets from its current to its target assignment, without two members ever owning one partition.
 
-A member first gives up what the target takes from it, then enters the target's epoch, then gets what is free:
+A member first revokes what the target no longer gives it, then enters the target's epoch, then gets what is free:
 
     STABLE ──target takes some──▶ UNREVOKED_PARTITIONS ──no longer reports them──┐
       │  ▲                                                                       ▼
@@ -9,8 +9,8 @@ A member first gives up what the target takes from it, then enters the target's 
       └──target gives some that others hold──▶ UNRELEASED_PARTITIONS ◀───────────┘
                                                  (gets them as they are released)
 
-Partitions that a member has yet to give up are not released: nobody else gets them before the member has reported, in
-its list of owned partitions, that they are gone, or has left.
+Partitions that a member has yet to revoke are not released: no other member gets them before the member has reported,
+in its list of owned partitions, that it no longer owns them, or has left.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ IsOwned = Callable[[Uuid, int], bool]
 def reconcile(
     member: ConsumerMember, target_epoch: int, target: Partitions, owned: Partitions | None, is_owned: IsOwned
 ) -> ConsumerMember:
-    """Take the member one step further; returns the very same member if it has to wait.
+    """Take the member one step further; returns the same object if it has to wait.
 
-    `owned` is what the member says it owns, None if it did not say; `is_owned` tells whether any member holds a
+    `owned` is what the member reports to own, None if it did not report; `is_owned` says whether any member holds a
     partition. Raises FENCED_MEMBER_EPOCH for a member in an unknown state, until it reports to own nothing.
     """
     if member.state is MemberState.STABLE:
@@ -47,8 +47,8 @@ def reconcile(
     if owned is None or owned:
         raise ApiError(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            f"Member {member.member_id} is in a state that this coordinator does not know. It must give up all its"
-            " partitions and join again.",
+            f"Member {member.member_id} is in a state that this coordinator does not know. It must revoke all its"
+            " partitions and rejoin.",
         )
     return _next(member, target_epoch, target_epoch, target, owned, is_owned)
 
@@ -68,7 +68,7 @@ def _next(
         _put(kept, topic_id, partitions & wanted)
         _put(revoked, topic_id, partitions - wanted)
     if revoked and _still_owns(owned, revoked):
-        # It stays in its epoch, so that what it commits until it has let go still counts.
+        # It stays in its epoch, so that its commits are accepted until it has revoked them.
         return _advance(member, MemberState.UNREVOKED_PARTITIONS, member_epoch, kept, revoked)
     unreleased = False
     for topic_id, partitions in target.items():
@@ -94,7 +94,7 @@ def _advance(
 
 
 def _still_owns(owned: Partitions | None, revoked: Partitions) -> bool:
-    """Whether the member may still work on any of these: it says so, or it says nothing."""
+    """Whether the member may still use any of these: it reports so, or it reports nothing."""
     if owned is None:
         return True
     return any(partitions & owned.get(topic_id, frozenset()) for topic_id, partitions in revoked.items())

@@ -23,27 +23,27 @@ from penstock.wire.messages.consumer_group_records import (
 
 
 def member_record(group_id: str, member: ConsumerMember) -> Record:
-    """Who a member is and what it subscribes to."""
+    """A member's identity and subscription."""
     return Record(ConsumerGroupMemberMetadataKey(group_id, member.member_id), member.metadata_value())
 
 
 def assignment_record(group_id: str, member: ConsumerMember) -> Record:
-    """What a member owns, and how far it is."""
+    """A member's current assignment and state."""
     return Record(ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.assignment_value())
 
 
 def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
-    """The group's epoch, and what its topics looked like then."""
+    """The group's epoch, and the hash of its topics' metadata at that time."""
     return Record(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch, metadata_hash))
 
 
 def target_epoch_record(group_id: str, epoch: int) -> Record:
-    """The group epoch that the target assignment belongs to. It follows the members' targets that changed."""
+    """The group epoch that the target assignment belongs to. It follows the target records that changed."""
     return Record(ConsumerGroupTargetAssignmentMetadataKey(group_id), ConsumerGroupTargetAssignmentMetadataValue(epoch))
 
 
 def target_record(group_id: str, member_id: str, target: Partitions) -> Record:
-    """What a member is to own."""
+    """A member's target assignment."""
     return Record(
         ConsumerGroupTargetAssignmentMemberKey(group_id, member_id),
         ConsumerGroupTargetAssignmentMemberValue([TopicPartition(*row) for row in rows_of(target)]),
@@ -51,7 +51,7 @@ def target_record(group_id: str, member_id: str, target: Partitions) -> Record:
 
 
 def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Record:
-    """The topics that a pattern stands for."""
+    """The topics that a pattern matched."""
     return Record(
         ConsumerGroupRegularExpressionKey(group_id, regex),
         ConsumerGroupRegularExpressionValue(sorted(resolved.topics), resolved.version, resolved.timestamp_ms),
@@ -59,7 +59,7 @@ def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Record:
 
 
 def regex_tombstone(group_id: str, regex: str) -> Record:
-    """Nobody subscribes to the pattern any more."""
+    """No member subscribes to the pattern any more."""
     return Record(ConsumerGroupRegularExpressionKey(group_id, regex), None)
 
 
@@ -69,7 +69,7 @@ def partition_metadata_tombstone(group_id: str) -> Record:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """Everything about a member, in the order that replay asks for: what it owns before the member itself."""
+    """Everything about a member, in the order that replay requires: its assignment before the member itself."""
     return [
         Record(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None),
         Record(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None),

@@ -1,4 +1,4 @@
-"""Keeps a group's patterns resolved, and notices when its subscription or its topics call for a new epoch."""
+"""Keeps a group's patterns resolved, and notices when subscriptions or topics require a new epoch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REGEX_REFRESH_PAUSE_MS = 10_000
 
 
 class Resolved(NamedTuple):
-    """A group's patterns as they are about to be, whether that calls for a new epoch, and which topics they know."""
+    """A group's patterns after the update, whether they require a new epoch, and which topics they match."""
 
     regexes: Mapping[str, ResolvedRegex]
     changed: bool
@@ -39,10 +39,10 @@ def update_regexes(
     records: list[Record],
     now_ms: int,
 ) -> Resolved:
-    """Resolve patterns that are new or were last resolved too long ago, and forget those nobody uses any more.
+    """Resolve patterns that are new or were last resolved too long ago, and forget those that nobody uses any more.
 
-    `member` becomes `updated`. What `caller` may not describe is left out. Raises INVALID_REGULAR_EXPRESSION if that
-    brings a pattern that cannot be used.
+    `member` becomes `updated`. Topics that `caller` may not describe are left out. Raises INVALID_REGULAR_EXPRESSION
+    if the member brings an invalid pattern.
     """
     regexes = dict(group.resolved_regexes)
     old, new = member.subscribed_topic_regex, updated.subscribed_topic_regex
@@ -79,7 +79,7 @@ def _needs_refresh(context: ConsumerContext, group: ConsumerGroup, subscribed: C
 
 
 def _resolve(context: ConsumerContext, regex: str, before: ResolvedRegex | None, caller: Caller) -> frozenset[str]:
-    """What a pattern means now; one that has become too costly keeps meaning what it did."""
+    """The topics that a pattern matches now; one that has become too expensive keeps its earlier result."""
     try:
         topics = context.catalog.resolve(regex)
     except ApiError:
@@ -95,7 +95,7 @@ def bump_epoch_if_needed(
     resolved: Resolved,
     records: list[Record],
 ) -> int:
-    """The group's epoch once `member` is `updated`: a new one if that or the topics ask for a new assignment."""
+    """The group's epoch once `member` is `updated`: a new one if that or the topics require a new assignment."""
     names_changed = updated.subscribed_topic_names != member.subscribed_topic_names
     bump = group.epoch == 0 or names_changed or resolved.changed
     if not bump and group.metadata_is_current:
@@ -117,7 +117,7 @@ def bump_epoch_if_needed(
 
 
 def names_without(group: ConsumerGroup, leaving: Collection[ConsumerMember], records: list[Record]) -> set[str]:
-    """The topics that are still read once members have left; patterns that only they used are forgotten."""
+    """The topics that remain subscribed once members have left; patterns that only they used are deleted."""
     names = group.name_counts.copy()
     regexes = group.regex_counts.copy()
     for member in leaving:

@@ -16,9 +16,9 @@ from penstock.model.ids import Uuid
 
 
 def preferred_assignor(context: ConsumerContext, group: ConsumerGroup, changed: ConsumerMember | None = None) -> str:
-    """The assignor that most members ask for, the broker's first one if nobody does.
+    """The assignor that most members prefer; the broker's first one if none has a preference.
 
-    `changed` is a member as it is about to be.
+    `changed` is a member after its update.
     """
     configured = context.settings.consumer_assignors
     counts = dict(group.assignor_counts)
@@ -39,7 +39,7 @@ def update_target(
     resolved: Mapping[str, ResolvedRegex],
     records: list[Record],
 ) -> Partitions:
-    """Record a new target for the group epoch; returns the part of the member that is about to change."""
+    """Record a new target for the group epoch; returns the target of the member being updated."""
     members = {member.member_id: member for member in group.members.values()}
     former = group.static_member(changed.instance_id)
     if former is not None:

@@ -1,8 +1,8 @@
-"""Takes what a member says into its group: the steps that a heartbeat and a classic member's JoinGroup share.
+"""Applies a member's changes to its group: the steps that a heartbeat and a classic member's JoinGroup share.
 
 1. The member's record is written if it changed; a changed subscription, or changed topics, bump the group's epoch.
 2. A new epoch gets a new target assignment.
-3. The member goes a step towards its target.
+3. The member takes a step towards its target.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def update_member(
     effects: Effects,
     now_ms: int,
 ) -> ConsumerMember:
-    """Record that `member` is now `updated`, and everything that follows from it; returns where the member is then."""
+    """Record that `member` is now `updated`, and everything that follows from it; returns the resulting member."""
     records = effects.records
     if updated != member:
         records.append(member_record(group.group_id, updated))
@@ -44,7 +44,7 @@ def update_member(
         target = group.target(updated.member_id, updated.instance_id)
         target_epoch = group.assignment_epoch
     updated = reconcile_member(group, updated, target_epoch, target, owned, effects, now_ms)
-    # Soft state comes last, when nothing can be refused any more.
+    # Soft state comes last, when no error is possible any more.
     group.metadata_is_current = True
     group.regex_version = resolved.version
     return updated
@@ -59,7 +59,7 @@ def reconcile_member(
     effects: Effects,
     now_ms: int,
 ) -> ConsumerMember:
-    """Take a member a step further, and give it its time if it has to give up partitions first."""
+    """Take a member a step further, and start its rebalance timeout if it must revoke partitions first."""
     if member.is_reconciled_to(target_epoch):
         return member
     updated = reconcile(member, target_epoch, target, owned, group.is_owned)
@@ -75,7 +75,7 @@ def reconcile_member(
 
 
 def await_revocation(group: ConsumerGroup, member: ConsumerMember, effects: Effects, now_ms: int) -> None:
-    """Give a member its rebalance timeout to give up what it has to."""
+    """Start the rebalance timeout within which a member must revoke its partitions."""
     deadline_ms = now_ms + member.rebalance_timeout_ms
     effects.timers.append(Timer(timer_key(REBALANCE_TIMER, group.group_id, member.member_id), deadline_ms))
 
@@ -90,7 +90,7 @@ def known_member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
 
 
 def known_static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
-    """The member of that instance, if it goes by that id; raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+    """The member of that instance, if it has that id; raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
     member = group.static_member(instance_id)
     if member is None:
         reason = f"Instance {instance_id} is not known in group {group.group_id}."
@@ -104,10 +104,10 @@ def known_static_member(group: ConsumerGroup, member_id: str, instance_id: str) 
 def join_static(
     group: ConsumerGroup, member_id: str, instance_id: str, *, classic: bool, records: list[Record]
 ) -> ConsumerMember:
-    """A static instance starts: it is new, or takes over everything from its former self.
+    """A static instance starts: it is new, or inherits everything from its former member.
 
-    Between two members of the consumer protocol the former one must have said good-bye first; raises
-    UNRELEASED_INSTANCE_ID. A classic member on either side just takes the place, as in classic groups.
+    In the consumer protocol the former member must have left first; raises UNRELEASED_INSTANCE_ID. If either of them
+    uses the classic protocol the new one simply replaces the old, as in classic groups.
     """
     former = group.static_member(instance_id)
     if former is None:
@@ -124,7 +124,7 @@ def join_static(
 
 
 def check_room(context: ConsumerContext, group: ConsumerGroup, member_id: str) -> None:
-    """Raises GROUP_MAX_SIZE_REACHED if somebody new does not fit in."""
+    """Raises GROUP_MAX_SIZE_REACHED if there is no room for a new member."""
     size_max = context.settings.consumer_max_size
     if len(group.members) >= size_max and member_id not in group.members:
-        raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The consumer group has its {size_max} members already.")
+        raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The consumer group already has {size_max} members.")

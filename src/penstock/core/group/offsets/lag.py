@@ -1,9 +1,9 @@
-"""Is a consumer keeping up? Judged by its last commits, after the rules of Burrow: no fixed threshold of lag.
+"""Is a consumer keeping up? Judged by its recent commits, by Burrow's rules: there is no fixed threshold of lag.
 
-- OK: it has caught up at the beginning or the end of the window, or its lag does not grow.
-- WARN: it commits and moves on, and its lag grows all the same.
-- STALL: it commits the same offset again and again while there is more to read.
-- STOP: it has not committed for longer than its commits in the window took, and there is more to read.
+- OK: it was caught up at the beginning or the end of the window, or its lag does not grow.
+- WARN: it commits and advances, but its lag grows.
+- STALL: it commits the same offset repeatedly while there is more to read.
+- STOP: its last commit is longer ago than its commits in the window took, and there is more to read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LagStatus(IntEnum):
 
 
 def judge(commits: Sequence[Commit], lag_at_first: int, lag_now: int, now_ms: int) -> LagStatus:
-    """The state of one partition. `lag_at_first` is how far behind the first of `commits` was when it was made."""
+    """The status of one partition. `lag_at_first` is the lag at the first of `commits` when it was made."""
     if lag_now <= 0 or not commits:
         return LagStatus.OK
     first, last = commits[0], commits[-1]
@@ -41,5 +41,5 @@ def judge(commits: Sequence[Commit], lag_at_first: int, lag_now: int, now_ms: in
 
 
 def worst(statuses: Iterable[LagStatus]) -> LagStatus:
-    """The state of a group is that of its worst partition."""
+    """The status of a group is that of its worst partition."""
     return max(statuses, default=LagStatus.OK)

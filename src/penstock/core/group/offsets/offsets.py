@@ -1,8 +1,8 @@
 """The committed offsets of a shard's groups, in memory.
 
 `load`, `replay` and `end_transaction` are the only things that change them. Offsets that a transaction commits are
-pending, by producer id, until its marker comes: then they count, unless a commit that was written after them is there
-already.
+pending, by producer id, until its marker arrives: then they take effect, unless a commit written after them has already
+replaced them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from penstock.model.ids import NO_PRODUCER_ID, ZERO_UUID, TopicPartition, Uuid
 from penstock.wire.messages.group_records import LegacyOffsetCommitKey, OffsetCommitKey, OffsetCommitValue
 from penstock.wire.primitives import MalformedMessage
 
-# How many commits of a partition are remembered, to tell a consumer that is slow from one that stands still.
+# How many commits of a partition are remembered, to tell a slow consumer from a stalled one.
 HISTORY_LENGTH = 10
 
-# Where a commit is in the log does not matter once all of the log is known.
+# A commit's position does not matter once the whole log has been read.
 NO_RECORD_OFFSET = -1
-# A pending offset that a commit after it has made pointless, whatever becomes of its transaction.
+# A pending offset that a later commit has replaced, whatever becomes of its transaction.
 OVERTAKEN = NO_RECORD_OFFSET - 1
 
 
 class CommittedOffset(NamedTuple):
-    """One partition's committed offset; `record_offset` is where the coordinator's log has the commit."""
+    """One partition's committed offset; `record_offset` is the commit's own offset in the coordinator's log."""
 
     offset: int
     leader_epoch: int
@@ -44,14 +44,14 @@ class CommittedOffset(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A past commit, of which only offset and time matter."""
+    """A past commit, of which only the offset and the time matter."""
 
     offset: int
     timestamp_ms: int
 
 
 class PartitionProgress(NamedTuple):
-    """What a lag view needs: the committed offset, and the latest commits up to it that this coordinator has seen."""
+    """What a lag view needs: the committed offset, and the recent commits that this coordinator has seen."""
 
     committed: CommittedOffset
     history: tuple[Commit, ...]
@@ -67,12 +67,12 @@ class Offsets:
     __slots__ = ("_by_group", "_history", "_open_transactions", "_pending", "_stored")
 
     def __init__(self) -> None:
-        # Only `_of` and `_put` look in here, because a group's offsets may still be among the stored ones.
+        # Only `_of` and `_put` access this, because a group's offsets may still be among the stored ones.
         self._by_group: dict[str, _TopicOffsets] = {}
         self._stored: dict[bytes, dict[bytes, bytes]] = {}
         self._history: dict[str, dict[TopicPartition, deque[Commit]]] = {}
         self._pending: dict[int, dict[str, _TopicOffsets]] = {}
-        # Producer ids by group, in the order in which they came.
+        # Producer ids by group, in the order of their first commit.
         self._open_transactions: dict[str, dict[int, None]] = {}
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
@@ -96,14 +96,14 @@ class Offsets:
         return decoded + sum(map(len, self._stored.values()))
 
     def has_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether a transaction that is not over yet wants to move this partition's offset."""
+        """Whether an open transaction has a pending offset for this partition."""
         return any(
             partition in self._pending[producer_id].get(group_id, {}).get(topic, {})
             for producer_id in self._open_transactions.get(group_id, ())
         )
 
     def has_open_transaction(self, group_id: str) -> bool:
-        """Whether any transaction with offsets of the group is not over yet."""
+        """Whether any open transaction has offsets of the group."""
         return group_id in self._open_transactions
 
     def partitions(self, group_id: str) -> list[TopicPartition]:
@@ -128,7 +128,7 @@ class Offsets:
         return list(found)
 
     def progress(self, group_id: str) -> dict[TopicPartition, PartitionProgress]:
-        """A group's committed offsets together with their recent past."""
+        """A group's committed offsets with their recent history."""
         history = self._history.get(group_id, {})
         return {
             (key := TopicPartition(topic, partition)): PartitionProgress(
@@ -139,10 +139,10 @@ class Offsets:
         }
 
     def load(self, records: Iterable[StoredRecord]) -> list[StoredRecord]:
-        """Take in records of the log as they are, in their order; hands back those that are no plain offset commits.
+        """Take in stored records in order, without decoding them; returns those that are not plain offset commits.
 
-        They are decoded when their group is first used. Records of transactions, and their markers, come in between by
-        `replay` and `end_transaction`, where the log has them.
+        They are decoded when their group is first used. Records of transactions, and their markers, go through `replay`
+        and `end_transaction` in between, in the order of the log.
         """
         rest = []
         stored = self._stored
@@ -166,7 +166,7 @@ class Offsets:
         return rest
 
     def _load_after_transactions(self, encoded_key: bytes, value: bytes | None) -> None:
-        """What a record that is loaded means for offsets that transactions before it have committed or want to."""
+        """Apply what a loaded record means for offsets of transactions before it."""
         try:
             group_id, topic, partition = decode_offset_key(encoded_key)
         except MalformedMessage:
@@ -180,7 +180,7 @@ class Offsets:
                 pending[partition] = pending[partition]._replace(record_offset=OVERTAKEN)
 
     def _of(self, group_id: str) -> _TopicOffsets:
-        """A group's offsets, decoded if they were not yet."""
+        """A group's offsets, decoded on first use."""
         if self._stored:
             self._unfold(group_id.encode())
         return self._by_group.get(group_id, {})
@@ -190,7 +190,7 @@ class Offsets:
             try:
                 self.replay(*decode_offset(key, value), NO_RECORD_OFFSET)
             except MalformedMessage:
-                # The log's checksums hold, so somebody wrote it like this; it says nothing that we could use.
+                # The log's checksums are right, so it was written like this; there is nothing in it that we could use.
                 continue
 
     def replay(
@@ -200,7 +200,7 @@ class Offsets:
         record_offset: int,
         producer_id: int = NO_PRODUCER_ID,
     ) -> None:
-        """Apply one record; with a producer id it is part of a transaction and waits for its end."""
+        """Apply one record; with a producer id it is pending until its transaction ends."""
         group_id, topic, partition = key
         if value is None:
             self._remove(group_id, topic, partition)
@@ -228,7 +228,7 @@ class Offsets:
         partitions[partition] = committed
         if previous is None:
             return
-        # A history starts with the second commit, so that partitions which are only loaded need none.
+        # A history starts with the second commit, so that partitions which are only loaded have none.
         history = self._history.setdefault(group_id, {})
         commits = history.get(TopicPartition(topic, partition))
         if commits is None:
@@ -236,7 +236,7 @@ class Offsets:
         commits.append(_commit(committed))
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """A transaction's marker: what it had pending counts from now on, or is forgotten."""
+        """A transaction's marker: its pending offsets take effect, or are dropped."""
         for group_id, topics in self._pending.pop(producer_id, {}).items():
             open_transactions = self._open_transactions[group_id]
             del open_transactions[producer_id]
@@ -261,7 +261,7 @@ class Offsets:
             history.pop(TopicPartition(topic, partition), None)
             if not history:
                 del self._history[group_id]
-        # A transaction stays open even if nothing of it is left: its marker is still to come.
+        # A transaction stays open even if none of its offsets is left: its marker is still to come.
         for producer_id in self._open_transactions.get(group_id, ()):
             pending = self._pending[producer_id].get(group_id, {})
             pending.get(topic, {}).pop(partition, None)

@@ -1,7 +1,7 @@
-"""Offset commits as the log has them: their group can be told from the bytes without decoding the rest.
+"""Offset commits as stored in the log: their group can be read from the bytes without decoding the rest.
 
-A coordinator that takes over has to read every group's offsets, and most of them nobody asks for soon. So they are
-kept as they are, and decoded when their group is first used.
+A coordinator that takes over has to read every group's offsets, most of which are not requested soon. So they are kept
+as bytes, and decoded when their group is first used.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from penstock.wire.messages.group_records import OffsetCommitKey, OffsetCommitVa
 _KEY_TYPE = b"\x00\x01"
 _GROUP_START = 4
 _VALUE_START = 2
-# The versions of a value that can be read, as the two bytes it starts with.
+# The value versions that can be read, as the two bytes they start with.
 _VALUE_VERSIONS = frozenset(version.to_bytes(2, "big") for version in range(5))
 
 
 def encoded_group(key: bytes) -> bytes:
-    """The name of the group whose offset a key is about, still encoded; empty if it is another kind of key."""
+    """The encoded name of the group that a key is about; empty if it is another kind of key."""
     if key[:2] != _KEY_TYPE:
         return b""
     return key[_GROUP_START : _GROUP_START + (key[2] << 8 | key[3])]
@@ -29,7 +29,7 @@ def is_readable(value: bytes) -> bool:
 
 
 def names_topic(key: bytes, topic: bytes) -> bool:
-    """Whether a key may be about a topic; a few that are not may seem to be."""
+    """Whether a key may be about a topic; there may be a few false positives."""
     return len(topic).to_bytes(2, "big") + topic in key
 
 

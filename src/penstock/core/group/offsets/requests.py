@@ -1,7 +1,7 @@
-"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, and the offsets that expire or lose their topic.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, and the expiry of offsets.
 
-The group says who may do what; the answers about partitions are made here. Whether a topic exists is for the API to
-check: a coordinator keeps what it is given.
+The group decides who may do what; the answers per partition are made here. The API handlers check whether a topic
+exists: a coordinator stores what it is given.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class OffsetRequests:
         self._offsets = offsets
 
     def check_commit(self, group: Group | None, request: OffsetCommitRequest, caller: Caller) -> ErrorCode:
-        """Whether the commit may go on; who has no group and names no generation commits on their own account."""
+        """Whether the commit is allowed; without a group and a generation it belongs to a simple consumer."""
         generation = request.generation_id_or_member_epoch
         if group is not None:
             return group.check_offset_commit(
@@ -74,7 +74,7 @@ class OffsetRequests:
     def check_transactional_commit(
         self, group: Group | None, request: TxnOffsetCommitRequest, caller: Caller
     ) -> ErrorCode:
-        """Whether a producer may commit offsets for the member that it speaks for, or for nobody in particular."""
+        """Whether a producer may commit offsets for the member it names, or for no particular member."""
         if group is None:
             return ErrorCode.NONE if request.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
         error = group.check_offset_commit(
@@ -84,7 +84,7 @@ class OffsetRequests:
         return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
 
     def commit_in_transaction(self, request: TxnOffsetCommitRequest, token: Token, now_ms: int) -> Effects:
-        """Record offsets that count when the producer's transaction commits."""
+        """Record offsets that take effect when the producer's transaction commits."""
         effects = Effects(producer=ProducerIdentity(request.producer_id, request.producer_epoch))
         topics = []
         for topic in request.topics:
@@ -106,7 +106,7 @@ class OffsetRequests:
         effects = Effects()
         expire_timestamp = NO_EXPIRY
         if request.retention_time_ms != -1:
-            # A client may ask for longer than there is a number for.
+            # A client may ask for a retention that overflows.
             expire_timestamp = min(now_ms + request.retention_time_ms, LATEST_MS)
         topics = []
         for topic in request.topics:
@@ -133,7 +133,7 @@ class OffsetRequests:
         *,
         require_stable: bool,
     ) -> OffsetFetchResponseGroup:
-        """The offsets of the partitions asked for, or all of the group's; a group that is not there has none."""
+        """The offsets of the requested partitions, or all of the group's; an unknown group has none."""
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_offset_fetch(member_id, member_epoch)
         if error not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
             return OffsetFetchResponseGroup(group_id, (), error)
@@ -144,7 +144,7 @@ class OffsetRequests:
                 return _fetched(index, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
             found = committed.get(topic, {}).get(index)
             if found is not None and ZERO_UUID != found.topic_id != topic_id != ZERO_UUID:
-                # The offset is one of a former topic of that name.
+                # The offset belongs to a deleted topic of the same name.
                 found = None
             return _fetched(index, found, ErrorCode.NONE)
 
@@ -165,7 +165,7 @@ class OffsetRequests:
         return OffsetFetchResponseGroup(group_id, rows)
 
     def delete(self, group: Group | None, request: OffsetDeleteRequest, token: Token) -> Effects:
-        """Delete offsets of topics that nobody in the group reads."""
+        """Delete offsets of topics that no member reads."""
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_offset_delete()
         if group is None or error is not ErrorCode.NONE:
             return Effects(replies=[Reply(token, OffsetDeleteResponse(error_code=error))])
@@ -192,7 +192,7 @@ class OffsetRequests:
         return [offset_tombstone(group_id, *partition) for partition in self._offsets.partitions(group_id)]
 
     def delete_topics(self, topics: Collection[str]) -> list[Record]:
-        """The records that delete the offsets of topics that are gone."""
+        """The records that delete the offsets of deleted topics."""
         return [
             offset_tombstone(group_id, *partition)
             for topic in topics
@@ -202,7 +202,7 @@ class OffsetRequests:
         ]
 
     def expire(self, group: Group, now_ms: int, records: list[Record]) -> bool:
-        """Add the tombstones of the group's offsets that are too old; says whether none remains."""
+        """Add the tombstones of the group's expired offsets; returns whether none remains."""
         group_id = group.group_id
         none_left = not self._offsets.has_open_transaction(group_id)
         for topic, partitions in self._offsets.of_group(group_id).items():

@@ -1,4 +1,4 @@
-"""Which topic names are allowed, and which are too much alike."""
+"""Which topic names are valid, and which collide."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Raises INVALID_TOPIC_EXCEPTION, with the reason, for a name that no topic may have."""
+    """Raises INVALID_TOPIC_EXCEPTION, with the reason, for an invalid topic name."""
     reason = ""
     if not name:
         reason = "a topic needs a name"
@@ -29,5 +29,5 @@ def check_topic_name(name: str) -> None:
 
 
 def folded(name: str) -> str | None:
-    """What metrics make of a name: '.' is '_' there. None for a name that has neither and is like no other."""
+    """A name as metrics show it, with '_' for '.'; None for a name with neither, which cannot collide."""
     return name.replace(".", "_") if "." in name or "_" in name else None

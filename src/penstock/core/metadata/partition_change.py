@@ -1,18 +1,18 @@
-"""How one partition changes: who leads, who is in sync, who holds replicas.
+"""How one partition changes: its leader, its in-sync replicas, its replicas.
 
-A `PartitionChange` starts from the state of a partition. The caller sets what it wants otherwise (the in-sync
-replicas, the replicas, a directory) and `build` works out what follows:
+A `PartitionChange` starts from the state of a partition. The caller sets what should change (the in-sync replicas, the
+replicas, a directory) and `build` works out what follows:
 
-1. A reassignment ends once every replica of its target is in sync.
+1. A reassignment completes once every replica of its target is in sync.
 2. Replicas that leave the ISR while it is below `min.insync.replicas` hold everything that was committed, because
    nothing is committed below the minimum. They are the eligible leader replicas (ELR). An ISR at the minimum or above
-   clears them, but for one case: a replica that the controller takes out of the ISR so that one is left stays eligible
-   until that one, as leader, has said that it knows (`by_leader`). It may have gone itself by then, and a leader
-   commits nothing while there are eligible replicas, so until then they hold everything.
-3. A leader is chosen from the ISR; from the ELR when the ISR is empty. When both are empty the last leader is taken
-   back as soon as it returns, because nobody can know more than it; any replica only where the topic allows unclean
-   elections. Both of these count as unclean: the leader is marked as recovering.
-4. A leader that loses replicas gets a new epoch, so that fetches of the removed ones are refused.
+   clears them, with one exception: when the controller removes a replica from the ISR so that one is left, the removed
+   one stays eligible until the remaining one, as leader, has confirmed that it knows (`by_leader`). It may be gone
+   itself by then, and a leader commits nothing while there are eligible replicas, so until then they hold everything.
+3. A leader is elected from the ISR; from the ELR when the ISR is empty. When both are empty the last leader is elected
+   again as soon as it returns, because no other replica can have more; any replica only where the topic allows unclean
+   elections. Both count as unclean: the leader is marked as recovering.
+4. A leader that loses replicas gets a new epoch, so that fetches of the removed ones are rejected.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from enum import Enum
 
+from penstock.core.metadata.election_rules import CanLead, ElectionRules
 from penstock.core.metadata.image import NO_LEADER_CHANGE, RECOVERING, Image, PartitionState
-from penstock.core.metadata.rules import CanLead, ElectionRules
 from penstock.model.ids import NO_LEADER, Uuid
 from penstock.wire.messages.metadata_records import PartitionChangeRecord
 
@@ -29,18 +29,18 @@ Replicas = tuple[int, ...]
 
 
 class Election(Enum):
-    """Which leaders are looked for."""
+    """Which leaders are acceptable."""
 
-    # The first replica, if it may lead; else as ONLINE.
+    # The first replica, if it may lead; otherwise as ONLINE.
     PREFERRED = "preferred"
-    # The present leader, else the first replica that may lead.
+    # The current leader, otherwise the first replica that may lead.
     ONLINE = "online"
-    # As ONLINE; if there is none, the first replica that is up, whatever it lacks.
+    # As ONLINE; if there is none, the first live replica, even if it lacks records.
     UNCLEAN = "unclean"
 
 
 class PartitionChange:
-    """One change in the making. `build` gives the record, or None when nothing would change."""
+    """One change being built. `build` returns the record, or None when nothing would change."""
 
     __slots__ = (
         "_can_lead",
@@ -75,9 +75,9 @@ class PartitionChange:
         self.removing_replicas: Replicas = state.removing_replicas
         self.leader_recovery_state = state.leader_recovery_state
         self.unclean_shutdown = NO_LEADER
-        # Whether the leader itself asks for this change, knowing the state that it changes.
+        # Whether the leader itself requests this change, and so knows the state that it changes.
         self.by_leader = False
-        # Brokers that are about to go: they lead only where nobody else can.
+        # Brokers that are about to stop: they lead only where no other replica can.
         self.avoid: Collection[int] = ()
         self.election = Election.UNCLEAN if rules.unclean_leader_election else Election.ONLINE
 
@@ -135,10 +135,10 @@ class PartitionChange:
             self.adding_replicas = self.removing_replicas = ()
 
     def _remember_eligible(self) -> None:
-        # The leader commits with as many replicas as there are where the topic asks for more; so do we count.
+        # The leader commits with all replicas where the topic asks for more than there are; so does this count.
         minimum = min(self._min_insync_replicas, len(self.replicas))
         if not self.by_leader:
-            # One is not enough as long as that one has not been heard of.
+            # One is not enough as long as it has not confirmed that it leads alone.
             minimum = max(minimum, min(2, len(self.replicas)))
         if not self._eligible_enabled or len(self.in_sync_replicas) >= minimum:
             self.eligible_leader_replicas = ()
@@ -151,7 +151,7 @@ class PartitionChange:
         )
 
     def _elect(self) -> tuple[int, bool]:
-        """The leader, and whether it may lack what was committed."""
+        """The leader, and whether it may lack committed records."""
         old, can_lead = self._state, self._can_lead
         electable = self.in_sync_replicas or self.eligible_leader_replicas
         preferred = self.replicas[:1] if self.election is Election.PREFERRED else ()

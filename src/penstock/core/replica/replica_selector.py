@@ -8,7 +8,7 @@ from penstock.core.replica.leader import LeaderState
 
 
 def choose_replica(leading: LeaderState, racks: Mapping[int, str | None], rack: str, offset: int) -> int | None:
-    """The in-sync follower in `rack` that has most of what follows `offset`; None when the leader is as near."""
+    """The in-sync follower in `rack` with the most records after `offset`; None to read from the leader."""
     if racks.get(leading.leader_id) == rack:
         return None
     chosen, chosen_end = None, -1

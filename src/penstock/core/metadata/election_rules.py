@@ -1,4 +1,4 @@
-"""What decides who may lead: settings of a topic, and the brokers that are up."""
+"""What decides which replicas may lead: settings of a topic, and the live brokers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rules_for(image: Image, topic: str, defaults: ElectionRules) -> ElectionRule
 def leader_check(image: Image, *, without: int = -1, with_broker: int = -1) -> CanLead:
     """Whether a replica may lead: its broker is active and its directory is online.
 
-    `without` is a broker that is about to go, `with_broker` one that is about to come: the image does not show it yet.
+    `without` is a broker that is about to go, `with_broker` one that is about to come; the image does not show it yet.
     """
     brokers = image.brokers
 
