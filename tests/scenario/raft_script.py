@@ -79,7 +79,7 @@ class Entry(NamedTuple):
 
 
 class LeastRandom:
-    """Randomness that is none."""
+    """Always picks the least."""
 
     def randrange(self, start: int, stop: int) -> int:  # noqa: ARG002
         return start

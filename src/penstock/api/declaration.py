@@ -21,8 +21,8 @@ from penstock.runtime.coordinator.lag import LagView
 from penstock.runtime.coordinator.marker_writer import WriteMarker
 from penstock.runtime.coordinator.producer_ids import ProducerIds
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard
+from penstock.runtime.coordinator.transaction_verifier import Verify
 from penstock.runtime.coordinator.transactions import Transactions
-from penstock.runtime.coordinator.verifier import Verify
 from penstock.runtime.env import Env
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.raft.driver import RaftDriver

@@ -170,8 +170,8 @@ class Dispatcher:
                 return response
             if context.client.mute is not None:
                 context.client.mute(throttle_ms)
-            told = getattr(response, "throttle_time_ms", None)
-            return response if told is None else response._replace(throttle_time_ms=max(told, throttle_ms))
+            present = getattr(response, "throttle_time_ms", None)
+            return response if present is None else response._replace(throttle_time_ms=max(present, throttle_ms))
 
         if route.forwarding is not None:
             return self._own(self._decide(bytes(frame), request, context, route, started))

@@ -20,10 +20,10 @@ from penstock.model.errors import ApiError, ErrorCode, ProtocolError
 from penstock.model.ids import format_uuid
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard, Unverified
 from penstock.runtime.env import Env
+from penstock.runtime.replication.admission import ADMITTED, Admission, Place, Produced, Refusals
 from penstock.runtime.replication.leader_hints import HINTED, LeaderHints
 from penstock.runtime.replication.partition import Appended, Partition
 from penstock.runtime.replication.partitions import Partitions
-from penstock.runtime.replication.produced import ADMITTED, Admission, Place, Produced, Refusals
 from penstock.runtime.schemas.guard import SchemaGuard, Unchecked
 from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey

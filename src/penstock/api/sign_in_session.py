@@ -52,7 +52,7 @@ class Served(Protocol):
 
 
 # Told of every sign-in: who it was, by which mechanism, and why it was refused, if it was.
-Heard = Callable[[Client, str, str, str | None], None]
+Report = Callable[[Client, str, str, str | None], None]
 
 
 class SignInSession:
@@ -61,21 +61,21 @@ class SignInSession:
     __slots__ = (
         "_exchange",
         "_expires_at",
-        "_heard",
         "_inner",
         "_is_bare",
         "_loop",
         "_mechanism",
+        "_report",
         "_sign_in",
         "_steps",
         "is_signed_in",
     )
 
-    def __init__(self, inner: Served, sign_in: SignIn, heard: Heard) -> None:
+    def __init__(self, inner: Served, sign_in: SignIn, report: Report) -> None:
         self.is_signed_in = False
         self._inner = inner
         self._sign_in = sign_in
-        self._heard = heard
+        self._report = report
         self._loop = asyncio.get_running_loop()
         self._exchange: Exchange | None = None
         self._mechanism = ""
@@ -167,11 +167,11 @@ class SignInSession:
         self.is_signed_in = True
         lifetime_ms = self._sign_in.lifetime_ms(identity)
         self._expires_at = self._loop.time() + lifetime_ms / 1000 if lifetime_ms else None
-        self._heard(client, self._mechanism, identity.principal, None)
+        self._report(client, self._mechanism, identity.principal, None)
         return lifetime_ms
 
     async def _refuse(self, reply: Reply, refused: SignInRefused) -> Reply:
-        self._heard(self._inner.client, self._mechanism, refused.user, refused.reason)
+        self._report(self._inner.client, self._mechanism, refused.user, refused.reason)
         return await self._end(reply, f"sign-in by {self._mechanism} refused: {refused.reason}")
 
     async def _end(self, reply: Reply, reason: str) -> Reply:

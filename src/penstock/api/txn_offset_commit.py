@@ -18,7 +18,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
 from penstock.runtime.coordinator.shards import partition_for
-from penstock.runtime.coordinator.verifier import Verify, is_verification_enabled
+from penstock.runtime.coordinator.transaction_verifier import Verify, is_verification_enabled
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -99,7 +99,7 @@ def make_txn_offset_commit(
             try:
                 response = await commit(known, context)
             except ApiError as error:
-                response = transactional_commit_refused(known, _told(error.code, context.api_version))
+                response = transactional_commit_refused(known, _error_for_client(error.code, context.api_version))
         return _merged(request, response)
 
     async def commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
@@ -149,7 +149,7 @@ def _known(image: Image, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommi
     return [topic for topic in topics if topic.partitions]
 
 
-def _told(error: ErrorCode, version: int) -> ErrorCode:
+def _error_for_client(error: ErrorCode, version: int) -> ErrorCode:
     """An error as a client of this version knows it."""
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version >= LOADING_SINCE:
         return error

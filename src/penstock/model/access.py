@@ -29,7 +29,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What somebody wants to do with a resource. ANY is for filters only."""
+    """What somebody does with a resource. ANY is for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -50,7 +50,7 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
-    """Whether an entry grants or refuses. ANY is for filters only."""
+    """Whether an entry allows or denies. ANY is for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -64,7 +64,7 @@ USER_PREFIX = "User:"
 ANONYMOUS = "User:ANONYMOUS"
 ANYBODY = "User:*"
 
-# The operations that make sense on each kind of resource, which is what "authorized operations" (KIP-430) choose from.
+# The operations that apply to each kind of resource, which "authorized operations" (KIP-430) are chosen from.
 OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.TOPIC: (
         Operation.READ,

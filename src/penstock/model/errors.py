@@ -1,8 +1,8 @@
 """Kafka's error codes, and the exceptions that become one of them.
 
-`ApiError` says that a request cannot be served: it carries the code a client gets and a sentence for people.
-`ProtocolError` says that the peer broke the protocol: the connection that sent it is closed. Anything else that
-escapes a handler is a bug of ours and is logged as one.
+`ApiError` says that a request cannot be served: it carries the code that a client gets and a sentence for people.
+`ProtocolError` says that the peer broke the protocol: its connection is closed. Any other exception that escapes a
+handler is a bug of ours and is logged as one.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class ProtocolError(Exception):
 
 
 class ClosingReply(ProtocolError):
-    """The last thing that a peer hears: `reply` is sent, then its connection is closed."""
+    """The last reply of a connection: `reply` is sent, then the connection is closed."""
 
     def __init__(self, message: str, reply: list[bytes | bytearray | memoryview]) -> None:
         super().__init__(message)

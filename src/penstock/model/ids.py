@@ -1,4 +1,4 @@
-"""Identifiers shared by every room: topic ids, and the name of a partition."""
+"""Identifiers shared by all packages: topic ids, and the name of a partition."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ from penstock.runtime.coordinator.markers import TransactionMarkers
 from penstock.runtime.coordinator.producer_ids import ProducerIds
 from penstock.runtime.coordinator.shards import partition_for
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard
+from penstock.runtime.coordinator.transaction_verifier import TransactionVerifier, is_verification_enabled
 from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC, Transactions
-from penstock.runtime.coordinator.verifier import TransactionVerifier, is_verification_enabled
 from penstock.runtime.env import Env
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.logs.cleaner import Cleaner

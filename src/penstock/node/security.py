@@ -187,14 +187,14 @@ class NodeSecurity:
             listener_name, address, self._protocols.get(listener_name, "PLAINTEXT"), principal_of
         )
         sign_in = self._sign_in.get(listener_name)
-        return plain if sign_in is None else SignInSession(plain, sign_in, self._heard)
+        return plain if sign_in is None else SignInSession(plain, sign_in, self._report_sign_in)
 
     def _principal_of(self, listener_name: str, certificate: Mapping[str, object]) -> str:
         name = distinguished_name(certificate)
         mapped = self._mappings[listener_name].principal(name)
         return USER_PREFIX + (name if mapped is None else mapped)
 
-    def _heard(self, client: Client, mechanism: str, user: str, refusal: str | None) -> None:
+    def _report_sign_in(self, client: Client, mechanism: str, user: str, refusal: str | None) -> None:
         if refusal is not None:
             logger.warning(
                 "%s on %s: sign-in by %s as %r refused: %s",

@@ -1,4 +1,4 @@
-"""The world a shell lives in: clocks, chance, disk, network, workers, tasks. The simulator passes another one."""
+"""The environment of the shells: clocks, randomness, disk, network, workers, tasks. The simulator passes another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger("penstock.runtime")
 
 
 class Network(Protocol):
-    """The way to other nodes."""
+    """Connections to other nodes."""
 
     async def connect(
         self,
@@ -33,18 +33,18 @@ class Network(Protocol):
         make_protocol: Callable[[], asyncio.BaseProtocol],
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> asyncio.BaseTransport:
-        """Open a stream; raises OSError when nobody answers there, or not in a way that can be trusted."""
+        """Open a stream; raises OSError when the connection or the TLS handshake fails."""
 
 
 class Env(Protocol):
-    """What a shell may ask of the outside."""
+    """What a shell may use of the outside world."""
 
     random: Random
     filesystem: Filesystem
     network: Network
-    # Changes whenever the machine starts: what was written since is there, synced or not. Empty when nobody can tell.
+    # Changes with every boot of the machine: data written since then is there, synced or not. Empty when unknown.
     boot_id: str
-    # How many logs may have files open at once.
+    # How many logs may have open files at once.
     open_logs_max: int
 
     def now_ms(self) -> int:
@@ -57,7 +57,7 @@ class Env(Protocol):
         """Run blocking work off the loop."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Start a task that is owned here: its failure is loud, and `close` cancels it."""
+        """Start a task that is owned here: its failure is logged, and `close` cancels it."""
 
 
 class TcpNetwork:
@@ -80,7 +80,7 @@ class TcpNetwork:
 
 
 class SystemEnv:
-    """The real world."""
+    """The real environment."""
 
     def __init__(self) -> None:
         self.random: Random = SystemRandom()
@@ -106,7 +106,7 @@ class SystemEnv:
 
     @property
     def queued_work(self) -> int:
-        """How much blocking work waits for a worker."""
+        """How many pieces of blocking work wait for a worker."""
         return self._workers._work_queue.qsize()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -131,7 +131,7 @@ class SystemEnv:
 
 
 def _boot_id() -> str:
-    """What Linux calls this start of the machine; other systems have no such name."""
+    """Linux's id of the current boot; other systems have none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""The settings in force now: the configuration file, overlaid by what was changed while the cluster runs."""
+"""The current settings: the configuration file, overridden by changes made while the cluster runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger("penstock.settings")
 
 
 class LiveSettings:
-    """Broker properties by layer, and the settings and topic defaults that follow from them."""
+    """Broker properties by layer, and the settings and topic defaults derived from them."""
 
     def __init__(self, node: NodeSettings, image: Image) -> None:
         self.node = node
@@ -39,30 +39,30 @@ class LiveSettings:
         )
 
     def current(self) -> NodeSettings:
-        """This node's settings as they are now; those that cannot change while it runs are as the file says."""
+        """This node's current settings; those that cannot change at runtime are as in the file."""
         if self._current is None:
             properties = self.broker_properties()
             try:
                 self._current = with_changes(self.node, {**properties.dynamic_default, **properties.dynamic})
             except ConfigError as error:
-                # A controller of another make may have let it pass.
-                logger.error("what was changed while the cluster runs is ignored: %s", error.message)
+                # Another implementation's controller may have accepted it.
+                logger.error("invalid dynamic settings are ignored: %s", error.message)
                 self._current = self.node
         return self._current
 
     def on_change(self, listener: Callable[[NodeSettings], None]) -> None:
-        """Have `listener` called with the settings now, and whenever they change."""
+        """Have `listener` called with the current settings, and whenever they change."""
         self._listeners.append(listener)
         listener(self.current())
 
     def topic_defaults(self) -> TopicSettings:
-        """What topics get that don't say otherwise."""
+        """The settings that topics inherit."""
         if self._topic_defaults is None:
             self._topic_defaults = broker_defaults(self.broker_properties().effective())
         return self._topic_defaults
 
     def follow(self, records: Sequence[Any]) -> None:
-        """Notice committed changes of broker settings."""
+        """Apply committed changes of broker settings."""
         if any(isinstance(one, ConfigRecord) and one.resource_type == ResourceType.BROKER for one in records):
             self._current = self._topic_defaults = None
             for listener in self._listeners:

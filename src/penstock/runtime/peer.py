@@ -1,4 +1,4 @@
-"""Another node of the cluster, over the network that this node lives in; `client.peer` says how it works."""
+"""Another node of the cluster, over this node's environment; `client.peer` does the work."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from penstock.runtime.env import Env
 
 __all__ = ["PLAIN_TEXT", "Peer", "PeerLost", "PeerSecurity", "PeerUnsupported"]
 
-# What the client calls by what is missing, a node calls by whom it has lost.
+# The client's name for a missing connection; a node has lost a peer.
 PeerLost = NoAnswer
 PeerUnsupported = NotServed
 
 
 class PeerSecurity(NamedTuple):
-    """How this node shows the others who it is: `tls` gives the context for the next connection."""
+    """How this node authenticates to others: `tls` returns the context for the next connection."""
 
     tls: Callable[[], ssl.SSLContext] | None = None
     credentials: Credentials | None = None
@@ -30,7 +30,7 @@ PLAIN_TEXT = PeerSecurity()
 
 
 class Peer(peer.Peer):
-    """Another node, as its clients here see it."""
+    """A connection to another node."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The process: its work, its memory, its descriptors, its event loop, and what it runs."""
+"""Metrics of the process: CPU, memory, descriptors, event loop, version."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ def build_labels() -> tuple[str, str, str, str]:
 
 
 class ProcessCollector:
-    """Looks at this process. `watch` must run for the loop's lag to be known."""
+    """Collects the metrics of this process. `watch` must run to measure the loop's lag."""
 
     def __init__(self, env: Env | None = None) -> None:
         self._env = env
-        # Who this node is, once that is known: its id, its cluster's, its roles and its rack.
+        # This node's id, cluster id, roles and rack, once known.
         self.node: tuple[object, ...] = ()
         self._loop_lag = Histogram(LOOP_BOUNDS_S)
         self._started_s = _started_s()
 
     async def watch(self) -> None:
-        """Notice how late the loop is, for ever."""
+        """Measure the event loop's lag, forever."""
         while True:
             due = time.perf_counter() + LOOK_S
             await asyncio.sleep(LOOK_S)
@@ -93,7 +93,7 @@ class ProcessCollector:
 
 
 def _memory() -> tuple[int, int]:
-    """Virtual and resident bytes; other systems than Linux only tell the most there ever was."""
+    """Virtual and resident bytes; systems other than Linux only report the maximum."""
     try:
         pages = Path("/proc/self/statm").read_text("ascii").split()
         return int(pages[0]) * PAGE_BYTES, int(pages[1]) * PAGE_BYTES
@@ -103,7 +103,7 @@ def _memory() -> tuple[int, int]:
 
 
 def _open_files() -> int:
-    """How many there are. Newer systems say so at once; older ones list them, which takes a while if they are many."""
+    """The number of open files. Newer kernels report it; on older ones they are listed, which may be slow."""
     try:
         return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
     except OSError:
@@ -111,7 +111,7 @@ def _open_files() -> int:
 
 
 def _started_s() -> float:
-    """When this process started, as far as the system tells."""
+    """When this process started, as far as the system knows."""
     try:
         fields = Path("/proc/self/stat").read_text("ascii").rpartition(")")[2].split()
         up_s = float(Path("/proc/uptime").read_text("ascii").split()[0])

@@ -1,21 +1,20 @@
-"""One client connection: bytes in, frames out to the dispatcher, replies back in the order of their requests.
+"""One client connection: bytes in, frames to the dispatcher, replies back in the order of their requests.
 
-Theory of operation. The transport writes into a buffer that we hand it. Frames arrive many at a time in a scratch
+Theory of operation. The transport writes into a buffer that we provide. Frames arrive many at a time in a scratch
 buffer that all connections of a loop share, because a read fills it and we empty it in one go; whole frames are copied
-out, so nothing ever looks at the scratch later. The beginning of a frame whose rest is still to come gets a buffer of
-its own, allocated only after its length was checked, and the transport writes straight into it. A large frame's
-buffer grows with what arrives, so announcing much costs a peer as much as sending it. So an idle connection holds no
-buffer, and no buffer is reused while anything could still look at it.
+out, so nothing ever refers to the scratch buffer later. The beginning of an incomplete frame gets a buffer of its own,
+allocated only after its length was checked, and the transport writes straight into it. A large frame's buffer grows
+with what arrives, so announcing many bytes costs a peer as much as sending them. So an idle connection holds no buffer,
+and no buffer is reused while anything could still refer to it.
 
-The dispatcher answers with buffers (send now), a future of them (parked: an ack or a long poll), or None (the request
-wants no reply, as a future may say too). Replies leave strictly in request order: a finished reply waits behind
-unfinished ones.
+The dispatcher answers with buffers (send now), a future of them (parked: an ack or a long poll), or None (no reply; a
+future may return that too). Replies leave strictly in request order: a finished reply waits behind unfinished ones.
 
 A connection is busy while its peer leaves replies unread, has too many requests or reply bytes waiting, or waits for
-anything but a produce; produces alone are worth starting before those in front of them are done. It is also busy after
-many requests at once, until the others had their turn, and before a large request while the process reads too many of
-them (`RequestMemory`). A busy connection serves no frame. What arrives meanwhile is kept, up to `READ_AHEAD_BYTES`;
-only then does reading pause, so that a peer that goes away while it waits is noticed at once.
+anything but a produce; only produces are started before earlier ones are done. It is also busy after many requests at
+once, until the other connections had their turn, and before a large request while the process reads too many of them
+(`RequestMemory`). A busy connection serves no frame. What arrives meanwhile is kept, up to `READ_AHEAD_BYTES`; only
+then does reading pause, so that a peer that disconnects while it waits is noticed at once.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ Answer = Union[Reply, "asyncio.Future[Reply | None]", None]
 
 SCRATCH_BYTES = 256 * 1024
 READ_AHEAD_BYTES = 64 * 1024
-# After so many requests of one peer the others get their turn.
+# After this many requests of one peer the others get their turn.
 FRAMES_PER_TURN = 16
 # A frame's buffer begins with this much and is made four times larger whenever it is full.
 FRAME_BYTES_FIRST = 128 * 1024
 SLOWEST_BYTES_PER_MS = 64
-# What a peer may send before it has signed in, which is Kafka's limit too.
+# The largest request before sign-in, which is Kafka's limit too.
 UNSIGNED_BYTES_MAX = 512 * 1024
 # A peer with unread replies must take this much of them within the write-stall timeout.
 UNSTALLING_BYTES = 64 * 1024
@@ -54,17 +53,17 @@ logger = logging.getLogger("penstock.server")
 class Session(Protocol):
     """What the dispatcher keeps about one connection (the peer's address, client software, principal)."""
 
-    # Whoever has not signed in yet gets small requests through, and has little time.
+    # A peer that has not signed in yet may only send small requests, and has little time.
     is_signed_in: bool
 
     def opened(self, connection: Connection, certificate: Mapping[str, object] | None) -> None:
-        """The connection stands; `certificate` is what its peer showed by TLS, checked."""
+        """The connection is open; `certificate` is the peer's TLS certificate, verified."""
 
     def answer(self, frame: bytearray) -> Answer:
         """Serve one request frame. A ProtocolError closes the connection."""
 
     def closed(self) -> None:
-        """The connection is gone; parked work for it may be dropped."""
+        """The connection is closed; parked work for it may be dropped."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -130,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._busy = False
         self._reading = True
         self._write_paused = False
-        # Over its quota: no request is served before that time.
+        # Over its quota: no request is served before this time.
         self._muted_until = 0.0
         self._write_paused_at = 0.0
         self._unsent_bytes = 0
@@ -199,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
     # Frames in.
 
     def _split_scratch(self, filled: int) -> None:
-        """Serve every whole frame among the scratch's first `filled` bytes; keep what is left of them."""
+        """Serve every whole frame among the first `filled` bytes of the scratch buffer; keep the rest."""
         scratch = self._scratch
         position = 0
         frames_left = FRAMES_PER_TURN
@@ -241,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pause_reading()
 
     def _frame_full(self, frame: bytearray) -> None:
-        """The frame's buffer is full: make it larger, serve it, or keep it until we are less busy."""
+        """The frame's buffer is full: enlarge it, serve it, or keep it until we are less busy."""
         if len(frame) < self._frame_size:
             self._frame = bytearray(min(self._frame_size, 4 * len(frame)))
             self._frame[: len(frame)] = frame
@@ -328,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(error, ProtocolError):
                 logger.warning("closing %s:%d: %s", *self.peer, error)
             else:
-                logger.error("a request of %s:%d failed; closing it", *self.peer, exc_info=error)
+                logger.error("a request of %s:%d failed; closing its connection", *self.peer, exc_info=error)
         self.abort()
 
     def _close_with(self, last: ClosingReply) -> None:
@@ -341,7 +340,7 @@ class Connection(asyncio.BufferedProtocol):
     # Being busy.
 
     def mute(self, duration_ms: int) -> None:
-        """Serve no request for some time; replies go out all the same."""
+        """Serve no requests for some time; replies are still sent."""
         until = self._loop.time() + duration_ms / 1000
         if until > self._muted_until:
             self._muted_until = until
@@ -354,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _go_on(self) -> None:
-        """Serve what came while we were busy, and read on, unless there is still reason to wait."""
+        """Serve what came while we were busy, and read on, unless there is still a reason to wait."""
         limits = self._limits
         self._busy = (
             self._loop.time() < self._muted_until
@@ -366,7 +365,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._busy or self._closing or self._transport is None:
             return
         if self._frame_started_at is not None:
-            # The time that a frame waited for us is not its sender's fault.
+            # The time that a frame waited for us does not count against its sender.
             self._frame_started_at = self.last_active_at = self._loop.time()
         try:
             if self._frame is not None:
@@ -417,7 +416,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     async def drain_and_close(self) -> None:
-        """Take no more requests, send the replies of those accepted, then close; returns when all of it is done."""
+        """Accept no more requests, send the pending replies, then close; returns when all of it is done."""
         if self._transport is None:
             return
         self._pause_reading()

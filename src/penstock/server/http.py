@@ -1,9 +1,9 @@
-"""A very small HTTP server for what machines ask of a node: metrics and health. It serves GET and HEAD, nothing else.
+"""A very small HTTP server for a node's metrics and health. It serves GET and HEAD, nothing else.
 
-A request has a bounded size and a bounded time to arrive, there is a bounded number of connections, and bodies are not
-read. An answer that takes work is made bit by bit: its generator is run for a few milliseconds at a time, so that a
-broker's clients hardly notice a scrape of ten thousand partitions. Of such answers one is made at a time, however many
-are asked for; those that take no more than the first bit wait for nobody.
+Requests are limited in size and time, connections in number, and bodies are not read. A response that takes work is
+produced bit by bit: its generator runs for a few milliseconds at a time, so that a broker's clients hardly notice a
+scrape of ten thousand partitions. Only one such response is produced at a time, however many are requested; those that
+take no more than the first slice don't wait.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from urllib.parse import parse_qs, urlsplit
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_S_MAX = 5.0
 IDLE_S_MAX = 120.0
-# Each may hold an answer of some megabytes that its peer does not read.
+# Each may hold a response of some megabytes that its peer does not read.
 CONNECTIONS_MAX = 16
-# How long the loop waits for the others' turn while an answer is made.
+# How long the loop serves others between two slices of a response.
 SLICE_S = 0.004
 
 logger = logging.getLogger("penstock.server")
 
 
 class HttpRequest(NamedTuple):
-    """What was asked for. Header names are in lower case."""
+    """One request. Header names are in lower case."""
 
     path: str
     query: Mapping[str, list[str]]
@@ -36,14 +36,14 @@ class HttpRequest(NamedTuple):
 
 
 class HttpAnswer(NamedTuple):
-    """What is answered."""
+    """One response."""
 
     body: bytes
     status: int = 200
     content_type: str = "text/plain; charset=utf-8"
 
 
-# Makes an answer; what it yields meanwhile are places where others may have their turn.
+# Produces a response; its yields are points where other work may get its turn.
 HttpHandler = Callable[[HttpRequest], Generator[None, None, HttpAnswer]]
 
 
@@ -59,7 +59,7 @@ class HttpListener:
         self._labour = asyncio.Lock()
 
     async def start(self) -> None:
-        """Take the port (0 picks a free one, then found in `port`) and serve; raises OSError."""
+        """Bind the port (0 picks a free one, then found in `port`) and serve; raises OSError."""
         self._server = await asyncio.start_server(
             self._connected, self.host or None, self.port, limit=REQUEST_BYTES_MAX
         )
@@ -99,7 +99,7 @@ class HttpListener:
             return False
         method, request, keep = _parse(head)
         if request is None:
-            await _send(writer, HttpAnswer(b"this is no HTTP request\n", 400), has_body=True, keep=False)
+            await _send(writer, HttpAnswer(b"this is not an HTTP request\n", 400), has_body=True, keep=False)
             return False
         if method not in ("GET", "HEAD"):
             await _send(writer, HttpAnswer(b"only GET is served here\n", 405), has_body=True, keep=False)
@@ -119,7 +119,7 @@ class HttpListener:
             return HttpAnswer(b"this could not be answered; the log says why\n", 500)
 
     async def _made(self, work: Generator[None, None, HttpAnswer]) -> HttpAnswer:
-        """Run a handler, leaving the loop its turns."""
+        """Run a handler, yielding to other work."""
         answer = _slice(work)
         if answer is not None:
             return answer
@@ -131,7 +131,7 @@ class HttpListener:
 
 
 def _slice(work: Generator[None, None, HttpAnswer]) -> HttpAnswer | None:
-    """Run a handler for a moment; its answer if that was enough."""
+    """Run a handler for one slice; its response if that was enough."""
     deadline = perf_counter() + SLICE_S
     while perf_counter() < deadline:
         try:
@@ -143,7 +143,7 @@ def _slice(work: Generator[None, None, HttpAnswer]) -> HttpAnswer | None:
 
 
 def _parse(head: bytes) -> tuple[str, HttpRequest | None, bool]:
-    """A request's method, the rest of it unless it is none, and whether its connection stays open."""
+    """A request's method, the rest of it if it is valid, and whether its connection stays open."""
     lines = head.decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
@@ -159,7 +159,7 @@ def _parse(head: bytes) -> tuple[str, HttpRequest | None, bool]:
         query = parse_qs(target.query, max_num_fields=32)
     except ValueError:
         return "", None, False
-    # A body would be taken for the next request.
+    # A body would be read as the next request.
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
     keep = words[2] == "HTTP/1.1" and headers.get("connection", "").lower() != "close" and not has_body
     return words[0], HttpRequest(target.path, query, headers), keep

@@ -1,4 +1,4 @@
-"""The bounds one listener holds its peers to. Every one of them has a setting behind it."""
+"""The limits of one listener for its peers. Every one of them has a setting behind it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class ConnectionLimits:
     connections_per_ip_max: int = 2**31 - 1
     connections_per_ip_overrides: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     idle_ms_max: int = 600_000
-    # A frame that has begun must end within this time, however slowly its bytes trickle in.
+    # A frame must be complete within this time, however slowly its bytes arrive.
     request_read_ms_max: int = 30_000
-    # Whoever has not signed in within this time is closed.
+    # A peer that has not signed in within this time is disconnected.
     sign_in_ms_max: int = 30_000
-    # A peer that takes no reply bytes for this long is closed.
+    # A peer that accepts no reply bytes for this long is disconnected.
     write_stall_ms_max: int = 30_000
     # Above this many unsent reply bytes we stop reading new requests from the peer.
     write_buffer_bytes_max: int = 4 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""A listening socket: accepts within limits, watches deadlines, shuts down without dropping accepted work."""
+"""A listening socket: accepts within limits, enforces deadlines, shuts down without dropping accepted work."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from penstock.server.limits import ConnectionLimits
 
 ACCEPT_BURST = 64
 ACCEPT_PAUSE_S = 0.2
-# Descriptors that connections leave to the logs: an eighth of the limit, and at least this many.
+# Descriptors reserved for logs: an eighth of the limit, and at least this many.
 DESCRIPTORS_RESERVED_MIN = 64
 WATCH_INTERVAL_S = 1.0
-# A peer that begins TLS and does not end it in this time is closed.
+# A peer that does not complete its TLS handshake in this time is disconnected.
 HANDSHAKE_TIMEOUT_S = 10.0
 
 logger = logging.getLogger("penstock.server")
@@ -30,7 +30,7 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Listener:
-    """Serves one address: `bind` takes it, `start` accepts peers, `stop` lets them finish."""
+    """Serves one address: `bind` binds it, `start` accepts peers, `stop` lets them finish."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Listener:
         backlog: int = 1024,
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        """`tls` gives the context for the next connection; None for plain text."""
+        """`tls` returns the context for the next connection; None for plain text."""
         self.name = name
         self.host = host
         self.port = port
@@ -54,10 +54,10 @@ class Listener:
         self._connections: set[Connection] = set()
         self._handshakes: set[asyncio.Task[None]] = set()
         self._per_ip: Counter[str] = Counter()
-        # A peer that is being connected is among the handshakes and the connections; here it counts once.
+        # A peer that is connecting is among the handshakes and the connections; here it counts once.
         self._admitted = 0
         self._accepting = False
-        # Out of descriptors; a timer looks for free ones.
+        # Out of descriptors; a timer checks for free ones.
         self._crowded = False
         self._stopping = False
         self._watch: asyncio.Task[None] | None = None
@@ -72,7 +72,7 @@ class Listener:
         return len(self._connections)
 
     async def bind(self) -> None:
-        """Take the port (0 picks a free one, then found in `port`) without accepting anybody yet."""
+        """Bind the port (0 picks a free one, then found in `port`) without accepting anybody yet."""
         loop = asyncio.get_running_loop()
         infos = await loop.getaddrinfo(self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # The wildcard address listens on IPv4 and IPv6 alike where the machine has both.
@@ -80,7 +80,7 @@ class Listener:
         family, kind, protocol, _, address = infos[0]
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # A peer is told how much it may send when it connects, so its socket inherits the size.
+        # The receive window is announced when a peer connects, so its socket inherits the size.
         if self._limits.receive_buffer_bytes > 0:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._limits.receive_buffer_bytes)
         try:
@@ -101,7 +101,7 @@ class Listener:
         self._watch = asyncio.get_running_loop().create_task(self._watch_deadlines())
 
     def limit(self, limits: ConnectionLimits) -> None:
-        """Hold whoever comes to these limits from now on; nobody is sent away."""
+        """Apply these limits from now on; nobody is disconnected."""
         self._limits = limits
         if self._watch is not None:
             self._resume_accepting()
@@ -141,7 +141,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         for _ in range(ACCEPT_BURST):
             if self._admitted >= self._limits.connections_max:
-                # As in Kafka, newcomers wait in the backlog until somebody leaves.
+                # As in Kafka, new connections wait in the backlog until another one closes.
                 self._pause_accepting()
                 return
             try:
@@ -154,13 +154,13 @@ class Listener:
                 self._wait_for_descriptors(loop, str(error))
                 return
             self._admit(loop, accepted, (str(address[0]), int(address[1])))
-            # The system hands out the lowest free number, so a high one says that few are left.
+            # The system assigns the lowest free descriptor, so a high one means that few are left.
             if accepted.fileno() >= self._descriptors_max:
                 self._wait_for_descriptors(loop, "nearly all open files are in use")
                 return
 
     def _wait_for_descriptors(self, loop: asyncio.AbstractEventLoop, reason: str) -> None:
-        """Newcomers stay in the backlog until there are descriptors again, so that logs never run out of them."""
+        """New connections stay in the backlog until there are descriptors again, so that logs never run out of them."""
         logger.warning("accepting no connections for now: %s; raise the open-file limit (ulimit -n)", reason)
         self._pause_accepting()
         self._crowded = True
@@ -209,7 +209,7 @@ class Listener:
                     lambda: connection, accepted, ssl=self._tls(), ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
                 )
         except OSError as error:
-            logger.info("%s:%d went away while connecting: %s", *peer, error)
+            logger.info("%s:%d disconnected while connecting: %s", *peer, error)
             accepted.close()
             self._closed(connection)
 

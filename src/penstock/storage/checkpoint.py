@@ -20,7 +20,7 @@ _VERSION = 0
 
 
 class CheckpointError(Exception):
-    """A checkpoint file that was not written whole, or not by us or Kafka."""
+    """A checkpoint file that is incomplete, or not in Kafka's format."""
 
 
 def render_checkpoint(lines: Sequence[str]) -> bytes:

@@ -1,13 +1,13 @@
-"""Every touch of the disk, behind two small protocols.
+"""All access to the disk, behind two small protocols.
 
-`OsFilesystem` is the real one. A simulator passes another that forgets what was never synced, tears writes, fills
-up, or fails. Code above this module therefore never opens a path by itself.
+`OsFilesystem` is the real one. The simulator passes another that loses unsynced data, tears writes, fills up, or fails.
+Code above this module therefore never opens a path by itself.
 
 Errors: a path that does not exist raises `FileNotFoundError`; everything else that the operating system refuses
 (no space, input/output error, no permission) raises `StorageError`, which clients see as KAFKA_STORAGE_ERROR.
 
-A file is closed when its last user lets go of it, not before: a reader or a sync running in a worker keeps its own
-reference, so a segment may be closed or deleted under it without the descriptor being taken over by another file.
+A file is closed when its last user releases it, not before: a reader or a sync running in a worker keeps its own
+reference, so a segment may be closed or deleted meanwhile without the descriptor being reused by another file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StorageError(ApiError):
 
     @property
     def is_passing(self) -> bool:
-        """True when the same may work later, the disk itself being fine."""
+        """True when a retry may succeed, the disk itself being fine."""
         return self.is_disk_full or self.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -73,7 +73,7 @@ class File(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes known to be good; what the next append is put after."""
+        """Bytes known to be valid; the next append goes after them."""
         ...
 
     def append(self, data: Buffer) -> None:
@@ -81,7 +81,7 @@ class File(Protocol):
         ...
 
     def overwrite(self, data: Buffer) -> None:
-        """Write over the first bytes of a file that has as many: that takes no space, and works on a full disk."""
+        """Write over the first bytes of a file that has as many: that needs no space, and works on a full disk."""
         ...
 
     def read(self, position: int, size: int) -> bytes:
@@ -95,7 +95,7 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """Return once everything appended before the call would survive a power cut."""
+        """Return once everything appended before the call would survive a power failure."""
         ...
 
     def fileno(self) -> int:
@@ -104,7 +104,7 @@ class File(Protocol):
 
 
 class Filesystem(Protocol):
-    """What storage asks of a disk."""
+    """What storage needs from a disk."""
 
     def open(self, path: Path, *, create: bool = False) -> File:
         """Open for reading and appending."""
@@ -113,7 +113,7 @@ class Filesystem(Protocol):
     def read_file(self, path: Path) -> bytes: ...
 
     def write_file(self, path: Path, data: Buffer) -> File:
-        """Write a whole file anew and return it, not yet synced."""
+        """Write a whole new file and return it, not yet synced."""
         ...
 
     def replace_file(self, path: Path, data: Buffer) -> None:
@@ -135,7 +135,7 @@ class Filesystem(Protocol):
         ...
 
     def remove_directory(self, path: Path) -> None:
-        """Remove a directory with what is in it."""
+        """Remove a directory with its contents."""
         ...
 
     def sync_directory(self, path: Path) -> None:
@@ -151,12 +151,12 @@ class Filesystem(Protocol):
     def disk_space(self, path: Path) -> DiskSpace: ...
 
     def lock(self, path: Path) -> File | None:
-        """Take the lock that the file at `path` stands for, until the returned file is let go; None if it is taken."""
+        """Lock the file at `path` until the returned file is released; None if it is locked already."""
         ...
 
 
 def storage_error(action: str, path: Path, error: OSError) -> StorageError:
-    """Name what failed where, and what a person can do about it."""
+    """The error for a failed operation, with advice where there is some."""
     number = error.errno or 0
     advice = ""
     if number in (errno.ENOSPC, errno.EDQUOT):
@@ -208,7 +208,7 @@ class OsFile:
             raise StorageError(f"Cannot write to {self._path}: only {written} of {len(data)} bytes were taken.")
 
     def _write_rest(self, data: memoryview, written: int) -> None:
-        """Finish a short write: the next call either goes on or says why the first one stopped."""
+        """Finish a short write: the next call either continues or reports why the first one stopped."""
         while written < len(data):
             count = os.pwrite(self._descriptor, data[written:], self.size + written)
             if count == 0:
@@ -226,7 +226,7 @@ class OsFile:
         try:
             self._repair()
         except StorageError:
-            # The write's own error is what the caller must hear; the next append tries this again first.
+            # The caller must get the write's own error; the next append tries this again first.
             return
 
     def read(self, position: int, size: int) -> bytes:

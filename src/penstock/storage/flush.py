@@ -1,4 +1,4 @@
-"""A sync on its way: taken from a log, run where blocking is allowed, and handed back."""
+"""A sync in progress: taken from a log, run where blocking is allowed, and handed back."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from penstock.storage.partition_files import PartitionFiles
 class FlushTicket:
     """What must become durable for the log to be safe up to `end_offset`.
 
-    `run` may be called in any thread: it touches nothing of the log but open files and one checkpoint whose content
-    was fixed when the ticket was drawn. The log may go on, roll, or be deleted meanwhile.
+    `run` may be called in any thread: it only touches open files and one checkpoint whose content was fixed when the
+    ticket was created. The log may be appended to, rolled, or deleted meanwhile.
     """
 
     __slots__ = (
@@ -57,7 +57,7 @@ class FlushTicket:
             self.directory_missing = True
 
     def _save_epochs(self, name: str, content: bytes) -> None:
-        """A full disk costs no batch its durability here: epochs can be had again from the batches."""
+        """A full disk does not make this fail: epochs can be rebuilt from the batches."""
         try:
             self._home.replace(name, content)
         except StorageError as error:

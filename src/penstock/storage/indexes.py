@@ -1,10 +1,10 @@
 """The two sparse indexes of a segment, held as flat arrays and stored in Kafka's binary layout.
 
 Offset index: one entry says that the batch at `position` ends with `last_offset`. Time index: one entry says that
-up to and including `offset`, nothing in the segment is younger than `timestamp`. Both are sorted in each column, and
-offsets are stored relative to the segment's base offset, which is why a segment spans at most 2^31 offsets.
+up to and including `offset`, no timestamp in the segment is larger than `timestamp`. Both are sorted in each column,
+and offsets are stored relative to the segment's base offset, which is why a segment spans at most 2^31 offsets.
 
-Neither is ever needed for correctness: a missing or damaged one is built again from the batches.
+Neither is ever needed for correctness: a missing or damaged one is rebuilt from the batches.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _SWAP = sys.byteorder == "little"
 
 
 class DamagedIndexError(Exception):
-    """An index file whose content cannot be one that was written whole; the index must be built again."""
+    """An index file that is incomplete or damaged; the index must be rebuilt."""
 
 
 class OffsetIndex:
-    """Which batch lies where, every few kilobytes."""
+    """The positions of batches, every few kilobytes."""
 
     __slots__ = ("last_offsets", "positions")
 
@@ -41,7 +41,7 @@ class OffsetIndex:
         self.positions.append(position)
 
     def search(self, relative_offset: int) -> int:
-        """How many entries lie wholly before an offset: the batch that holds it starts after the last of them."""
+        """How many entries are entirely before an offset: the batch that holds it starts after the last of them."""
         return bisect_left(self.last_offsets, relative_offset)
 
     def search_position(self, position: int) -> int:

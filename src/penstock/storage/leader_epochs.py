@@ -1,6 +1,6 @@
-"""Where each leader epoch of a partition starts: the memory of who wrote what, in Kafka's checkpoint file.
+"""Where each leader epoch of a partition starts, in Kafka's checkpoint file.
 
-Followers and consumers use it to find where their history parts from the leader's (OffsetForLeaderEpoch).
+Followers and consumers use it to find where their log diverges from the leader's (OffsetForLeaderEpoch).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class EpochEntry(NamedTuple):
 
 
 class EndOffset(NamedTuple):
-    """The answer to "where does this epoch end?"; both are -1 when it cannot be known."""
+    """The end of an epoch; both are -1 when it is unknown."""
 
     epoch: int
     end_offset: int
@@ -44,8 +44,8 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that `epoch` starts here; True when that changed something.
 
-        An entry that contradicts the new one (a later epoch, or a start at or after it) was never committed and
-        goes away.
+        An entry that contradicts the new one (a later epoch, or a start at or after it) was never committed and is
+        removed.
         """
         assert epoch >= 0
         assert start_offset >= 0
@@ -59,7 +59,7 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EndOffset:
-        """The largest known epoch up to the asked one, and where the next one starts."""
+        """The largest known epoch up to the given one, and where the next one starts."""
         entries = self._entries
         if epoch == UNDEFINED_EPOCH or not entries or epoch > entries[-1].epoch:
             return EndOffset(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
@@ -67,7 +67,7 @@ class LeaderEpochs:
             return EndOffset(epoch, log_end_offset)
         slot = bisect_right(entries, epoch, key=lambda entry: entry.epoch)
         if slot == 0:
-            # Older than anything kept. Its data is gone, so the follower may start where ours does.
+            # Older than anything kept. Its data was deleted, so the follower may start where our log does.
             return EndOffset(epoch, entries[0].start_offset)
         return EndOffset(entries[slot - 1].epoch, entries[slot].start_offset)
 

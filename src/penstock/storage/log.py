@@ -1,8 +1,8 @@
 """The log of one partition: batches in segments on disk, appended at one end and deleted at the other.
 
-A log is used from one thread; only `FlushTicket.run` may be elsewhere. Nothing here waits for the disk to be durable
-except `flush`, `close` and the rare changes of history (truncation); the caller decides when to sync and what to
-acknowledge. After an error that leaves the disk in doubt the log is failed for good: reads go on, appends do not.
+A log is used from one thread; only `FlushTicket.run` may run elsewhere. Nothing here waits for the disk except `flush`,
+`close` and truncation; the caller decides when to sync and what to acknowledge. After an error that leaves the disk in
+doubt the log is failed for good: reads still work, appends do not.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = ["FlushTicket", "Log", "LogSettings", "LogSlice", "RecoveryReport", "T
 
 
 class Log:
-    """One partition's batches. `end_offset` is the next offset, `flushed_offset` what a power cut cannot take.
+    """One partition's batches. `end_offset` is the next offset, `flushed_offset` the end of what is durable.
 
-    Besides appending and reading, `epochs` answers where leader epochs begin, `producers` what producers wrote last,
-    and `recovery` what opening the log had to repair.
+    Besides appending and reading, `epochs` has the leader epochs, `producers` the state of producers, and `recovery`
+    what opening the log had to repair.
     """
 
     __slots__ = (
@@ -74,9 +74,9 @@ class Log:
         self._active = self._segments[-1]
         self._epochs_changed = loaded.epochs_changed
         self._failure: str | None = None
-        # Counts truncations, so that a sync begun before one is not taken to cover what was written after it.
+        # Counts truncations, so that a sync begun before one does not count for what was written after it.
         self._generation = 0
-        # Whether a finished segment waits for a sync; it keeps four files open until then.
+        # Whether a rolled segment waits for a sync; it keeps four files open until then.
         self.has_unsynced_segment = False
 
     @classmethod
@@ -92,11 +92,11 @@ class Log:
         start_offset: int = 0,
         lost_power: bool = True,
     ) -> Log:
-        """Open a partition's directory, or make it.
+        """Open a partition's directory, or create it.
 
-        `recovery_point` is the checkpointed `flushed_offset`, `clean` whether the last stop was, `lost_power` whether
-        bytes that were written and never synced may be missing. Raises
-        CorruptLogError, with no record touched, when durable records are damaged beyond stepping over.
+        `recovery_point` is the checkpointed `flushed_offset`, `clean` whether the last shutdown was clean, `lost_power`
+        whether bytes that were written but never synced may be missing. Raises CorruptLogError, with no record touched,
+        when durable records are too damaged to be skipped.
         """
         loaded = load_log(
             filesystem,
@@ -134,7 +134,7 @@ class Log:
 
     @property
     def generation(self) -> int:
-        """Changes whenever history does: what was read of the log in another generation may not be true of it now."""
+        """Changes with every truncation: what was read in another generation may no longer be true."""
         return self._generation
 
     def segment_facts(self) -> list[SegmentFacts]:
@@ -142,7 +142,7 @@ class Log:
         return facts_of(self._segments, self.end_offset)
 
     def earliest_timestamp(self, offset: int) -> int | None:
-        """The smallest timestamp that a finished segment begins with, of those that reach past `offset`."""
+        """The smallest first timestamp of the rolled segments that reach past `offset`."""
         return earliest_timestamp(self._segments, offset)
 
     # Appending
@@ -191,18 +191,18 @@ class Log:
             self.fail(error)
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """Note that a leader's epoch begins here, before its first batch comes."""
+        """Record that a leader epoch begins here, before its first batch."""
         if epoch > self.epochs.latest:
             self._epochs_changed |= self.epochs.assign(epoch, start_offset)
 
     def roll(self, now_ms: int) -> None:
-        """Finish the newest segment and begin another; nothing happens if it is empty."""
+        """Finish the newest segment and start another; does nothing if it is empty."""
         self._refuse_if_failed()
         if self._active.size:
             self._roll(self.end_offset, now_ms)
 
     def roll_if_due(self, now_ms: int, age_max_ms: int = INT64_MAX) -> bool:
-        """Roll a segment that has reached its age, or `age_max_ms`, although nothing is appended to it."""
+        """Roll a segment that has reached its maximum age, or `age_max_ms`, although nothing is appended to it."""
         active = self._active
         age_max_ms = min(age_max_ms, self.settings.segment_ms - self._jitter_ms(active))
         if not active.size or active.age_ms(now_ms, now_ms) <= age_max_ms:
@@ -211,9 +211,9 @@ class Log:
         return True
 
     def _roll_offset(self, first_offset: int, last_offset: int) -> int:
-        """Where the segment for a batch begins: where the log ends, so that no gap lies between two segments.
+        """The base offset of the next segment: the log's end, so that no gap lies between two segments.
 
-        A compacted log that is replicated can have a gap too large for that; the segment then begins behind it.
+        A replicated compacted log can have a gap too large for that; the segment then begins after it.
         """
         end_offset = self.end_offset
         return end_offset if last_offset - end_offset <= RELATIVE_OFFSET_MAX else first_offset
@@ -237,7 +237,7 @@ class Log:
         return segment
 
     def _jitter_ms(self, segment: Segment) -> int:
-        """A share of the allowed jitter that is random between logs and the same after a restart."""
+        """A fraction of the allowed jitter that is random between logs and the same after a restart."""
         jitter_ms = min(self.settings.segment_jitter_ms, self.settings.segment_ms)
         if jitter_ms <= 0:
             return 0
@@ -279,7 +279,7 @@ class Log:
         return LogSlice(segment.file, start, limit - start, segment is not active or start < segment.unverified_size)
 
     def close_files(self) -> None:
-        """Hold no descriptors for now; whoever needs a file next opens it again. Reserved space stays open."""
+        """Close all descriptors; files are opened again when they are needed. Reserved space stays open."""
         self._segments.close_opened()
         active = self._active
         if self.settings.preallocate and active.is_open:
@@ -343,9 +343,9 @@ class Log:
         self.finish_flush(ticket)
 
     def fail(self, error: StorageError) -> StorageError:
-        """Refuse everything that writes from now on: after a failed sync nobody knows what the disk holds."""
+        """Reject all writes from now on: after a failed sync it is unknown what the disk holds."""
         if self._failure is None:
-            self._failure = f"{self._home.path.name} takes no more writes since: {error.message}"
+            self._failure = f"{self._home.path.name} accepts no more writes since: {error.message}"
         return error
 
     def _refuse_if_failed(self) -> None:
@@ -355,10 +355,10 @@ class Log:
     # Changing history
 
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
-        """Drop everything from `offset` on; True when something was dropped.
+        """Remove everything from `offset` on; True when something was removed.
 
-        A batch that reaches past `offset` goes as a whole; the log then ends after the last batch that is left. The
-        shortened history is durable on return; the caller should checkpoint the lowered `flushed_offset`.
+        A batch that reaches past `offset` is removed as a whole; the log then ends after the last remaining batch. The
+        truncation is durable on return; the caller should checkpoint the lowered `flushed_offset`.
         """
         self._refuse_if_failed()
         if offset < 0:
@@ -386,9 +386,9 @@ class Log:
         return True
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
-        """Drop everything; the log is empty and both starts and ends at `offset`.
+        """Remove everything; the log is empty and starts and ends at `offset`.
 
-        Where the disk has no room for the new segment StorageError is raised, and the log is as before.
+        If the disk has no room for the new segment StorageError is raised, and the log is as before.
         """
         self._refuse_if_failed()
         segment = Segment.create(self._home, offset, now_ms, self.settings, TEMPORARY_SUFFIX)
@@ -412,7 +412,7 @@ class Log:
         self._epochs_changed = True
 
     def _make_history_durable(self) -> None:
-        """What was cut off must not come back after a crash, least of all in the middle of what replaces it."""
+        """What was truncated must not reappear after a crash, least of all in the middle of what replaces it."""
         ticket = self.begin_flush()
         if ticket is not None:
             try:
@@ -422,7 +422,7 @@ class Log:
                 raise
 
     def advance_start_offset(self, offset: int) -> bool:
-        """Make everything before `offset` unreadable; retention removes the segments. False if it is so already."""
+        """Make everything before `offset` unreadable; retention removes the segments. False if it already is."""
         if offset > self.end_offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {offset} lies past the log's end {self.end_offset}.")
         if offset <= self.start_offset:
@@ -453,17 +453,17 @@ class Log:
         """Remove the files whose delay has passed; returns how many."""
         return self._segments.reap(now_ms)
 
-    # Replacing; `compaction/swap` says in which order
+    # Replacing segments; `compaction/swap` describes the order
 
     def begin_swap(self, cleaned: CleanedSegment, generation: int) -> SegmentSwap | None:
-        """Decide that a cleaned segment replaces others. None, and it is removed, if these are not what they were."""
+        """Decide that a cleaned segment replaces others. None, and it is removed, if these have changed."""
         self._refuse_if_failed()
         is_current = generation == self._generation
         interval_bytes = self.settings.index_interval_bytes
         return self._segments.begin_swap(cleaned, is_current=is_current, interval_bytes=interval_bytes)
 
     def apply_swap(self, swap: SegmentSwap, now_ms: int) -> bool:
-        """Have readers use the new segment and set the old ones aside; False if they went away meanwhile."""
+        """Have readers use the new segment and set the old ones aside; False if they were removed meanwhile."""
         self._refuse_if_failed()
         return self._segments.apply_swap(swap, now_ms + self.settings.file_delete_delay_ms)
 
@@ -473,7 +473,7 @@ class Log:
             swap.segment.rename("")
 
     def close(self, *, clean: bool = True) -> None:
-        """Let go of the log. A clean close leaves nothing to recover; it raises StorageError if that cannot be had."""
+        """Close the log. A clean close leaves nothing to recover; it raises StorageError if that is not possible."""
         try:
             if clean and self._failure is None:
                 self._active.save_indexes()

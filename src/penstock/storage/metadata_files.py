@@ -1,4 +1,4 @@
-"""The small files that say whose a data directory is: meta.properties, partition.metadata, the clean-stop marker."""
+"""The small files that identify a data directory: meta.properties, partition.metadata, the clean-shutdown marker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOOT_MARKER_BYTES = 256
 
 
 class MetadataFileError(Exception):
-    """One of these files says something that cannot be true; `str()` names the file and what to do."""
+    """One of these files has invalid content; `str()` names the file and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def write_meta_properties(filesystem: Filesystem, directory: Path, properties: M
 
 
 def read_meta_properties(filesystem: Filesystem, directory: Path) -> MetaProperties | None:
-    """Who owns a data directory, or None for a fresh one."""
+    """The owner of a data directory, or None for a new one."""
     path = directory / META_PROPERTIES
     try:
         text = filesystem.read_file(path).decode()
@@ -63,13 +63,13 @@ def read_meta_properties(filesystem: Filesystem, directory: Path) -> MetaPropert
     except KeyError as error:
         raise MetadataFileError(f"{path} lacks {error.args[0]}; restore it from a backup") from error
     except ValueError as error:
-        raise MetadataFileError(f"{path} has a node.id or directory.id that is none: {error}") from error
+        raise MetadataFileError(f"{path} has an invalid node.id or directory.id: {error}") from error
 
 
 def write_partition_metadata(filesystem: Filesystem, directory: Path, topic_id: Uuid) -> None:
-    """Note in a partition's directory which topic it belongs to, so that a namesake created later is not mistaken.
+    """Record the topic id in a partition's directory, so that a later topic of the same name is told apart.
 
-    Not durable yet: the caller owes `sync_partition_metadata`.
+    Not durable yet: the caller must call `sync_partition_metadata`.
     """
     text = f"version: 0\ntopic_id: {format_uuid(topic_id)}"
     path = directory / PARTITION_METADATA
@@ -79,11 +79,11 @@ def write_partition_metadata(filesystem: Filesystem, directory: Path, topic_id: 
 
 
 def sync_partition_metadata(filesystem: Filesystem, directory: Path) -> None:
-    """Make what a new partition's directory begins with durable, and the entries that lead there.
+    """Make a new partition's directory and first files durable, including their directory entries.
 
     The file is opened for it: many partitions wait long for their first record, and would hold a descriptor each.
     """
-    # A power cut may have taken the file, and left records that are worth keeping.
+    # A power failure may have lost the file, but not records that are worth keeping.
     with contextlib.suppress(FileNotFoundError):
         filesystem.open(directory / PARTITION_METADATA).sync()
     filesystem.sync_directory(directory)
@@ -94,7 +94,7 @@ def read_partition_metadata(filesystem: Filesystem, directory: Path) -> Uuid | N
     """The topic id of a partition's directory, or None when it was never written or never became durable."""
     path = directory / PARTITION_METADATA
     try:
-        # After a power cut a file may have its size and none of its bytes.
+        # After a power failure a file may have its size but not its bytes.
         lines = filesystem.read_file(path).strip(b"\0").decode(errors="replace").splitlines()
     except FileNotFoundError:
         return None
@@ -110,13 +110,13 @@ def read_partition_metadata(filesystem: Filesystem, directory: Path) -> Uuid | N
 
 
 def write_clean_shutdown(filesystem: Filesystem, directory: Path, broker_epoch: int) -> None:
-    """Say that every log below was closed cleanly. The last thing a stopping node writes."""
+    """Record that every log in a directory was closed cleanly; the last thing that a stopping node writes."""
     content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     filesystem.replace_file(directory / CLEAN_SHUTDOWN, content.encode())
 
 
 def take_clean_shutdown(filesystem: Filesystem, directory: Path) -> bool:
-    """True when the last stop was clean. The marker is gone, durably, by the time this returns."""
+    """Whether the last shutdown was clean. The marker has been removed, durably, when this returns."""
     path = directory / CLEAN_SHUTDOWN
     if not filesystem.exists(path):
         return False
@@ -126,32 +126,32 @@ def take_clean_shutdown(filesystem: Filesystem, directory: Path) -> bool:
 
 
 def read_clean_shutdown_epoch(filesystem: Filesystem, directory: Path) -> int:
-    """The broker epoch that the last clean stop noted, -1 when the last stop was not clean."""
+    """The broker epoch of the last clean shutdown, -1 when it was not clean."""
     path = directory / CLEAN_SHUTDOWN
     try:
         return int(json.loads(filesystem.read_file(path))["brokerEpoch"])
     except FileNotFoundError:
         return -1
     except (ValueError, KeyError, TypeError):
-        # Older Kafka versions leave the file empty; the logs are whole, only the epoch is not known.
+        # Older Kafka versions leave the file empty; the logs are complete, only the epoch is unknown.
         return -1
 
 
 class BootMarker(NamedTuple):
-    """What was noted of a directory since the machine was last started."""
+    """What was recorded about a directory since the machine last booted."""
 
     broker_epoch: int
-    # Whether every log in it was opened, and so checked for what the machine's last stop may have taken.
+    # Whether every log in it was opened, and so checked for data lost when the machine went down.
     is_checked: bool
     # The incarnation that is about to register. Its epoch is not known yet, `broker_epoch` is its predecessor's.
     incarnation_id: Uuid | None = None
 
 
 def write_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str, marker: BootMarker) -> None:
-    """Note who uses a directory since which start of the machine. It need not outlive that: so it is not synced.
+    """Record the incarnation that uses a directory since the last boot. Not synced: it need not survive a reboot.
 
-    It always has the same size, and is written over where it is: that works on a full disk as well, and a process that
-    is killed leaves the one or the other.
+    It always has the same size, and is overwritten in place: that works on a full disk as well, and a killed process
+    leaves either the old or the new one.
     """
     content = {"bootId": boot_id, "brokerEpoch": marker.broker_epoch, "checked": marker.is_checked}
     if marker.incarnation_id is not None:
@@ -171,15 +171,15 @@ def write_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str, mar
 
 
 def remove_boot_marker(filesystem: Filesystem, directory: Path) -> None:
-    """Forget what was noted of a directory, as far as its disk lets us."""
+    """Remove the marker, if the disk allows it."""
     with contextlib.suppress(StorageError):
         filesystem.unlink(directory / BOOT_MARKER)
 
 
 def read_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str) -> BootMarker | None:
-    """What was noted since this start of the machine, None when nothing was.
+    """What was recorded since the last boot, None when nothing was.
 
-    A process that was killed has lost nothing that it wrote as long as the machine went on.
+    A killed process has lost nothing that it wrote as long as the machine stayed up.
     """
     try:
         marker = json.loads(filesystem.read_file(directory / BOOT_MARKER))
@@ -188,7 +188,7 @@ def read_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str) -> B
         incarnation = marker.get("incarnationId")
         return BootMarker(
             int(marker["brokerEpoch"]),
-            # Markers of earlier versions do not say it; those opened every log they could.
+            # Markers of earlier versions lack this; those versions opened every log they could.
             bool(marker.get("checked", True)),
             parse_uuid(incarnation) if incarnation is not None else None,
         )

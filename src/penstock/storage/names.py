@@ -40,7 +40,7 @@ def offset_of(name: str, suffix: str) -> int | None:
 
 
 def deletion_directory_name(directory_name: str, unique: bytes) -> str:
-    """What a partition's directory is renamed to before it is removed; `unique` is sixteen random bytes.
+    """The name of a partition's directory before it is removed; `unique` is sixteen random bytes.
 
     Long topic names are shortened so that the result stays within the 255 bytes a file system allows.
     """
@@ -50,7 +50,7 @@ def deletion_directory_name(directory_name: str, unique: bytes) -> str:
 
 
 def is_deletion_directory(name: str) -> bool:
-    """True for a directory that was on its way out when the process stopped."""
+    """True for a directory that was being deleted when the process stopped."""
     return _DELETION_DIRECTORY.search(name) is not None
 
 

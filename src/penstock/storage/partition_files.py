@@ -1,4 +1,4 @@
-"""One partition's directory: its files by name, and which of them still wait to be made durable."""
+"""One partition's directory: its files by name, and which of them are not synced yet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PartitionFiles:
         return self.filesystem.open(self.path / name)
 
     def create(self, name: str) -> File:
-        """Open a file of ours that is empty, whatever was there before."""
+        """Open an empty file, replacing an existing one."""
         return self.write(name, b"")
 
     def read(self, name: str) -> bytes:
@@ -73,7 +73,7 @@ class PartitionFiles:
         self._unsynced[name] = file
 
     def let_go(self) -> None:
-        """Hold no descriptors for files that wait for their sync."""
+        """Close the descriptors of files that wait for their sync."""
         if self._unsynced is not None:
             self._unsynced = dict.fromkeys(self._unsynced)
 
@@ -82,7 +82,7 @@ class PartitionFiles:
         return self._changed or self._unsynced is not None
 
     def take_unsynced(self) -> tuple[list[File], bool]:
-        """What a sync must cover: files, and whether the directory itself changed. The caller now owes the sync."""
+        """What a sync must cover: files, and whether the directory itself changed. The caller must sync them."""
         waiting = self._unsynced or {}
         files = [file or self.filesystem.open(self.path / name) for name, file in waiting.items()]
         changed = self._changed

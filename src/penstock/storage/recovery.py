@@ -1,17 +1,17 @@
-"""Opening a log's directory: from what lies on disk to segments, epochs and producers that agree with each other.
+"""Opens a log's directory: from the files on disk to consistent segments, epochs and producers.
 
-After a clean stop everything on disk is whole, and only the newest segment's end is looked up. After any other stop
-the segments from the recovery point on are read through, batch by batch with their checksums: the log ends before
-the first batch that is torn, and indexes, epochs and producers are rebuilt on the way.
+After a clean shutdown everything on disk is complete, and only the end of the newest segment is looked up. After any
+other shutdown the segments from the recovery point on are read, batch by batch with their checksums: the log ends
+before the first torn batch, and indexes, epochs and producers are rebuilt on the way.
 
-A power cut may also take the end of a finished segment and leave the next one, since the disk writes files in any
-order. Past the recovery point every segment ends where the next one begins (a segment is rolled at the log's end, and
-compaction waits until the recovery point has passed what it cleans), so the log ends at the first gap there. Where
-the machine went on, only the process having ended, nothing written can be missing, and gaps are left alone.
+A power failure may also lose the end of a rolled segment but not the next one, since the disk writes files in any
+order. After the recovery point every segment ends where the next one begins (a segment is rolled at the log's end, and
+compaction waits until the recovery point has passed what it cleans), so the log ends at the first gap there. If the
+machine stayed up and only the process ended, nothing written can be missing, and gaps are left alone.
 
-Damage before the recovery point is something else: those bytes were durable, so they are not a torn tail but a
-failing disk, and cutting there would throw away acknowledged records that lie behind. Such a batch stays where it is
-(it is never served, see `valid_prefix`). If even its length is lost, the log refuses to open and no record is touched.
+Damage before the recovery point is different: those bytes were durable, so it is not a torn tail but a failing disk,
+and truncating there would lose acknowledged records after it. Such a batch stays where it is (it is never served, see
+`valid_prefix`). If even its length is lost, the log refuses to open and no record is touched.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class LoadedLog:
-    """A directory's content, ready to be a `Log`."""
+    """A directory's content, ready to become a `Log`."""
 
     home: PartitionFiles
     segments: list[Segment]
@@ -87,7 +87,7 @@ def load_log(
     start_offset: int,
     lost_power: bool,
 ) -> LoadedLog:
-    """Read a log's directory, making it if there is none."""
+    """Read a log's directory, creating it if there is none."""
     home = PartitionFiles(filesystem, path)
     return _Loader(home, settings, recovery_point, clean, now_ms, lost_power=lost_power).load(start_offset)
 
@@ -116,7 +116,7 @@ class _Loader:
         self.epochs_changed = False
         self.producers = ProducerState()
         self.aborted = AbortedTransactions(home)
-        # Segments whose swap was interrupted: their index of aborted transactions may be the old one, or none.
+        # Segments whose swap was interrupted: their index of aborted transactions may be the old one, or missing.
         self.swapped: set[int] = set()
 
     def load(self, start_offset: int) -> LoadedLog:
@@ -124,7 +124,7 @@ class _Loader:
         if not self.segments:
             self.segments.append(Segment.create(self.home, start_offset, self.now_ms, self.settings))
         epochs_known = self._read_epochs()
-        # A file that is damaged although its segment is not is told of by reading the markers once more.
+        # A damaged index of a healthy segment is rebuilt by reading the markers again.
         damaged = self.aborted.load(segment.base_offset for segment in self.segments)
         if self.clean and self._find_end():
             if not epochs_known:
@@ -154,7 +154,7 @@ class _Loader:
         )
 
     def _list_files(self) -> None:
-        """Take stock of the directory, finishing what an interrupted process left half done."""
+        """List the directory, finishing what an interrupted process left half done."""
         try:
             names = self.home.names()
         except FileNotFoundError:
@@ -177,7 +177,7 @@ class _Loader:
                 self.home.unlink(name)
 
     def _finish_swaps(self, names: dict[str, int]) -> None:
-        """A `.swap` segment is whole and replaces the segments whose offsets it covers; put it in their place."""
+        """A `.swap` segment is complete and replaces the segments whose offsets it covers; finish the swap."""
         for name in sorted(name for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)):
             base_offset = int(name.partition(".")[0])
             next_offset = base_offset
@@ -191,7 +191,7 @@ class _Loader:
         for name in [name for name in names if name.endswith(SWAP_SUFFIX)]:
             self.swapped.add(int(name.partition(".")[0]))
             if f"{name.partition('.')[0]}{LOG_SUFFIX}{SWAP_SUFFIX}" not in names:
-                # The index of a log file that is not there (yet, or any more under this name) is built again.
+                # The index of a log file that is not there (yet, or no longer under this name) is rebuilt.
                 self.home.unlink(name)
                 del names[name]
                 continue
@@ -209,7 +209,7 @@ class _Loader:
         return True
 
     def _epochs_reach(self, segment: Segment) -> bool:
-        """Whether the checkpoint knows the epoch that a segment ends with; a full disk may have kept it from that."""
+        """Whether the checkpoint has the epoch that a segment ends with; a full disk may have prevented that."""
         segment.load_indexes()
         try:
             last = header_at(segment.file, segment.position_of(segment.next_offset - 1), segment.size)
@@ -219,7 +219,7 @@ class _Loader:
         return self.epochs.epoch_for_offset(last.base_offset) == last.partition_leader_epoch
 
     def _rebuild_epochs(self, segments: Sequence[Segment]) -> None:
-        """The checkpoint is lost; every batch still carries the epoch that wrote it."""
+        """The checkpoint is lost; every batch still carries its epoch."""
         self.epochs = LeaderEpochs()
         self.epochs_changed = True
         for segment in segments:
@@ -228,19 +228,19 @@ class _Loader:
                     if header.partition_leader_epoch > self.epochs.latest:
                         self.epochs.assign(header.partition_leader_epoch, header.base_offset)
             except CorruptLogError:
-                # What lies behind the damage keeps its epochs unknown here; checking the tail will complete it.
+                # Epochs after the damage are unknown here; checking the tail adds them.
                 continue
             segment.release()
 
     def _find_end(self) -> bool:
-        """Look up where the log ends after a clean stop; False when the stop was not as clean as it said."""
+        """Look up where the log ends after a clean shutdown; False when it was not clean after all."""
         active = self.segments[-1]
         active.load_indexes()
         active.release()
         return active.damage is None
 
     def _check_tail(self, epochs_known: bool) -> None:
-        """Read the log through from the segment that holds the recovery point."""
+        """Read the log from the segment that holds the recovery point."""
         first = len(self.segments) - 1
         while first > 0 and self.segments[first].base_offset > self.recovery_point:
             first -= 1
@@ -252,7 +252,7 @@ class _Loader:
                 break
 
     def _load_producers(self, offset_max: int) -> None:
-        """Start from the newest snapshot that is whole and not after `offset_max`; later ones are not trusted."""
+        """Start from the newest complete snapshot that is not after `offset_max`; later ones are not trusted."""
         while self.snapshots:
             offset = self.snapshots[-1]
             try:
@@ -267,7 +267,7 @@ class _Loader:
         self.producers.clear(self.segments[0].base_offset)
 
     def _check_segment(self, number: int) -> bool:
-        """Read one segment through; True when the log ends with it, because it is torn or the next does not follow."""
+        """Read one segment; True when the log ends with it, because it is torn or the next does not follow."""
         segment = self.segments[number]
         replay_producers(self.producers, self.segments, segment.base_offset)
         if number and segment.base_offset not in self.snapshots:
@@ -294,9 +294,9 @@ class _Loader:
         return True
 
     def _gap_after(self, number: int) -> bool:
-        """Whether offsets between a segment that was read through and the next one were lost.
+        """Whether offsets between a segment and the next one were lost.
 
-        A gap that no single segment can span was not torn off: a compacted log that is replicated has such ones.
+        A gap that no single segment can span was not lost: a replicated compacted log has such gaps.
         """
         if not self.lost_power or number + 1 == len(self.segments):
             return False
@@ -316,7 +316,7 @@ class _Loader:
         del self.segments[number + 1 :]
 
     def _rebuild_aborted(self, base_offset: int) -> None:
-        """Find a segment's aborted transactions again; their starts are where producers' first records are."""
+        """Find a segment's aborted transactions again; they start at the producers' first records."""
         segments = [segment for segment in self.segments if segment.base_offset <= base_offset]
         producers = ProducerState(self.segments[0].base_offset)
         found = []

@@ -1,4 +1,4 @@
-"""Walking the batches of a log file in pieces, so that neither its size nor a batch's matters to memory."""
+"""Walks the batches of a log file in chunks, so that memory does not depend on the size of the file or of a batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.storage.files import CorruptLogError, File
 from penstock.wire.kernel import scan_batches
 from penstock.wire.records import HEADER_SIZE, BatchHeader, CorruptBatch, UnsupportedMagic, read_header
 
-# Enough to hold what lies between two index entries, where most walks begin and end.
+# Enough for the bytes between two index entries, where most walks begin and end.
 WALK_CHUNK_BYTES = 16 * 1024
 # For walks that mostly end after a batch or two.
 SMALL_WALK_BYTES = 4096
@@ -29,7 +29,7 @@ class BatchPlace(NamedTuple):
 def walk(file: File, position: int, end: int, chunk_bytes: int = WALK_CHUNK_BYTES) -> Iterator[BatchPlace]:
     """The batches from `position` (a batch's start) to `end`; bodies are skipped and checksums not looked at.
 
-    Raises CorruptLogError where the bytes are no batch, or one that runs past `end`.
+    Raises CorruptLogError where the bytes are not a batch, or one that runs past `end`.
     """
     while position < end:
         chunk = file.read(position, min(chunk_bytes, end - position))
@@ -79,9 +79,9 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
 
 
 def valid_prefix(data: bytes, file: File, position: int) -> bytes:
-    """`data`, read from a file's `position`, up to the first batch that is damaged.
+    """`data`, read from a file's `position`, up to the first damaged batch.
 
-    Raises CorruptLogError when that is the very first one: damaged batches are never handed out.
+    Raises CorruptLogError when that is the very first one: damaged batches are never served.
     """
     scan = scan_batches(data, 0, len(data), check_crc=True)
     if scan.position == len(data):

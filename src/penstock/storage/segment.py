@@ -1,8 +1,8 @@
 """One segment of a log: a `.log` file of batches, and two sparse indexes over it.
 
-Only the newest segment of a log is appended to. An older one is opened when somebody reads it, and its indexes are
-loaded when they are first asked for; both can be let go again at any time. An index that is missing or does not fit
-the batches is built again, so nothing is ever answered from a wrong one.
+Only the newest segment of a log is appended to. An older one is opened when it is read, and its indexes are loaded when
+they are first needed; both can be released at any time. An index that is missing or does not match the batches is
+rebuilt, so nothing is ever answered from a wrong one.
 
 Batches are found by "the first batch whose last offset is at or after this one", which is right in compacted logs
 too, where offsets have gaps. Readers at the tail are answered from a window over the last appended batches, readers
@@ -50,7 +50,7 @@ _max_timestamp = itemgetter(4)
 
 
 class Segment:
-    """A stretch of a log. `size` counts whole batches; `next_offset` is only kept up for the newest segment."""
+    """A part of a log. `size` counts whole batches; `next_offset` is only maintained for the newest segment."""
 
     __slots__ = (
         "_bytes_since_entry",
@@ -84,13 +84,13 @@ class Segment:
         self.size = size
         self.next_offset = base_offset
         self.created_ms = created_ms
-        # What compaction puts behind the names of files on their way to replace others; empty for all the rest.
+        # The suffix of files that are about to replace others in compaction; empty for all the rest.
         self.suffix = ""
         # Largest timestamp of the first batch, from which the age of a segment is counted; None while unknown.
         self.first_timestamp: int | None = None
         # Bytes before this position were not checked since the log was opened.
         self.unverified_size = size
-        # Where the chain of batches is broken, once somebody has tried to walk all of it.
+        # Where the chain of batches is broken, if a walk has found that.
         self.damage: CorruptLogError | None = None
         self._index_interval_bytes = interval_bytes
         self._file: File | None = None
@@ -99,7 +99,7 @@ class Segment:
         self._indexes_saved = True
         self._indexes_rebuilt = False
         self._bytes_since_entry = 0
-        # The largest timestamp outlives released indexes: retention asks for it again and again.
+        # The largest timestamp outlives released indexes: retention needs it again and again.
         self._times_known = size == 0
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = base_offset
@@ -112,7 +112,7 @@ class Segment:
     def create(
         cls, home: PartitionFiles, base_offset: int, now_ms: int, settings: LogSettings, suffix: str = ""
     ) -> Segment:
-        """Make a new, empty segment on disk; with a suffix it is no part of the log yet."""
+        """Create a new, empty segment on disk; with a suffix it is not part of the log yet."""
         segment = cls(home, base_offset, 0, now_ms, settings.index_interval_bytes)
         segment.suffix = suffix
         segment.create_file()
@@ -121,7 +121,7 @@ class Segment:
         return segment
 
     def create_file(self) -> None:
-        """Make the log file of a segment that is not on disk yet."""
+        """Create the log file of a segment that is not on disk yet."""
         self._file = self.home.create(self.name)
 
     @property
@@ -129,17 +129,17 @@ class Segment:
         return self.file_name(LOG_SUFFIX)
 
     def file_name(self, suffix: str) -> str:
-        """One of the segment's files as it is called now."""
+        """The current name of one of the segment's files."""
         return file_name(self.base_offset, suffix) + self.suffix
 
     def rename(self, suffix: str) -> None:
-        """Give all files another suffix, the log first: without it the others mean nothing."""
+        """Give all files another suffix, the log first: without it the others are useless."""
         for kind in SEGMENT_SUFFIXES:
             self.home.rename(self.file_name(kind), file_name(self.base_offset, kind) + suffix)
         self.suffix = suffix
 
     def know_times(self, max_timestamp: int, max_timestamp_offset: int) -> None:
-        """Take the largest timestamp from whoever wrote the segment, so that nobody has to look it up."""
+        """Set the largest timestamp, known from writing the segment, so that it need not be looked up."""
         self._times_known = True
         self._max_timestamp = max_timestamp
         self._max_timestamp_offset = max_timestamp_offset
@@ -170,14 +170,14 @@ class Segment:
         return self._max_timestamp_offset
 
     def release(self) -> None:
-        """Let go of the file and of everything that can be had again from disk."""
+        """Release the file and everything that can be loaded from disk again."""
         self.release_indexes()
         self._file = None
         self._hints = None
         self._recent_offsets = self._recent_positions = None
 
     def close_file(self) -> None:
-        """Let go of the file alone; it is opened again when it is needed."""
+        """Release the file alone; it is opened again when it is needed."""
         self._file = None
 
     def release_indexes(self) -> None:
@@ -189,7 +189,7 @@ class Segment:
     def must_roll(
         self, data_size: int, last_offset: int, max_timestamp: int, now_ms: int, settings: LogSettings, jitter_ms: int
     ) -> bool:
-        """Whether a batch set with these traits belongs into a new segment, by Kafka's rules."""
+        """Whether these batches must go into a new segment, by Kafka's rules."""
         size = self.size
         if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return True
@@ -220,7 +220,7 @@ class Segment:
         return NO_TIMESTAMP if self.first_timestamp is None else self.first_timestamp
 
     def append(self, headers: Sequence[BatchHeader], data: Buffer, interval_bytes: int) -> None:
-        """Write batches and note them; when the write fails nothing has changed."""
+        """Write batches and index them; when the write fails nothing has changed."""
         if self._offset_index is None:
             self.load_indexes()
         file = self._file
@@ -228,7 +228,7 @@ class Segment:
         if file is None:
             file = self.file
             if file.size != position:
-                # It was closed after a write that failed and could not be cut off.
+                # It was closed after a failed write that could not be truncated.
                 file.truncate(position)
         file.append(data)
         if position == 0:
@@ -258,7 +258,7 @@ class Segment:
         return self._recent_offsets, self._recent_positions
 
     def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Note a batch at the end of the segment; every few kilobytes that makes an index entry."""
+        """Index a batch at the end of the segment; every few kilobytes that adds an index entry."""
         if max_timestamp > self._max_timestamp:
             self._max_timestamp = max_timestamp
             self._max_timestamp_offset = last_offset
@@ -268,10 +268,10 @@ class Segment:
         self._indexes_saved = False
 
     def index_batches(self, origin: int, batches: list[tuple[int, int, int, int, int]]) -> None:
-        """Like `index_batch` for many: what `scan_batches` found in a piece that was read from position `origin`."""
+        """Like `index_batch` for many: the result of `scan_batches` on a chunk that was read from position `origin`."""
         start = 0
         while start < len(batches):
-            # Batches up to the next index entry matter only by their largest timestamp.
+            # Of the batches up to the next index entry only the largest timestamp matters.
             room = self._index_interval_bytes - self._bytes_since_entry
             stop = bisect_right(batches, batches[start][0] + room, key=_position)
             if stop == start:
@@ -337,7 +337,7 @@ class Segment:
         return position
 
     def distrust_indexes(self, error: DamagedIndexError | CorruptLogError) -> None:
-        """Build the indexes again, once; if they don't help either, it is the batches that are damaged."""
+        """Rebuild the indexes, once; if that does not help, the batches themselves are damaged."""
         if self.damage is not None or self._indexes_rebuilt:
             if isinstance(error, CorruptLogError):
                 raise error
@@ -345,7 +345,7 @@ class Segment:
         self.rebuild_indexes()
 
     def leave_hint(self, offset: int, position: int) -> None:
-        """Whoever reads on will ask for this offset, which is here."""
+        """A sequential reader will ask for this offset next, which is at this position."""
         hints = self._hints
         if hints is None:
             hints = self._hints = {}
@@ -369,7 +369,7 @@ class Segment:
         return self._offset_index
 
     def load_indexes(self) -> None:
-        """Have the indexes in memory: from their files if these fit the batches, else from the batches."""
+        """Load the indexes: from their files if these match the batches, otherwise from the batches."""
         if self._offset_index is not None:
             return
         if self.size == 0:
@@ -385,7 +385,7 @@ class Segment:
             raise
 
     def start_indexes(self) -> None:
-        """Forget what was known of the batches; `index_batch` now gets all of them in order."""
+        """Forget the indexes; `index_batch` must now be called with all batches in order."""
         self._offset_index = OffsetIndex()
         self._time_index = TimeIndex()
         self._bytes_since_entry = 0
@@ -395,10 +395,10 @@ class Segment:
         self._indexes_saved = False
 
     def rebuild_indexes(self) -> None:
-        """Build the indexes from the batches and store them.
+        """Rebuild the indexes from the batches and store them.
 
-        Where the chain of batches is broken (`damage`), the entries that were known behind the break stay in use, so
-        that what lies there can still be read.
+        If the chain of batches is broken (`damage`), earlier entries after the break stay in use, so that the batches
+        there can still be read.
         """
         known = self._offset_index
         self.start_indexes()
@@ -431,7 +431,7 @@ class Segment:
         self._max_timestamp_offset = self.base_offset + (time_index.offsets[-1] if len(time_index) else 0)
         self._check_tail(offset_index)
         if self._max_timestamp_offset >= self.next_offset:
-            raise DamagedIndexError("the time index knows offsets that the segment lacks")
+            raise DamagedIndexError("the time index has offsets that the segment does not")
         self._time_index = time_index
         self._bytes_since_entry = self.size - (offset_index.positions[-1] if len(offset_index) else 0)
         self._times_known = True
@@ -452,7 +452,7 @@ class Segment:
             self.next_offset = place.last_offset + 1
 
     def save_indexes(self) -> None:
-        """Write both index files, as they must be when the segment is finished."""
+        """Write both index files, as required when the segment is rolled."""
         if self._indexes_saved:
             return
         self.load_indexes()
@@ -467,7 +467,7 @@ class Segment:
     # Cutting
 
     def truncate(self, position: int, end_offset: int) -> None:
-        """Cut the segment at a batch's start; what is left ends at `end_offset`."""
+        """Truncate the segment at a batch's start; what is left ends at `end_offset`."""
         self.load_indexes()
         assert self._offset_index is not None
         assert self._time_index is not None
@@ -486,7 +486,7 @@ class Segment:
         self._recount_tail()
 
     def _recount_tail(self) -> None:
-        """Work out what the indexes don't say: the bytes since the last entry, and the largest timestamp."""
+        """Compute what the indexes don't have: the bytes since the last entry, and the largest timestamp."""
         assert self._offset_index is not None
         assert self._time_index is not None
         index, times = self._offset_index, self._time_index

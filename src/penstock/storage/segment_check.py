@@ -1,4 +1,4 @@
-"""Reading a segment through after an unclean stop: which of its batches are whole, and what they say."""
+"""Reads a segment after an unclean shutdown: which of its batches are valid, and what they contain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.storage.segment import NO_TIMESTAMP, Segment
 from penstock.wire.kernel import scan_batches
 from penstock.wire.records import HEADER_SIZE, BatchError, BatchHeader, read_header
 
-# Small enough to be summed while it is still in the processor's cache.
+# Small enough to be checksummed while it is still in the CPU's cache.
 CHECK_CHUNK_BYTES = 1024 * 1024
 
 # Where a header has its leader epoch, its magic, the lower byte of its attributes, and its producer id.
@@ -30,7 +30,7 @@ _TRANSACTIONAL_OR_CONTROL = 0x30
 
 
 class SegmentChecker:
-    """Reads one segment through; `next_offset`, `epochs_changed` and `damaged` say what came out of it."""
+    """Reads one segment; `next_offset`, `epochs_changed` and `damaged` are the results."""
 
     def __init__(self, segment: Segment, epochs: LeaderEpochs, producers: ProducerState, recovery_point: int) -> None:
         self.segment = segment
@@ -43,9 +43,9 @@ class SegmentChecker:
         self.aborted: list[AbortedTransaction] = []
 
     def run(self) -> int:
-        """Note every batch in indexes, epochs and producers; returns how many bytes of the segment are good.
+        """Add every batch to indexes, epochs and producers; returns how many bytes of the segment are valid.
 
-        Raises CorruptLogError, with no byte changed, when durable records are damaged beyond stepping over.
+        Raises CorruptLogError, with no byte changed, when durable records are too damaged to be skipped.
         """
         segment = self.segment
         segment.start_indexes()
@@ -76,7 +76,7 @@ class SegmentChecker:
         return position
 
     def _note_all(self, chunk: bytes, position: int, batches: list[tuple[int, int, int, int, int]]) -> None:
-        """Take a piece's batches into indexes, epochs and producers, without a look at each one where none is due."""
+        """Add a chunk's batches to indexes, epochs and producers, without looking at each one where possible."""
         if not batches:
             return
         self.segment.index_batches(position, batches)
@@ -87,7 +87,7 @@ class SegmentChecker:
 
     def _note_epochs(self, chunk: bytes, batches: list[tuple[int, int, int, int, int]]) -> None:
         epochs = self.epochs
-        # Epochs never go back, so the last batch tells whether there is a new one among them.
+        # Epochs never decrease, so the last batch shows whether there is a new one among them.
         if _EPOCH.unpack_from(chunk, batches[-1][0] + _EPOCH_AT)[0] <= epochs.latest:
             return
         for at, _, base_offset, _, _ in batches:
@@ -96,7 +96,7 @@ class SegmentChecker:
                 self.epochs_changed |= epochs.assign(epoch, base_offset)
 
     def _note_producers(self, chunk: bytes, position: int, batches: list[tuple[int, int, int, int, int]]) -> None:
-        """Note what producers wrote. Of one that uses no transactions only its last few batches matter."""
+        """Update the producers. Of one that uses no transactions only its last few batches matter."""
         producers = self.producers
         recent: dict[bytes, list[int]] = {}
         for at, _, _, _, _ in batches:
@@ -123,14 +123,14 @@ class SegmentChecker:
 
     @staticmethod
     def _size_announced(chunk: bytes) -> int:
-        """How long the batch at the start of a piece says it is; more than anything when not even that is there."""
+        """The length in the header of the batch at the start of a chunk; very large if even that is missing."""
         return read_header(chunk).size_bytes if len(chunk) >= HEADER_SIZE else 2**63
 
     def _size_to_keep(self, position: int, end: int, problem: str) -> int:
-        """How many bytes to step over a damaged batch, 0 to cut the segment there.
+        """How many bytes to skip over a damaged batch, 0 to truncate the segment there.
 
-        A batch at or after the recovery point is cut. One before it is stepped over if the next one follows it, and
-        cut if nothing does: then it is a torn tail after all, and the recovery point was noted before a truncation.
+        A batch at or after the recovery point is truncated. One before it is skipped if the next one follows it, and
+        truncated if nothing does: then it is a torn tail after all, and the recovery point is from before a truncation.
         """
         if self.next_offset >= self.recovery_point:
             return 0
@@ -146,7 +146,7 @@ class SegmentChecker:
         return header.size_bytes
 
     def _plausible_header(self, position: int, end: int) -> BatchHeader | None:
-        """The header of a damaged batch if its offsets and length fit what lies around it."""
+        """The header of a damaged batch if its offsets and length match its surroundings."""
         try:
             header = header_at(self.segment.file, position, end)
         except CorruptLogError:
@@ -155,7 +155,7 @@ class SegmentChecker:
         return header if fits else None
 
     def _follows(self, header: BatchHeader, after: int) -> bool:
-        """Whether what comes after a damaged batch fits it: the next batch, whole or torn, or the end."""
+        """Whether what comes after a damaged batch matches it: the next batch, whole or torn, or the end."""
         head = self.segment.file.read(after, HEADER_SIZE)
         if len(head) < HEADER_SIZE:
             return True

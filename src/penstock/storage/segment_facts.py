@@ -1,4 +1,4 @@
-"""What retention and compaction plan with: each segment's offsets, size and times."""
+"""What retention and compaction need to know: each segment's offsets, size and times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.storage.segment import Segment
 
 
 def facts_of(segments: Sequence[Segment], end_offset: int) -> list[SegmentFacts]:
-    """The facts of a log's segments, oldest first. May load indexes from disk, and lets go of them again."""
+    """The facts of a log's segments, oldest first. May load indexes from disk, and releases them again."""
     ends = [segment.base_offset for segment in segments[1:]] + [end_offset]
     return [_facts(segment, end) for segment, end in zip(segments, ends, strict=True)]
 
@@ -26,7 +26,7 @@ def _facts(segment: Segment, end_offset: int) -> SegmentFacts:
 
 
 def earliest_timestamp(segments: Sequence[Segment], offset: int) -> int | None:
-    """The smallest timestamp that a finished segment begins with, of those that reach past `offset`."""
+    """The smallest first timestamp of the rolled segments that reach past `offset`."""
     timestamps = []
     for segment, following in pairwise(segments):
         if following.base_offset > offset and segment.size:

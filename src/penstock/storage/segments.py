@@ -1,8 +1,8 @@
-"""All segments of one log: which of them holds an offset, which have their files open, and how they go.
+"""All segments of one log: which of them holds an offset, which have open files, and how they are removed.
 
-A segment leaves its log in one of three ways. What is cut off is removed at once. What retention deletes is renamed at
-once, so that a crash cannot bring it back, and removed later, so that whoever still reads it can finish. What
-compaction made smaller is replaced; `compaction/swap` says in which order.
+A segment leaves its log in one of three ways. Truncated ones are removed at once. Those deleted by retention are
+renamed at once, so that a crash cannot bring them back, and removed later, so that current readers can finish.
+Compacted ones are replaced; `compaction/swap` describes the order.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Segments(list[Segment]):
         self._home = home
         self._aborted = aborted
         self._history = history
-        # Those that readers opened, the one that was opened longest ago first.
+        # Segments opened by readers, the one opened the longest ago first.
         self._opened: list[Segment] = []
-        # Files with their last names, and when they may be removed.
+        # Files pending removal, with their last names and due times.
         self._deleted: list[tuple[int, list[str]]] = []
         self._swap: SegmentSwap | None = None
 
     def number_of(self, offset: int) -> int:
-        """The place of the last segment that begins at or before an offset."""
+        """The index of the last segment that begins at or before an offset."""
         return bisect_right(self, offset, key=_base_offset) - 1
 
     def find_older(self, offset: int, end_offset: int) -> tuple[Segment, int, int]:
@@ -62,28 +62,28 @@ class Segments(list[Segment]):
             start = segment.position_of(offset)
             if start < segment.size or is_last:
                 return segment, start, segment_end
-            # Compaction took the offset and all that followed it in this segment.
+            # Compaction removed the offset and everything after it in this segment.
             number += 1
 
     def _keep_open(self, segment: Segment) -> None:
-        """Count a segment among the open ones, closing the one that was opened longest ago if they are too many."""
+        """Add a segment to the open ones, closing the one opened the longest ago if there are too many."""
         if segment not in self._opened:
             self._opened.append(segment)
             if len(self._opened) > OPEN_SEGMENTS_MAX:
                 self._opened.pop(0).release()
 
     def close_opened(self) -> None:
-        """Let go of what readers opened."""
+        """Close the segments that readers opened."""
         for segment in self._opened:
             segment.release()
         self._opened.clear()
 
     def forget_opened(self, segment: Segment) -> None:
-        """A segment is not only a reader's any more: it became the newest, or it goes."""
+        """A segment is no longer only a reader's: it became the newest, or it is removed."""
         if segment in self._opened:
             self._opened.remove(segment)
 
-    # How they go.
+    # Removing segments.
 
     def cut_off(self, gone: Sequence[Segment]) -> None:
         """Remove segments and their files."""
@@ -96,13 +96,13 @@ class Segments(list[Segment]):
             self.forget_opened(segment)
 
     def set_aside(self, gone: Collection[Segment], due_ms: int) -> None:
-        """Use segments no more; `reap` removes their files once they are due."""
+        """Remove segments from the log; `reap` removes their files once they are due."""
         names = [name for segment in gone for name in self._let_go(segment)]
         self._rename_deleted(names, due_ms)
         self[:] = [segment for segment in self if segment not in gone]
 
     def _let_go(self, segment: Segment, *, keep_snapshot: bool = False) -> list[str]:
-        """Use a segment no more; returns the names of its files."""
+        """Remove a segment from the log; returns the names of its files."""
         self.forget_opened(segment)
         segment.release()
         self._aborted.forget(segment.base_offset)
@@ -123,12 +123,12 @@ class Segments(list[Segment]):
         return count
 
     def begin_swap(self, cleaned: CleanedSegment, *, is_current: bool, interval_bytes: int) -> SegmentSwap | None:
-        """Decide that a cleaned segment replaces others. None, and it is removed, if these are not what they were."""
+        """Decide that a cleaned segment replaces others. None, and it is removed, if these have changed."""
         self._swap = SegmentSwap.begin(self._home, cleaned, self[:-1] if is_current else [], interval_bytes)
         return self._swap
 
     def apply_swap(self, swap: SegmentSwap, due_ms: int) -> bool:
-        """Have readers use the new segment and set the old ones aside; False if they went away meanwhile."""
+        """Have readers use the new segment and set the old ones aside; False if they were removed meanwhile."""
         if swap is self._swap and not all(segment in self for segment in swap.old):
             self.abandon_swap()
         if swap is not self._swap:
@@ -144,7 +144,7 @@ class Segments(list[Segment]):
         return True
 
     def abandon_swap(self) -> None:
-        """What a replacement under way was made from is not what it was."""
+        """The segments that a swap in progress would replace have changed."""
         if self._swap is not None:
             self._swap.abandon()
             self._swap = None

@@ -1,4 +1,4 @@
-"""Stretches of whole batches in one segment file, found but not yet read: what they are, and where they end."""
+"""Slices of whole batches in one segment file, located but not yet read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from penstock.storage.segment import Segment
 class LogSlice:
     """`size` bytes at `position` of `file`; stays readable after its segment is closed or deleted.
 
-    `must_verify` says that the bytes have lain on disk unseen: `read` then checks them and hands out only what is
-    whole. Send the file's bytes directly only where it is False.
+    `must_verify` says that the bytes were on disk before this start: `read` then checks them and returns only valid
+    batches. Send the file's bytes directly only where it is False.
     """
 
     __slots__ = ("file", "must_verify", "position", "size")

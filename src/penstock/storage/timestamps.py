@@ -1,4 +1,4 @@
-"""Finding records by time, the one look-up that must read inside batches."""
+"""Finds records by time, the one look-up that must read inside batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.storage.scan import header_at, valid_prefix, walk
 from penstock.storage.segment import Segment
 from penstock.wire.records import BatchHeader, Record, read_header, read_records
 
-# A stored batch passed the limits for messages when it was appended; this bounds what a damaged one can unfold to.
+# A stored batch was within the size limits when it was appended; this bounds what a damaged one can decompress to.
 UNFOLDED_BYTES_MAX = 2**30
 
 
@@ -49,7 +49,7 @@ def largest(segments: Sequence[Segment]) -> TimestampOffset | None:
     for record in records:
         if record.timestamp >= header.max_timestamp:
             return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
-    # Compaction removed the record itself; its batch still remembers the time.
+    # Compaction removed the record itself; its batch still has the timestamp.
     return TimestampOffset(header.max_timestamp, header.last_offset, header.partition_leader_epoch)
 
 

@@ -20,7 +20,7 @@ from penstock.core.metadata.image import Image
 from penstock.core.metadata.scram_credentials import ScramRules, alter_credentials
 from penstock.model.access import Operation, PatternType, Permission, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.raft.image import differences
+from penstock.runtime.raft.applied_image import differences
 from penstock.wire.messages.alter_client_quotas import AlterClientQuotasRequestEntryData, EntityData, OpData
 from penstock.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

@@ -20,7 +20,7 @@ from penstock.runtime.logs import cleaner as cleaner_module
 from penstock.runtime.logs.cleaner import CLEANER_OFFSETS, Cleaner
 from penstock.runtime.logs.directories import LogDirectory, raise_recovery_point
 from penstock.runtime.replication.partition import Partition
-from penstock.runtime.replication.store import log_settings
+from penstock.runtime.replication.replica_store import log_settings
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets, write_offsets
 from penstock.storage.compaction.clean import CompactionError, CompactionJob
 from penstock.storage.files import OsFilesystem, StorageError
@@ -174,7 +174,7 @@ def test_a_thread_does_where_no_process_starts(tmp_path: Path, caplog: pytest.Lo
         assert len(world.offsets(partition)) < 12
 
     in_world(tmp_path, test)
-    assert "no process can be started" in caplog.text
+    assert "cannot start a process" in caplog.text
 
 
 @pytest.mark.usefixtures("in_thread")

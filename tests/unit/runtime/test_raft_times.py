@@ -71,7 +71,7 @@ def test_a_request_is_given_up_after_its_time(
         sender = Sender(1, bytes(16), None, ())
         book = AddressBook({2: ("host", 2)}, "CONTROLLER")
         transport = Transport(env, book, lambda: sender, times, unanswered, unanswered)  # type: ignore[arg-type]
-        transport.say(2, VOTE)
+        transport.send(2, VOTE)
         with pytest.raises(PeerLost):
             await transport.fetch(2, FETCH, 0)
         given_up["fetch"] = env.monotonic_ms() - started_ms

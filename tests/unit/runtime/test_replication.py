@@ -18,7 +18,7 @@ from penstock.config.node import NodeSettings
 from penstock.core.lifecycle.retention import RetentionPlan
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.logs.directories import LOG_START_OFFSETS, write_checkpoints
-from penstock.runtime.replication import store as replica_store
+from penstock.runtime.replication import replica_store
 from penstock.runtime.replication.fetcher import Followed, ReplicaFetcher
 from penstock.runtime.replication.leading import delete_records
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets, write_offsets

@@ -16,7 +16,7 @@ from penstock.core.schema_ids import Registered, Rules
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.replication.produced import Place, Produced, Refusals
+from penstock.runtime.replication.admission import Place, Produced, Refusals
 from penstock.runtime.schemas import registry_client
 from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.runtime.schemas.registry_client import RegistryClient, RegistryUnreachable

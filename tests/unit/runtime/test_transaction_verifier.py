@@ -9,7 +9,7 @@ from typing import Any
 from penstock.core.contract import ProducerIdentity
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition
-from penstock.runtime.coordinator.verifier import TransactionVerifier
+from penstock.runtime.coordinator.transaction_verifier import TransactionVerifier
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.peer import PeerLost
 from penstock.wire.messages.add_partitions_to_txn import (

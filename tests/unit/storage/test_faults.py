@@ -92,7 +92,7 @@ def test_an_io_error_fails_the_log_for_good_but_not_its_readers(logs: LogMaker, 
         append(log, b"lost")
     disk.heal()
     assert log.is_failed
-    with pytest.raises(StorageError, match="takes no more writes since"):
+    with pytest.raises(StorageError, match="accepts no more writes since"):
         append(log, b"refused")
     with pytest.raises(StorageError):
         log.begin_flush()

@@ -122,8 +122,8 @@ class LeaderState:
     @property
     def low_watermark(self) -> int | None:
         """The lowest log start offset of the in-sync followers; None when there are none."""
-        told = [row.start_offset for replica, row in self._followers.items() if replica in self.in_sync_replicas]
-        return min(told, default=None)
+        starts = [row.start_offset for replica, row in self._followers.items() if replica in self.in_sync_replicas]
+        return min(starts, default=None)
 
     def follower(self, replica: int) -> Follower | None:
         """The state of one follower; None for a broker without a replica."""

@@ -99,7 +99,7 @@ class TopicCollector:
         self._partitions = partitions
         self._counters: ReplicaCounters = partitions.counters
         # By topic, the bytes out that were turned into messages so far, and those messages.
-        self._told: dict[str, tuple[int, float]] = {}
+        self._counted: dict[str, tuple[int, float]] = {}
         self._messages_out = 0.0
         self._summaries = Summaries()
 
@@ -120,22 +120,22 @@ class TopicCollector:
         for number, (name, topic) in enumerate(sorted(self._counters.topics.items())):
             for metric, field in _FIELDS:
                 sheet.add(metric, getattr(topic, field), name)
-            sheet.add(MESSAGES_OUT, int(self._told.get(name, (0, 0.0))[1]), name)
+            sheet.add(MESSAGES_OUT, int(self._counted.get(name, (0, 0.0))[1]), name)
             if number % ROWS_PER_TURN == ROWS_PER_TURN - 1:
                 yield
 
     def _count_messages_out(self) -> Iterator[None]:
         """Turn the bytes that went out since the last look into messages."""
         for number, (name, topic) in enumerate(list(self._counters.topics.items())):
-            told_bytes, messages = self._told.get(name, (0, 0.0))
-            new_bytes = topic.bytes_out - told_bytes
+            counted_bytes, messages = self._counted.get(name, (0, 0.0))
+            new_bytes = topic.bytes_out - counted_bytes
             if new_bytes < 0:
                 # The topic was deleted and made anew since.
                 new_bytes, messages = topic.bytes_out, 0.0
             if new_bytes:
                 new_messages = new_bytes * self._messages_per_byte(name)
                 self._messages_out += new_messages
-                self._told[name] = topic.bytes_out, messages + new_messages
+                self._counted[name] = topic.bytes_out, messages + new_messages
             if number % ROWS_PER_TURN == ROWS_PER_TURN - 1:
                 yield
 

@@ -1,12 +1,12 @@
-"""A broker in its cluster: it registers, shows that it lives, serves while it is not fenced, and takes its leave.
+"""A broker's membership in its cluster: it registers, sends heartbeats, serves while unfenced, and shuts down.
 
     registered, fenced ──caught up with the metadata──▶ active ──asks to leave──▶ shutting down ──leads nothing──▶ gone
            ▲                                              │
-           └── the controller heard nothing for broker.session.timeout.ms
+            └── no heartbeat reached the controller for broker.session.timeout.ms
 
-A broker registers once a start and keeps the epoch that the controllers gave it. Heartbeats go on while it is fenced,
-which is how it comes back. A controller that has forgotten the broker's epoch (STALE_BROKER_EPOCH) has seen a newer
-incarnation of it: this one must stop.
+A broker registers once per start and keeps the epoch that the controller assigned. Heartbeats continue while it is
+fenced, which is how it is unfenced again. STALE_BROKER_EPOCH means that the controller has registered a newer
+incarnation of this broker: this one must stop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 REGISTRATION_RETRY_MS = 100
-# While something is about to change the controller hears of us more often.
+# Heartbeats are more frequent while a state change is expected.
 EAGER_HEARTBEAT_MS = 20
 
 Ask = Callable[[Any, int], Awaitable[Any]]
@@ -32,11 +32,11 @@ logger = logging.getLogger("penstock.runtime")
 
 
 class RegistrationRefused(Exception):
-    """The controllers do not take this broker; the message says why and what to do."""
+    """The controller rejects this broker; the message says why and what to do."""
 
 
 class BrokerLifecycle:
-    """Registers this broker and keeps its session alive. `ask(request, timeout_ms)` reaches the active controller."""
+    """Registers this broker and keeps its session alive. `ask(request, timeout_ms)` calls the active controller."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class BrokerLifecycle:
         self.is_fenced = True
 
     async def register(self, request: BrokerRegistrationRequest, timeout_ms: int) -> None:
-        """Make this incarnation known; raises RegistrationRefused."""
+        """Register this incarnation; raises RegistrationRefused."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         while True:
@@ -80,7 +80,7 @@ class BrokerLifecycle:
                 self._broker_id = request.broker_id
                 self.broker_epoch = response.broker_epoch
                 return
-            # The one before us was killed and its session is not over yet.
+            # The previous incarnation was killed and its session has not expired yet.
             if code is not ErrorCode.DUPLICATE_BROKER_REGISTRATION or left_ms <= 0:
                 raise RegistrationRefused(_refusal(request, code))
             await asyncio.sleep(REGISTRATION_RETRY_MS / 1000)
@@ -90,15 +90,15 @@ class BrokerLifecycle:
         self._env.spawn(self._beat(), "heartbeats")
 
     def heartbeat_now(self) -> None:
-        """There is another controller: let it hear of this broker at once."""
+        """The active controller changed: send it a heartbeat at once."""
         self._wake.set()
 
     async def active(self) -> None:
-        """Returns once the controller lets this broker serve."""
+        """Returns once the controller has unfenced this broker."""
         await self._active.wait()
 
     async def leave(self, timeout_ms: int) -> bool:
-        """Hand leaderships over and wait to be released; False when that took too long or no controller is left."""
+        """Hand over leaderships and wait to be released; False when that took too long or no controller is left."""
         self._wants_shutdown = True
         self._wake.set()
         try:
@@ -131,8 +131,8 @@ class BrokerLifecycle:
             response: BrokerHeartbeatResponse = await self._ask(request, self._session_timeout_ms)
         except ApiError as error:
             logger.warning("a heartbeat got no answer: %s", error.message)
-            # For a whole session no controller heard of us: most likely they stop as we do, and whoever comes after
-            # them counts us out anyway.
+            # No controller has received a heartbeat for a whole session: most likely they are stopping too, and the
+            # next controller has fenced us anyway.
             if request.want_shut_down:
                 self._ended.set()
             return
@@ -161,4 +161,4 @@ def _refusal(request: BrokerRegistrationRequest, code: ErrorCode) -> str:
         ),
         ErrorCode.UNSUPPORTED_VERSION: "the cluster's metadata.version is one that this release does not know",
     }
-    return f"broker {request.broker_id} may not join: {reasons.get(code, code.name)}"
+    return f"broker {request.broker_id} cannot join: {reasons.get(code, code.name)}"

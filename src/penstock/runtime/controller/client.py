@@ -1,8 +1,8 @@
-"""A node's way to the active controller, wherever that is.
+"""Requests to the active controller, in this process or on another node.
 
-A request goes to whoever leads the metadata quorum: to this process when it does, over a connection otherwise. While
-nobody leads, or the one asked has just stopped leading, the request is tried again until its time is up. The
-controllers answer a repeated request as they would a first one, so trying again is safe.
+A request goes to the leader of the metadata quorum: to this process if it leads, over a connection otherwise. While
+there is no leader, or the node asked has just lost leadership, the request is retried until its timeout. The controller
+handles a repeated request like the first one, so retrying is safe.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ Local = Callable[[Any], Any]
 
 
 class Leadership(Protocol):
-    """What the client must know of the quorum."""
+    """What the client needs to know of the quorum."""
 
     @property
     def leader_id(self) -> int:
-        """Who leads the metadata quorum, -1 when nobody is known to."""
+        """The leader of the metadata quorum, -1 when none is known."""
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads and may decide."""
+        """Whether this node is the active controller."""
 
 
 class TopicCreator(Protocol):
-    """Whoever can have topics created."""
+    """Anything that can create topics."""
 
     def create_topics(self, wanted: Sequence[NewTopic]) -> asyncio.Future[list[TopicOutcome]]:
-        """What became of each topic, once that is committed."""
+        """The outcome for each topic, once it is committed."""
 
 
 class ControllerClient:
-    """Asks the active controller. `serve_locally` answers a request when this node is the active controller."""
+    """Calls the active controller. `serve_locally` answers a request when this node is the active controller."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class ControllerClient:
         self._address = address
         self._request_timeout_ms = request_timeout_ms
         self._peers: dict[int, Peer] = {}
-        # Answers that are waited for.
+        # Pending answers.
         self._asked: set[asyncio.Future[Any]] = set()
         self.serve_locally: Local | None = None
 
     async def ask(self, request: Any, timeout_ms: int | None = None) -> Any:
-        """The active controller's answer; raises REQUEST_TIMED_OUT when no controller gave one in time."""
+        """The active controller's answer; raises REQUEST_TIMED_OUT when no controller answered in time."""
         loop = asyncio.get_running_loop()
         patience_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         deadline = loop.time() + patience_ms / 1000
@@ -94,12 +94,12 @@ class ControllerClient:
                 if response is not None and not _is_refused(response):
                     return response
                 if response is not None:
-                    why = f"controller {self._quorum.leader_id} does not lead any more"
+                    why = f"controller {self._quorum.leader_id} no longer leads"
             await asyncio.sleep(min(pause_ms, max(1, left_ms)) / 1000)
             pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
 
     async def _try(self, request: Any, left_ms: int) -> Any:
-        """One try; None when there is nobody to ask."""
+        """One attempt; None when there is no leader to ask."""
         leader_id = self._quorum.leader_id
         if leader_id == self._node_id:
             if self.serve_locally is None or not self._quorum.is_leader:
@@ -110,7 +110,7 @@ class ControllerClient:
             try:
                 return await asyncio.wait_for(_settled(answer), left_ms / 1000)
             except TimeoutError:
-                raise PeerLost("the metadata log did not take the change in time") from None
+                raise PeerLost("the metadata log did not commit the change in time") from None
         if leader_id < 0 or self._address(leader_id) is None:
             return None
         answer = self._peer(leader_id).send(request, timeout_ms=left_ms)
@@ -121,16 +121,16 @@ class ControllerClient:
             self._asked.discard(answer)
 
     def leader_changed(self, leader_id: int) -> None:
-        """Wait no longer for the answers of those that led before: one that stands still would keep us.
+        """Stop waiting for answers of earlier leaders: one that hangs would block us.
 
-        The same node may lead again. If its machine was restarted it knows nothing of what it was asked, and nobody
-        closed the connection.
+        The same node may lead again. If its machine was restarted it knows nothing of the request, and nobody closed
+        the connection.
         """
         if leader_id < 0:
             return
         for answer in list(self._asked):
             if not answer.done():
-                answer.set_exception(PeerLost("the controller that was asked ceased to lead before it answered"))
+                answer.set_exception(PeerLost("the controller lost leadership before it answered"))
 
     def _peer(self, node_id: int) -> Peer:
         peer = self._peers.get(node_id)
@@ -145,7 +145,7 @@ class ControllerClient:
         return peer
 
     def create_topics(self, wanted: Sequence[NewTopic]) -> asyncio.Future[list[TopicOutcome]]:
-        """Create topics on this broker's own account; fails with ApiError when no controller answers."""
+        """Create topics on behalf of this broker; fails with ApiError when no controller answers."""
         return asyncio.ensure_future(self._create_topics(wanted))
 
     async def _create_topics(self, wanted: Sequence[NewTopic]) -> list[TopicOutcome]:
@@ -169,7 +169,7 @@ class ControllerClient:
         ]
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         for peer in self._peers.values():
             peer.close()
 
@@ -179,7 +179,7 @@ async def _settled(answer: Awaitable[Any]) -> Any:
 
 
 def _is_refused(response: Any) -> bool:
-    """Whether the one who answered leads no longer."""
+    """Whether the node that answered no longer leads."""
     code = getattr(response, "error_code", None)
     if code is None:
         rows = getattr(response, "topics", None) or ()

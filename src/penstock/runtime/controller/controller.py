@@ -1,4 +1,4 @@
-"""What nodes ask of the controller. The active one decides and commits; any other refuses with NOT_CONTROLLER."""
+"""The controller's operations. The active one decides and commits; any other rejects with NOT_CONTROLLER."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ from penstock.wire.messages.list_partition_reassignments import (
 )
 from penstock.wire.messages.metadata_records import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
 
-# What one request of an operator may change; Kafka's limit.
+# How much one administrative request may change; Kafka's limit.
 RECORDS_PER_REQUEST_MAX = 10_000
-# From so many partitions on the garbage collector is not to walk through the image, which has no cycles: with a million
-# of them that stopped the process for a tenth of a second, just when a broker had failed.
+# From this many partitions on the garbage collector must not traverse the image, which has no cycles: with a million of
+# them that stopped the process for a tenth of a second, just when a broker had failed.
 FROZEN_PARTITIONS_MIN = 100_000
 
 
 class Controller:
-    """Decides on changes to the cluster; every future is done once the change is committed."""
+    """Decides on changes to the cluster; every future completes once the change is committed."""
 
     def __init__(
         self,
@@ -87,13 +87,13 @@ class Controller:
         self._next_offset = next_offset
         self.security = SecurityDecisions(env, raft)
         self._duties: Duties | None = None
-        # Which connection each broker was last heard of through; another one's end means nothing.
+        # The connection of each broker's last heartbeat; the end of any other connection is ignored.
         self._heard_through: dict[int, object] = {}
 
     # Leadership.
 
     def on_leadership(self, is_leader: bool) -> None:
-        """Take up or lay down the duties of the active controller; the quorum says when."""
+        """Start or stop the duties of the active controller; called by the quorum."""
         if self._duties is not None:
             self._duties.stop()
             self._duties = None
@@ -121,7 +121,7 @@ class Controller:
     # Brokers.
 
     async def register_broker(self, request: BrokerRegistrationRequest) -> int:
-        """Take in a broker, or a new incarnation of one; the answer is its epoch. Raises ApiError."""
+        """Register a broker, or a new incarnation of one; returns its epoch. Raises ApiError."""
         duties, broker_id = self._active(), request.broker_id
         await duties.begun.wait()
         image = self._raft.image
@@ -147,13 +147,13 @@ class Controller:
         return epoch
 
     async def heartbeat(self, request: BrokerHeartbeatRequest, connection: object = None) -> brokers.HeartbeatReply:
-        """A broker shows that it lives, and asks to be unfenced, fenced or let go. Raises ApiError.
+        """Process a broker's heartbeat, which may ask to be unfenced, fenced or released. Raises ApiError.
 
-        `connection` is what it came through, if its end is to be noticed; see `connection_lost`.
+        `connection` is the one it arrived on, if its end matters; see `connection_lost`.
         """
         duties, broker_id = self._active(), request.broker_id
         brokers.check_broker_epoch(self._raft.image, broker_id, request.broker_epoch)
-        # Before it has to wait for its turn: being busy is no reason to believe that a broker is dead.
+        # Before it waits for its turn: a busy controller is no reason to consider a broker dead.
         duties.heartbeats.touch(broker_id, self._env.monotonic_ms())
         self._heard_through[broker_id] = connection
         was_fenced = self._raft.image.brokers[broker_id].fenced
@@ -193,12 +193,12 @@ class Controller:
         duties.watch()
 
     def connection_lost(self, broker_id: int, connection: object) -> None:
-        """A connection that a broker's heartbeats came through is gone: unless it has another, so is the broker."""
+        """A connection of a broker's heartbeats broke: unless it has another one, the broker is gone."""
         if self._duties is not None and self._heard_through.get(broker_id) is connection:
             self._duties.connection_lost(broker_id)
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker. Raises ApiError when it is not registered, or alive and in sync for some partition."""
+        """Remove a broker's registration. Raises ApiError when it is unknown, or alive and in sync somewhere."""
         duties = self._active()
         broker = self._raft.image.brokers.get(broker_id)
         if broker is not None and not broker.fenced and self._raft.image.in_sync_counts.get(broker_id):
@@ -213,7 +213,7 @@ class Controller:
         duties.heartbeats.forget(broker_id)
 
     def register_controller(self, request: ControllerRegistrationRequest) -> Future[None]:
-        """Keep a controller's addresses and the levels of features that it supports."""
+        """Record a controller's addresses and supported feature levels."""
         record = RegisterControllerRecord(
             controller_id=request.controller_id,
             incarnation_id=request.incarnation_id,
@@ -224,19 +224,19 @@ class Controller:
         return self._raft.decide(lambda _: Result([record], None))
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Future[range]:
-        """A block of producer ids that nobody else gets."""
+        """Allocate a block of producer ids."""
         return self._raft.decide(lambda image: producer_ids.allocate(image, broker_id, broker_epoch))
 
     def assign_replicas_to_directories(
         self, request: AssignReplicasToDirsRequest
     ) -> Future[list[AssignReplicasToDirsResponseDirectoryData]]:
-        """Note in which log directory each replica of a broker lies."""
+        """Record the log directory of each replica of a broker."""
         return self._raft.decide(lambda image: directories.assign_replicas(image, request, self._rules()))
 
     # Partitions.
 
     async def alter_partition(self, request: AlterPartitionRequest) -> list[AlterPartitionResponseTopicData]:
-        """A leader changes the in-sync replicas of its partitions."""
+        """Change the in-sync replicas of partitions, as their leader asks."""
         rows: dict[Uuid, list[AlterPartitionResponsePartitionData]] = {}
         for piece in alter_partition.pieces(request, RECORDS_PER_DECISION):
             for topic in await self._raft.decide(partial(self._alter_partition, piece)):
@@ -259,7 +259,7 @@ class Controller:
     def alter_reassignments(
         self, wanted: Sequence[ReassignableTopic], *, allow_replication_factor_change: bool = True
     ) -> Future[list[ReassignableTopicResponse]]:
-        """Begin to move replicas, or stop moving them."""
+        """Start or cancel reassignments."""
         return self._raft.decide(
             lambda image: reassignment.alter_reassignments(
                 image,
@@ -273,13 +273,13 @@ class Controller:
     def list_reassignments(
         self, wanted: Sequence[ListPartitionReassignmentsTopics] | None
     ) -> Future[list[OngoingTopicReassignment]]:
-        """The reassignments under way, as of everything decided so far."""
+        """The reassignments in progress, including everything decided so far."""
         return self._raft.decide(lambda image: Result((), reassignment.list_reassignments(image, wanted)))
 
     def update_features(
         self, updates: Sequence[features.FeatureUpdate], *, validate_only: bool = False
     ) -> Future[None]:
-        """Change the levels of features that the cluster runs, all of them or none."""
+        """Change feature levels of the cluster, all of them or none."""
 
         def decision(image: Image) -> Result[None]:
             minimum = self._rules().min_insync_replicas
@@ -295,7 +295,7 @@ class Controller:
     def create_topics(
         self, wanted: Sequence[topics.NewTopic], *, validate_only: bool = False
     ) -> Future[list[topics.TopicOutcome]]:
-        """Create topics, or only say what would become of them."""
+        """Create topics, or only validate the request."""
 
         def decision(image: Image) -> Result[list[topics.TopicOutcome]]:
             result = topics.create_topics(
@@ -335,7 +335,7 @@ class Controller:
         *,
         validate_only: bool = False,
     ) -> Future[None]:
-        """Replace a resource's settings by what `change` makes of them; it raises ApiError to refuse."""
+        """Replace a resource's settings by the result of `change`, which raises ApiError to reject the request."""
 
         def decision(image: Image) -> Result[None]:
             if kind is ResourceType.TOPIC and name not in image.topics:
@@ -349,7 +349,7 @@ class Controller:
         return self._raft.decide(decision)
 
     def record(self, records: Callable[[Image], Sequence[Any]]) -> Future[None]:
-        """Commit records that follow from the image alone."""
+        """Commit records that only depend on the image."""
         return self._raft.decide(lambda image: Result(records(image), None))
 
     def _placer(self, image: Image) -> topics.Place:
@@ -373,7 +373,7 @@ class Controller:
             raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
     def _new_topic_id(self) -> Uuid:
-        # Ids that begin with a dash trouble command lines, so Kafka never makes one; nor do we.
+        # Ids that begin with a dash confuse command lines, so Kafka never creates one; nor do we.
         while True:
             topic_id: Uuid = self._env.random.randbytes(16)
             if topic_id[0] >> 2 != 62 and topic_id not in (ZERO_UUID, METADATA_TOPIC_ID):

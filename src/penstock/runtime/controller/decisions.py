@@ -1,8 +1,8 @@
-"""Decisions about the cluster, made one at a time, each on an image that holds everything decided before it.
+"""Serializes decisions about the cluster: each is made on an image that includes all decisions before it.
 
 A decision is a function from the image to records and a response. The records are appended to the metadata log; the
-response is given once they are committed and in the image. Only the active controller decides. When it ceases to be
-that, whatever still waits fails; what it had appended may yet be committed by its successor.
+response is returned once they are committed and in the image. Only the active controller decides. When it loses
+leadership, everything pending fails; what it had appended may still be committed by its successor.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Response = TypeVar("Response")
 
 
 class Quorum(Protocol):
-    """What decisions need of the metadata log."""
+    """What decisions need from the metadata log."""
 
     @property
     def image(self) -> Image:
-        """Everything that is committed."""
+        """The committed state."""
 
     @property
     def refusal(self) -> ApiError | None:
-        """Why this node does not decide; None where it is the active controller."""
+        """Why this node cannot decide; None if it is the active controller."""
 
     def append(self, records: Sequence[Any]) -> asyncio.Future[None]:
         """Append records; done when they are committed and in the image."""
@@ -49,7 +49,7 @@ class Pending(NamedTuple):
 
 
 class Decisions:
-    """The active controller's decisions. Somebody must call `on_leadership` when this node becomes it or ceases to."""
+    """The active controller's decisions. `on_leadership` must be called when this node gains or loses leadership."""
 
     def __init__(self, quorum: Quorum, clock: Callable[[], float] = perf_counter) -> None:
         self._quorum = quorum
@@ -60,27 +60,27 @@ class Decisions:
 
     @property
     def image(self) -> Image:
-        """Everything that is committed."""
+        """The committed state."""
         return self._quorum.image
 
     def decide(self, decision: Callable[[Image], Result[Response]]) -> asyncio.Future[Response]:
-        """Commit what `decision` makes of the image, then answer with its response.
+        """Commit the records that `decision` computes from the image, then return its response.
 
-        Fails with NOT_CONTROLLER where this node is not the active controller, or ceases to be.
+        Fails with NOT_CONTROLLER if this node is not the active controller, or loses leadership.
         """
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         refusal = self._quorum.refusal
         if refusal is not None:
             answer.set_exception(refusal)
         elif len(self._pending) >= PENDING_MAX:
-            answer.set_exception(ApiError(ErrorCode.REQUEST_TIMED_OUT, "the controller has too much to do; try again"))
+            answer.set_exception(ApiError(ErrorCode.REQUEST_TIMED_OUT, "the controller is overloaded; try again"))
         else:
             self._pending.append(Pending(decision, answer, self._clock()))
             self._decide_next()
         return answer
 
     def on_leadership(self, is_leader: bool) -> None:
-        """Nothing is decided any more where this node is not the active controller."""
+        """Without leadership, everything pending fails."""
         refusal = self._quorum.refusal
         if not is_leader and refusal is not None:
             while self._pending:

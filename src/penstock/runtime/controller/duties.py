@@ -1,11 +1,11 @@
-"""What the active controller does unasked: it watches sessions, fences, finds leaders, balances them.
+"""What the active controller does on its own: it watches sessions, fences brokers, elects and balances leaders.
 
-It begins when this node becomes the active controller and ends when it no longer is. Nothing here is kept: sessions
-start anew with every active controller, and whatever an earlier one left undone shows in the image.
+It starts when this node becomes the active controller and stops when it no longer is. Nothing here is durable: sessions
+start again with every active controller, and whatever an earlier one left unfinished is visible in the image.
 
-One broker's going can change every partition of a big cluster. Such work is done in decisions of a bounded size, the
-partitions that lose their leader first, so that others are decided on in between and nobody waits long. The record
-that says a broker is fenced comes last: as long as it is missing the work goes on, whoever is active by then.
+The departure of one broker can change every partition of a big cluster. Such work is split into decisions of a bounded
+size, the partitions that lose their leader first, so that other decisions are made in between and nobody waits long.
+The record that fences the broker comes last: until it is written the work continues, on whichever controller is active.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from penstock.core.metadata.result import Result
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 
-# One decision holds at most about so many records; it takes some ten milliseconds.
+# One decision has at most about this many records; it takes some ten milliseconds.
 RECORDS_PER_DECISION = 2_000
-# Looking at so many partitions takes a few milliseconds; then others get their turn.
+# Looking at this many partitions takes a few milliseconds; then other work gets its turn.
 PARTITIONS_PER_TURN = 20_000
-# A timer that is so late says that this process stood still, and that it could not hear any broker meanwhile.
+# A timer that is this late means that this process was suspended, and could not receive any heartbeats meanwhile.
 STANDSTILL_MS = 250
 FENCE_RETRY_MS = 500
 
@@ -42,33 +42,33 @@ logger = logging.getLogger("penstock.controller")
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """Times of the active controller; the defaults are Penstock's."""
+    """Timings of the active controller; the defaults are Penstock's."""
 
     session_timeout_ms: int = 4_000
     lost_connection_grace_ms: int = 300
-    # What brokers get to report to a controller that has just become active.
+    # How long brokers have to report to a controller that has just become active.
     first_session_ms: int = 1_500
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_ms: int = 300_000
     unclean_leader_election_interval_ms: int = 300_000
     token_expiry_check_interval_ms: int = 3_600_000
-    # What the cluster was formatted with; it goes into a log that has not begun.
+    # What the cluster was formatted with; written to a new log.
     first_records: tuple[Any, ...] = ()
 
 
 class Quorum(Protocol):
-    """What the duties need of the metadata log."""
+    """What the duties need from the metadata log."""
 
     @property
     def image(self) -> Image:
-        """Everything that is committed."""
+        """The committed state."""
 
     def decide(self, decision: Callable[[Image], Result[Response]]) -> asyncio.Future[Response]:
-        """Commit what `decision` makes of the image, then answer."""
+        """Commit what `decision` computes from the image, then return its response."""
 
 
 class Duties:
-    """One term as active controller."""
+    """One term as the active controller."""
 
     def __init__(
         self,
@@ -88,12 +88,12 @@ class Duties:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._sweep_again = False
-        # Set once the cluster's first records are committed: before, nobody can tell what it supports.
+        # Set once the cluster's first records are committed: before that its feature levels are unknown.
         self.begun = asyncio.Event()
         self.heartbeats = Heartbeats(settings.session_timeout_ms, settings.lost_connection_grace_ms)
 
     def start(self) -> None:
-        """Give everybody a fresh session and begin."""
+        """Give every broker a new session and begin."""
         now_ms = self._env.monotonic_ms()
         for broker in self._quorum.image.brokers.values():
             self.heartbeats.inherit(broker.broker_id, broker.fenced, now_ms, self._settings.first_session_ms)
@@ -110,7 +110,7 @@ class Duties:
         self._spawn(partial(self._every, interval_ms, self.forget_expired_tokens), "expired tokens")
 
     def stop(self) -> None:
-        """Another node is active now, or none."""
+        """This node is no longer the active controller."""
         self.begun.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -123,7 +123,7 @@ class Duties:
     # Sessions.
 
     def watch(self) -> None:
-        """Look at the sessions when the next one can end."""
+        """Check the sessions when the next one can expire."""
         next_check_ms = self.heartbeats.next_check_ms()
         if next_check_ms is None or self._stopped:
             return
@@ -145,15 +145,15 @@ class Duties:
         self._timer = None
         late_ms = int((asyncio.get_running_loop().time() - self._timer_due) * 1000)
         if late_ms > STANDSTILL_MS:
-            logger.warning("this controller stood still for %d ms; no broker's session ends for that", late_ms)
+            logger.warning("this controller was suspended for %d ms; sessions are extended by that", late_ms)
             self.heartbeats.extend(late_ms + self._settings.lost_connection_grace_ms)
         for broker_id in self.heartbeats.stale_brokers(self._env.monotonic_ms()):
-            logger.warning("fencing broker %d: its session is over", broker_id)
+            logger.warning("fencing broker %d: its session has expired", broker_id)
             self.fence(broker_id)
         self.watch()
 
     def fence(self, broker_id: int) -> None:
-        """Begin to fence a broker."""
+        """Start fencing a broker."""
         broker = self._quorum.image.brokers.get(broker_id)
         if broker is None:
             self.heartbeats.forget(broker_id)
@@ -174,14 +174,14 @@ class Duties:
             if await self.depart(broker_id, False, decision):
                 self.heartbeats.note(broker_id, True, -1)
         except ApiError:
-            # Whatever hinders the log may pass; until then nothing is gained by trying in a hurry.
+            # Whatever blocks the log may pass; until then there is no point in retrying quickly.
             await asyncio.sleep(FENCE_RETRY_MS / 1000)
             raise
         finally:
             self.heartbeats.fencing(broker_id, False)
             self.watch()
 
-    # Brokers that go.
+    # Departing brokers.
 
     async def depart(
         self,
@@ -189,7 +189,7 @@ class Duties:
         unclean: bool,
         decision: Callable[[Image, Sequence[PartitionKey]], Result[Response]],
     ) -> Response:
-        """Take a broker out of ISRs bit by bit while there are many, then let `decision` do the rest and the last."""
+        """Remove a broker from ISRs in pieces while there are many, then let `decision` do the rest."""
         found: list[PartitionKey] = []
         while self._named(broker_id, unclean) > RECORDS_PER_DECISION:
             found = await self._search(broker_id, unclean)
@@ -204,7 +204,7 @@ class Duties:
         return elections.named_count(self._quorum.image, broker_id, unclean=unclean)
 
     async def _search(self, broker_id: int, unclean: bool) -> list[PartitionKey]:
-        """Every partition that a broker's going changes, those that it leads first."""
+        """Every partition that changes when a broker goes, those that it leads first."""
         led: list[PartitionKey] = []
         followed: list[PartitionKey] = []
         async for topics in self._slices():
@@ -215,7 +215,7 @@ class Duties:
         return led + followed
 
     async def _slices(self) -> AsyncIterator[list[Topic]]:
-        """All topics, a bounded number of partitions at a time, with turns for others in between."""
+        """All topics, a bounded number of partitions at a time, yielding to other work in between."""
         topics: list[Topic] = []
         size = 0
         for topic in list(self._quorum.image.topics.values()):
@@ -236,7 +236,7 @@ class Duties:
         return self._quorum.decide(decision)
 
     def evacuate(self, broker_id: int) -> None:
-        """Move what a broker in controlled shutdown still leads, or is in sync for."""
+        """Move the leaderships and ISR memberships of a broker in controlled shutdown."""
         name = f"evacuate broker {broker_id}"
         if name not in self._tasks and self._named(broker_id, False):
             self._spawn(partial(self._evacuate, broker_id), name)
@@ -252,7 +252,7 @@ class Duties:
     # Elections.
 
     def sweep(self) -> None:
-        """Look for leaders of all partitions that have none."""
+        """Elect leaders for all partitions without one."""
         self._sweep_again = True
         if "sweep" not in self._tasks:
             self._spawn(self._sweep, "sweep")
@@ -274,12 +274,12 @@ class Duties:
         self.sweep()
 
     async def forget_expired_tokens(self) -> None:
-        """Remove delegation tokens whose time is up."""
+        """Remove expired delegation tokens."""
         if self._quorum.image.security.tokens:
             await self._decide(lambda image: expired_tokens(image, self._env.now_ms()))
 
     async def balance(self) -> None:
-        """Give leadership back to preferred replicas."""
+        """Move leadership back to preferred replicas."""
         if not self._quorum.image.not_preferred_count:
             return
         async for topics in self._slices():
@@ -292,7 +292,7 @@ class Duties:
         return elections.balance_leaders(image, present, self._rules())
 
     async def elect_unclean(self) -> None:
-        """Leaders for topics that take availability over records."""
+        """Elect leaders for topics that allow unclean elections."""
         while self._quorum.image.leaderless:
             elected = await self._decide(lambda image: elections.elect_unclean_leaders(image, self._rules()))
             if elected < elections.ELECTIONS_PER_ROUND_MAX:
@@ -313,12 +313,12 @@ class Duties:
             await self._quietly(work())
 
     async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that another active controller would do as well: losing the leadership ends it without noise."""
+        """Run work that the next active controller would also do: losing leadership ends it silently."""
         try:
             await work
         except ApiError as error:
             if error.code is not ErrorCode.NOT_CONTROLLER:
-                logger.error("the controller could not do its work: %s", error.message)
+                logger.error("a duty of the controller failed: %s", error.message)
 
     def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         async def run() -> None:

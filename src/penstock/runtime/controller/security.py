@@ -1,4 +1,4 @@
-"""What is asked of the controller about security: access lists, credentials, quotas, delegation tokens."""
+"""The controller's operations about security: access lists, credentials, quotas, delegation tokens."""
 
 from __future__ import annotations
 
@@ -34,32 +34,32 @@ SCRAM_RULES = ScramRules(frozenset(scram.MECHANISMS_BY_CODE), scram.ITERATIONS_M
 
 
 class SecurityDecisions:
-    """Decides on changes of security; every future is done once the change is committed."""
+    """Decides on changes of security; every future completes once the change is committed."""
 
     def __init__(self, env: Env, quorum: Quorum) -> None:
         self._env = env
         self._quorum = quorum
 
     def create_entries(self, wanted: Sequence[AclCreation]) -> Future[list[ApiError | None]]:
-        """Add entries to access lists; the answers are in the order of `wanted`."""
+        """Add entries to access lists; the results are in the order of `wanted`."""
         return self._quorum.decide(lambda image: access_lists.create_entries(image, wanted, self._new_id))
 
     def delete_entries(
         self, filters: Sequence[access_lists.EntryFilter]
     ) -> Future[list[ApiError | list[AccessControlEntryRecord]]]:
-        """Remove what filters mean; each is answered with what it removed."""
+        """Remove the entries that filters match; the result of each is what it removed."""
         return self._quorum.decide(lambda image: access_lists.delete_entries(image, filters))
 
     def alter_credentials(
         self, request: AlterUserScramCredentialsRequest
     ) -> Future[list[AlterUserScramCredentialsResult]]:
-        """Add, replace and remove SCRAM credentials; one answer a user."""
+        """Add, replace and remove SCRAM credentials; one result per user."""
         return self._quorum.decide(lambda image: scram_credentials.alter_credentials(image, request, SCRAM_RULES))
 
     def alter_quotas(
         self, entries: Sequence[AlterClientQuotasRequestEntryData], *, validate_only: bool
     ) -> Future[list[ApiError | None]]:
-        """Set and remove quotas, or only say what would become of it."""
+        """Set and remove quotas, or only validate the request."""
 
         def decision(image: Image) -> Result[list[ApiError | None]]:
             result = client_quotas.alter_quotas(image, entries)
@@ -88,14 +88,14 @@ class SecurityDecisions:
         return self._quorum.decide(decision)
 
     def renew_token(self, rules: TokenRules, hmac: bytes, principal: str, period_ms: int) -> Future[int]:
-        """Let a token live longer; the answer is until when."""
+        """Extend a token; returns its new expiry."""
         now_ms = self._env.now_ms()
         return self._quorum.decide(
             lambda image: delegation_tokens.renew_token(image, rules, hmac, principal, period_ms, now_ms)
         )
 
     def expire_token(self, rules: TokenRules, hmac: bytes, principal: str, period_ms: int) -> Future[int]:
-        """Let a token end sooner; the answer is when."""
+        """Expire a token sooner; returns its new expiry."""
         now_ms = self._env.now_ms()
         return self._quorum.decide(
             lambda image: delegation_tokens.expire_token(image, rules, hmac, principal, period_ms, now_ms)

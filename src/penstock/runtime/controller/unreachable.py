@@ -1,4 +1,4 @@
-"""What stands in for the quorum when no active controller could be asked: it refuses everything, and says why."""
+"""Stands in for the quorum when no active controller could be reached: it rejects everything, and says why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WHY = (
 
 
 class UnreachableQuorum:
-    """A quorum that decides nothing."""
+    """A quorum that rejects every decision."""
 
     def __init__(self, image: Image) -> None:
         self.image = image

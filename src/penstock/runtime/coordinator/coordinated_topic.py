@@ -1,4 +1,4 @@
-"""What every coordinator does with its topic: find the shard of a key, ask it, and host shards where leaders are."""
+"""What all coordinators do with their topic: find the shard of a key, call it, and host shards on the leader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class CoordinatedTopic(Generic[ShardT]):
-    """A key is a group's name or a transactional id; `plural` is what messages call all of them."""
+    """A key is a group's name or a transactional id; `plural` is what messages call them."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class CoordinatedTopic(Generic[ShardT]):
         partitions.on_resigned(coordinator.leave)
 
     async def leader_of(self, key: str) -> PartitionState:
-        """The partition a key belongs to; creates the topic when it is first needed."""
+        """The partition that a key belongs to; creates the topic on first use."""
         return await self._topic.leader_of(key)
 
     def _host(self, key: str) -> ShardHost[ShardT]:
@@ -47,9 +47,9 @@ class CoordinatedTopic(Generic[ShardT]):
     def ask(
         self, key: str, question: Callable[[ShardT, Token, int], Effects], *, gather: bool = False
     ) -> asyncio.Future[Any]:
-        """Put a request to a key's shard; done when it is answered and what it changed is committed.
+        """Send a request to a key's shard; completes when it is answered and its changes are committed.
 
-        With `gather` that may take a little longer, so that more is written at once.
+        With `gather` that may take a little longer, so that more is written in one batch.
         """
         host = self._host(key)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -57,7 +57,7 @@ class CoordinatedTopic(Generic[ShardT]):
         return answer
 
     async def read(self, key: str, query: Callable[[ShardT], T]) -> T:
-        """Look something up; nothing is shown that could still be lost."""
+        """Look something up; the result contains nothing that could still be lost."""
         host = self._host(key)
         result = query(host.shard)
         settled = host.settled()
@@ -75,11 +75,11 @@ class CoordinatedTopic(Generic[ShardT]):
         return [host.shard for host in self.coordinator.hosts()]
 
     def close(self) -> None:
-        """Coordinate no longer: everybody who waits is told to look elsewhere, where what was decided goes on."""
+        """Stop coordinating: waiting requests fail with NOT_COORDINATOR, and continue on the next coordinator."""
         self.coordinator.close()
 
     async def _repeat(self, interval_ms: int, work: Callable[[ShardT, int], Effects]) -> None:
-        """Give every shard its turn now and then."""
+        """Run `work` on every shard at an interval."""
         while True:
             await asyncio.sleep(interval_ms / 1000)
             for host in self.coordinator.hosts():

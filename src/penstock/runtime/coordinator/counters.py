@@ -1,4 +1,4 @@
-"""What coordinators decided, counted by the records that say so."""
+"""Counts what coordinators decide, from the records they write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class GroupCounters:
         self._generations: dict[str, int] = {}
 
     def count(self, records: Iterable[Record]) -> None:
-        """Take note of records that are about to be written."""
+        """Count records that are about to be written."""
         for key, value, _ in records:
             if isinstance(key, OffsetCommitKey):
                 if value is None:
@@ -55,7 +55,7 @@ class TransactionCounters:
         self.aborted = 0
 
     def count(self, records: Iterable[Record]) -> None:
-        """Take note of records that are about to be written."""
+        """Count records that are about to be written."""
         for key, value, _ in records:
             if isinstance(key, TransactionLogKey) and value is not None:
                 state = value.transaction_status

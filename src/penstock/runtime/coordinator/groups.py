@@ -1,4 +1,4 @@
-"""The group coordinator of this broker: finds the shard of a group, asks it, and keeps its topic there."""
+"""This broker's group coordinator: finds the shard of a group, calls it, and keeps it up to date about topics."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ImageTopics:
         return found.topic_id if found is not None else None
 
     def topic_name(self, topic_id: Uuid) -> str | None:
-        """The name of a topic, or None once it was deleted."""
+        """The name of a topic, or None after it was deleted."""
         found = self._image.topics_by_id.get(topic_id)
         return found.name if found is not None else None
 
@@ -63,7 +63,7 @@ class ImageTopics:
 
 
 class Groups(CoordinatedTopic[GroupShard]):
-    """What handlers ask about groups."""
+    """The operations that handlers call."""
 
     def __init__(
         self, env: Env, image: Image, controller: TopicCreator, partitions: Partitions, settings: NodeSettings
@@ -79,7 +79,7 @@ class Groups(CoordinatedTopic[GroupShard]):
                 "segment.bytes": str(settings.offsets_topic_segment_bytes),
             },
         )
-        # When a topic is removed its name has left the image already.
+        # When a topic is deleted its name is no longer in the image.
         self._names = {topic.topic_id: topic.name for topic in image.topics.values()}
         topics = ImageTopics(image)
         group_settings = _group_settings(settings)
@@ -102,15 +102,15 @@ class Groups(CoordinatedTopic[GroupShard]):
         env.spawn(expiry, "offset expiry")
 
     def end_transaction(self, index: int, producer: ProducerIdentity, marker: EndMarker) -> asyncio.Future[None]:
-        """End a transaction in one partition of the offsets topic; done when that is committed."""
+        """End a transaction in one partition of the offsets topic; completes when that is committed."""
         return self.coordinator.host(index).end_transaction(producer, marker)
 
     def read_all(self, query: Callable[[GroupShard], Sequence[T]]) -> list[T]:
-        """The same question to every shard here; raises while one is being loaded."""
+        """Query every shard here; raises while one is being loaded."""
         return [row for shard in self.shards() for row in query(shard)]
 
     def follow(self, records: Sequence[Any]) -> None:
-        """Tell the shards which topics came, grew or went."""
+        """Tell the shards which topics were created, changed or deleted."""
         changed: set[str] = set()
         deleted: set[str] = set()
         for record in records:

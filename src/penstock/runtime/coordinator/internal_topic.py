@@ -1,4 +1,4 @@
-"""The topic behind a coordinator: made when it is first needed, and which of its partitions a key belongs to."""
+"""The internal topic of a coordinator: created on first use, and which of its partitions a key belongs to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.runtime.coordinator.shards import partition_for
 
 
 class InternalTopic:
-    """`wanted` is what to create; `factor_setting` names the setting to look at when that cannot be had."""
+    """`wanted` is the topic to create; `factor_setting` names the setting to check when that is not possible."""
 
     def __init__(self, image: Image, creator: TopicCreator, wanted: NewTopic, factor_setting: str) -> None:
         self._image = image
@@ -22,7 +22,7 @@ class InternalTopic:
         self._creating: asyncio.Future[list[TopicOutcome]] | None = None
 
     def index_of(self, key: str) -> int:
-        """The partition of a group or a transactional id; raises NOT_COORDINATOR while there is no such topic."""
+        """The partition of a group or a transactional id; raises NOT_COORDINATOR while the topic does not exist."""
         name = self._wanted.name
         topic = self._image.topics.get(name)
         if topic is None:
@@ -30,7 +30,7 @@ class InternalTopic:
         return partition_for(key, len(topic.partitions))
 
     async def leader_of(self, key: str) -> PartitionState:
-        """The same as the metadata has it; creates the topic when it is first needed."""
+        """The state of that partition; creates the topic on first use."""
         name = self._wanted.name
         topic = self._image.topics.get(name)
         if topic is None:

@@ -1,4 +1,4 @@
-"""How far groups are behind, from what this broker has in memory and in its logs; nobody has to scrape it."""
+"""The lag of groups, from what this broker has in memory and in its logs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LagView:
     def _row(self, partition: Partition, progress: PartitionProgress, now_ms: int) -> tuple[LagPartition, LagStatus]:
         committed = progress.committed
         end = partition.high_watermark
-        # Clients may commit any number, the most negative one included.
+        # Clients may commit any number, even the most negative one.
         lag = max(0, end - max(0, committed.offset))
         commits: Sequence[Commit] = progress.history or (Commit(committed.offset, committed.commit_timestamp_ms),)
         status = judge(commits, self._lag_at(partition, commits[0], end), lag, now_ms)
@@ -80,7 +80,7 @@ class LagView:
         return row, status
 
     def _lag_at(self, partition: Partition, commit: Commit, end: int) -> int:
-        """How far behind a commit was when it was made: the log knows where it ended then."""
+        """The lag of a commit when it was made: the log knows where it ended then."""
         try:
             later = partition.log.offset_for_timestamp(commit.timestamp_ms)
         except ApiError:
@@ -88,7 +88,7 @@ class LagView:
         return max(0, (later.offset if later is not None else end) - commit.offset)
 
     def _age_ms(self, partition: Partition, offset: int, now_ms: int) -> int:
-        """How long the first unread record has waited."""
+        """How long ago the first unread record was appended."""
         log = partition.log
         try:
             data = log.read(max(offset, log.start_offset), HEADER_BYTES, minimum_one_batch=True)
@@ -101,7 +101,7 @@ class LagView:
 
 
 def _owners(shard: GroupShard, group_id: str) -> dict[tuple[str, int], Owner]:
-    """Who reads which partition of a group, as far as its members' assignments tell."""
+    """Which member reads which partition of a group, as far as the assignments show."""
     try:
         described = shard.consumer_group_describe(group_id)
     except ApiError:
@@ -128,7 +128,7 @@ def _classic_owners(shard: GroupShard, group_id: str) -> dict[tuple[str, int], O
                 ConsumerProtocolAssignment, member.member_assignment
             )
         except ProtocolError:
-            # What members tell each other is their own business.
+            # The members' metadata may be in any format.
             continue
         for topic in assignment.assigned_partitions:
             for partition in topic.partitions:

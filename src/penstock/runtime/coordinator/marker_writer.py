@@ -1,4 +1,4 @@
-"""Ends transactions on the partitions that this broker leads."""
+"""Writes transaction markers to the partitions that this broker leads."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partitions import Partitions
 
-# Writes one partition's marker for a producer id and epoch; done when it is committed, fails with ApiError.
+# Writes one partition's marker for a producer id and epoch; completes when it is committed, fails with ApiError.
 WriteMarker = Callable[[TopicPartition, int, int, EndMarker], Awaitable[None]]
 
 
 class MarkerWriter:
-    """Appends markers; those in the offsets topic settle what the transaction committed there."""
+    """Appends markers; those in the offsets topic also settle the offsets that the transaction committed."""
 
     def __init__(self, env: Env, partitions: Partitions, groups: Groups) -> None:
         self._env = env
@@ -24,7 +24,7 @@ class MarkerWriter:
         self._groups = groups
 
     async def write(self, name: TopicPartition, producer_id: int, producer_epoch: int, marker: EndMarker) -> None:
-        """Append one marker; done when it is committed, fails with ApiError."""
+        """Append one marker; completes when it is committed, fails with ApiError."""
         partition = self._partitions.lookup(name.topic, b"", name.partition, by_id=False)
         self._partitions.home(partition).check_writable()
         if name.topic == OFFSETS_TOPIC:

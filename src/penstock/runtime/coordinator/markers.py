@@ -1,11 +1,11 @@
-"""Takes the ends of decided transactions to the leaders of their partitions, however often those change.
+"""Sends the markers of decided transactions to the leaders of their partitions, however often those change.
 
-Markers to one broker go out one request at a time, all that wait for it together. What a broker could not take, or
-never answered, is sent again after a pause to whoever leads the partition then; only the coordinator's own end, or a
-newer coordinator, ends the trying. A partition whose topic was deleted needs no marker.
+There is one request at a time per broker, with all its pending markers. Markers that a broker rejected or did not
+answer are sent again after a pause to the leader at that time, until the coordinator stops or is replaced. A partition
+whose topic was deleted needs no marker.
 
-A partition answers INVALID_PRODUCER_EPOCH when a later epoch of the producer has written to it: that epoch was given
-out after the transaction was over, so nothing of it is open there.
+A partition answers INVALID_PRODUCER_EPOCH when a later epoch of the producer has written to it: that epoch was assigned
+after the transaction had ended, so nothing of it is open there.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Sender(Protocol):
 
 @dataclass(slots=True)
 class Delivery:
-    """Markers on their way. `report` hears of partitions that have theirs, `is_wanted` says whether anybody cares."""
+    """Markers to deliver. `report` is called with partitions that have theirs, `is_wanted` says whether to go on."""
 
     markers: Markers
     report: Callable[[list[TopicPartition]], None]
@@ -73,7 +73,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class Portion:
-    """The part of a delivery that goes to one broker, and the pause before the next try if this one fails."""
+    """The part of a delivery that goes to one broker, and the pause before a retry."""
 
     delivery: Delivery
     partitions: list[TopicPartition]
@@ -81,7 +81,7 @@ class Portion:
 
 
 class TransactionMarkers:
-    """What this broker's transaction coordinator has to tell the leaders of partitions."""
+    """Sends this broker's transaction markers to the leaders of partitions."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class TransactionMarkers:
         make_peer: Callable[[int], Sender],
         write_locally: Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]],
     ) -> None:
-        """`leader_of` tells a partition's leader: NO_LEADER for none at the moment, None for no such partition."""
+        """`leader_of` returns a partition's leader: NO_LEADER for none at the moment, None for an unknown partition."""
         self._env = env
         self._broker_id = broker_id
         self._leader_of = leader_of
@@ -99,7 +99,7 @@ class TransactionMarkers:
         self._write_locally = write_locally
         self._peers: dict[int, Sender] = {}
         self._queues: dict[int, deque[Portion]] = {}
-        # Brokers that a task delivers to.
+        # Brokers that have a delivery task.
         self._busy: set[int] = set()
 
     def send(
@@ -108,11 +108,11 @@ class TransactionMarkers:
         report: Callable[[list[TopicPartition]], None],
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Bring markers to their partitions, while `is_wanted`; each partition is reported once."""
+        """Deliver markers to their partitions, while `is_wanted`; each partition is reported once."""
         self._route(Portion(Delivery(markers, report, is_wanted), [*markers.partitions], RETRY_MIN_MS))
 
     def _route(self, portion: Portion) -> None:
-        """Give each partition to its leader; the ones without a leader wait."""
+        """Queue each partition for its leader; partitions without a leader wait."""
         delivery = portion.delivery
         if not delivery.is_wanted():
             return
@@ -148,7 +148,7 @@ class TransactionMarkers:
                 try:
                     response = await self._ask(broker_id, _request(portions))
                 except (PeerLost, ApiError) as error:
-                    logger.info("transaction markers to broker %d go out again: %s", broker_id, error)
+                    logger.info("resending transaction markers to broker %d: %s", broker_id, error)
                     for portion in portions:
                         self._try_later(portion.delivery, portion.partitions, portion.pause_ms)
                 else:
@@ -166,7 +166,7 @@ class TransactionMarkers:
         return response
 
     def _note(self, portions: Sequence[Portion], response: WriteTxnMarkersResponse) -> None:
-        """Report what has its marker, and send the rest again."""
+        """Report the partitions that have their marker, and resend the rest."""
         answers = {
             (marker.producer_id, topic.name, row.partition_index): ErrorCode(row.error_code)
             for marker in response.markers
@@ -178,7 +178,7 @@ class TransactionMarkers:
             errors = {one: answers.get((producer_id, *one), ErrorCode.REQUEST_TIMED_OUT) for one in partitions}
             if ErrorCode.TRANSACTION_COORDINATOR_FENCED in errors.values():
                 logger.warning(
-                    "another coordinator has taken over %s; its markers are left to it",
+                    "another coordinator has taken over %s and writes its markers",
                     delivery.markers.transactional_id,
                 )
                 continue
@@ -192,7 +192,7 @@ class TransactionMarkers:
 
 
 def _take(queue: deque[Portion]) -> list[Portion]:
-    """The portions for one request; those that nobody wants any more are dropped."""
+    """The portions for one request; those that are no longer wanted are dropped."""
     portions: list[Portion] = []
     size = 0
     while queue and (not portions or size + len(queue[0].partitions) <= PARTITIONS_PER_REQUEST_MAX):

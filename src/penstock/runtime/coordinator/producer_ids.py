@@ -1,4 +1,4 @@
-"""Hands out producer ids from blocks that the controller allots to this broker."""
+"""Allocates producer ids from blocks that the controller assigns to this broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequ
 
 
 class ProducerIds:
-    """Unique ids; a block that was not used up is lost at a restart, which costs nothing."""
+    """Unique ids; the rest of a block is lost at a restart, which costs nothing."""
 
     def __init__(
         self, ask_controller: Callable[[Any], Awaitable[Any]], broker_id: int, broker_epoch: Callable[[], int]
@@ -23,7 +23,7 @@ class ProducerIds:
         self._asking: asyncio.Future[range] | None = None
 
     async def take(self) -> int:
-        """The next id; raises ApiError when the controller gives none."""
+        """The next id; raises ApiError when the controller allocates none."""
         while True:
             for producer_id in self._block:
                 return producer_id
@@ -34,7 +34,7 @@ class ProducerIds:
                 finally:
                     self._asking = None
             else:
-                # Whoever asked first fills the block for everybody.
+                # Whoever comes first fetches the block for all.
                 await asyncio.wait([self._asking])
                 await asyncio.sleep(0)
 

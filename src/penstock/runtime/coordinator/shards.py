@@ -1,15 +1,15 @@
-"""Drives coordinator shards over the partitions of an internal topic.
+"""Drives the coordinator shards on the partitions of an internal topic.
 
-Each partition of the topic that this broker leads has one shard; it comes and goes with leadership. The order around it
-is always the same: an event goes into the shard, the records it asks for are replayed into it at once and appended at
-the end of the loop's turn, many events to one batch, and replies are sent when that batch is committed. If an append
-fails, what the shard believes and what the log says differ; the shard is dropped and loaded again from the log.
+Each partition of the topic that this broker leads has one shard; it is loaded and unloaded with leadership. The order
+is always the same: an event goes into the shard, its records are replayed into it at once and appended at the end of
+the event loop's turn, many events to one batch, and replies are sent when that batch is committed. If an append fails,
+the shard and the log differ; the shard is dropped and loaded again from the log.
 
-What members of consumer groups change is gathered for a few milliseconds instead, as in Kafka. librdkafka's consumers
-rely on that: one that leaves while it is asked to give up partitions cannot join again. Applications that change their
-subscription and then take it back mostly do so within a millisecond, so that a later answer finds the member gone.
+Changes by members of consumer groups are gathered for a few milliseconds instead, as in Kafka. librdkafka's consumers
+rely on that: one that leaves while it must revoke partitions cannot rejoin. Applications that change their subscription
+and then revert it mostly do so within a millisecond, so that by the time of the response the member is gone.
 
-While a partition is being loaded every request for it gets COORDINATOR_LOAD_IN_PROGRESS.
+While a partition is being loaded every request for it fails with COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from penstock.wire.records import BatchHeader, Compression, Record, build_batch,
 
 LOAD_BYTES = 4 * 1024 * 1024
 UNFOLDED_BYTES_MAX = 2**30
-# Above this many encoded bytes a turn's records are split into several batches.
+# Records with more than this many encoded bytes are split into several batches.
 BATCH_BYTES_MAX = 512 * 1024
 REPLAYS_PER_TURN = 2000
-# What made a shard differ from its log may last: too few replicas in sync, a disk that is full.
+# The cause of a failed append may last: too few in-sync replicas, a full disk.
 RELOAD_PAUSE_S = 0.2
-# Every heartbeat asks for its group's partition.
+# Every heartbeat looks up its group's partition.
 PARTITIONS_REMEMBERED_MAX = 16_384
 
 logger = logging.getLogger("penstock.coordinator")
 
 
 class Shard(Protocol):
-    """What a coordinator core offers; see core/group/contract.py."""
+    """What a coordinator core provides; see core/contract.py."""
 
     def replay(self, key: Any, value: Any, offset: int = ..., producer_id: int = ...) -> None: ...
 
     def replay_end_transaction(self, producer_id: int, committed: bool) -> None: ...
 
     def load(self, records: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
-        """Take stored records as they are; hands back those that are to be decoded and replayed."""
+        """Take in stored records; returns those that must be decoded and replayed."""
 
     def loaded(self, now_ms: int) -> Effects: ...
 
@@ -67,7 +67,7 @@ ShardT = TypeVar("ShardT", bound=Shard)
 
 
 class ShardHost(Generic[ShardT]):
-    """One partition of the internal topic and the shard that lives on it."""
+    """One partition of the internal topic and its shard."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class ShardHost(Generic[ShardT]):
         self._records: list[CoordinatorRecord] = []
         self._replies: list[Reply] = []
         self._scheduled: asyncio.Handle | None = None
-        # Done when the last batch is committed.
+        # Completes when the last batch is committed.
         self._committing: asyncio.Future[None] | None = None
         self._is_left = False
         self.shard = shard
@@ -96,7 +96,7 @@ class ShardHost(Generic[ShardT]):
         self.timers: Timers[TimerKey] = Timers(env.monotonic_ms, self._timer_fired)
 
     def perform(self, effects: Effects, *, gather: bool = False) -> None:
-        """Carry out what the shard asked for; with `gather` its records may wait for others to be written with."""
+        """Carry out the shard's effects; with `gather` its records may wait to be written together with others."""
         if effects.timers:
             self._set_timers(effects.timers)
         if not effects.records:
@@ -115,7 +115,7 @@ class ShardHost(Generic[ShardT]):
         self._schedule(self._linger_ms if gather else 0)
 
     def _schedule(self, linger_ms: int) -> None:
-        """Have the records written in a while, or at the end of the turn even if they were to wait longer."""
+        """Write the records after a delay, or at the end of the turn, whichever is earlier."""
         loop = asyncio.get_running_loop()
         if self._scheduled is None and linger_ms:
             self._scheduled = loop.call_later(linger_ms / 1000, self._flush)
@@ -129,13 +129,13 @@ class ShardHost(Generic[ShardT]):
             self._scheduled = None
 
     def _set_timers(self, timers: list[Timer]) -> None:
-        """Clocks are set by people and time servers; what is due in ten seconds is due in ten seconds all the same."""
+        """Use a monotonic clock: what is due in ten seconds is due then, even if the wall clock is changed."""
         ahead_ms = self._env.monotonic_ms() - self._env.now_ms()
         for key, deadline_ms in timers:
             self.timers.set(key, None if deadline_ms is None else deadline_ms + ahead_ms)
 
     def _perform_in_transaction(self, effects: Effects, producer: ProducerIdentity) -> None:
-        """Append a batch of the producer's own; the log may refuse it, so it is replayed only afterwards."""
+        """Append a batch of the producer's own; the log may reject it, so it is replayed only afterwards."""
         self.flush()
         offset = self._partition.log.end_offset
         try:
@@ -155,7 +155,7 @@ class ShardHost(Generic[ShardT]):
         self._reply_when_committed(effects.replies)
 
     def end_transaction(self, producer: ProducerIdentity, marker: EndMarker) -> asyncio.Future[None]:
-        """Append a transaction's marker; done when it is committed. Raises ApiError when it may not be written."""
+        """Append a transaction's marker; completes when it is committed. Raises ApiError when it may not be written."""
         self.flush()
         appended = self._partition.append_marker(*producer, marker, self._env.now_ms())
         self.shard.replay_end_transaction(producer.producer_id, not marker.aborted)
@@ -164,7 +164,7 @@ class ShardHost(Generic[ShardT]):
         return committing
 
     def _reply_when_committed(self, replies: list[Reply]) -> None:
-        """Nobody is told of something that could still be lost, whoever asked for it."""
+        """No reply may contain something that could still be lost."""
         if not replies:
             return
         if self._records:
@@ -175,13 +175,13 @@ class ShardHost(Generic[ShardT]):
             _send(replies)
 
     def settled(self) -> asyncio.Future[None] | None:
-        """A future that is done when all that was decided so far is committed; None when it is."""
+        """A future that completes when all decisions so far are committed; None when they are."""
         self.flush()
         committed = self._partition.committed(self._partition.log.end_offset)
         return None if committed.done() and committed.exception() is None else committed
 
     async def load(self) -> None:
-        """Read the partition into the shard, leaving the loop its turns."""
+        """Read the partition into the shard, yielding to other work."""
         log = self._partition.log
         latest: dict[bytes, bytes | None] = {}
         offset = log.start_offset
@@ -197,7 +197,7 @@ class ShardHost(Generic[ShardT]):
                 elif not header.is_control:
                     records = read_records(data, UNFOLDED_BYTES_MAX, position)
                     for key, value in self.shard.load([(row.key, row.value) for row in records if row.key is not None]):
-                        # Replayed in the order in which the newest records of all keys were written.
+                        # Replayed in the order in which the latest records of all keys were written.
                         latest.pop(key, None)
                         latest[key] = value
                 offset = header.next_offset
@@ -216,7 +216,7 @@ class ShardHost(Generic[ShardT]):
         self.perform(self.shard.loaded(self._env.now_ms()))
 
     def _load_of_transaction(self, data: bytes, position: int, header: BatchHeader) -> None:
-        """Records of a transaction, and its end, take effect where the log has them."""
+        """Records and markers of transactions take effect in the order of the log."""
         if header.is_control:
             marker = read_end_marker(data, position)
             if marker is not None:
@@ -231,22 +231,22 @@ class ShardHost(Generic[ShardT]):
             message, classes = decode_coordinator_key(self._kind, key)
             self.shard.replay(message, decode_versioned(classes.value, value), offset, producer_id)
         except ProtocolError as error:
-            # A later version's record: what it says is unknown, the rest is not.
+            # A record of a later version: it is skipped, the others are not.
             logger.warning("%s: skipping a record of an unknown kind: %s", self._partition.name, error)
 
     def leave(self) -> None:
-        """This broker no longer coordinates here: everybody who waits is told."""
+        """This broker no longer coordinates here: waiting requests fail."""
         self._is_left = True
         self.timers.clear()
         _send(self.shard.unloaded().replies)
-        _refuse(self._replies, ApiError(ErrorCode.NOT_COORDINATOR, "this broker coordinates here no longer"))
+        _refuse(self._replies, ApiError(ErrorCode.NOT_COORDINATOR, "this broker is no longer the coordinator"))
         self._cancel_flush()
         self._records.clear()
         self._replies.clear()
         self.is_loaded = False
 
     def flush(self) -> None:
-        """Append now what was to be appended later."""
+        """Append at once what is waiting to be appended."""
         if self._records:
             self._flush()
 
@@ -266,7 +266,7 @@ class ShardHost(Generic[ShardT]):
             self._fail(replies, error)
             return
         except ValueError as error:
-            # A record that cannot be written is our mistake; it must not keep the group's other members waiting.
+            # A record that cannot be written is a bug; it must not keep the group's other members waiting.
             logger.exception("%s: a record cannot be written; this is a bug", self._partition.name)
             self._fail(replies, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
             return
@@ -312,7 +312,7 @@ class ShardHost(Generic[ShardT]):
         _refuse(replies, as_coordinator_error(error))
         if self._is_left:
             return
-        logger.error("%s: cannot write, loading it again: %s", self._partition.name, error)
+        logger.error("%s: cannot write, reloading it: %s", self._partition.name, error)
         self._on_failure()
 
 
@@ -328,7 +328,7 @@ class Coordinator(Generic[ShardT]):
         count: Callable[[list[CoordinatorRecord]], None] = lambda _: None,
         linger_ms: int = 0,
     ) -> None:
-        """`count` is told of all records that the shards ask for; those that may wait do so for `linger_ms`."""
+        """`count` is called with all records of the shards; those that may wait do so for `linger_ms`."""
         self._env = env
         self._linger_ms = linger_ms
         self._count = count
@@ -338,7 +338,7 @@ class Coordinator(Generic[ShardT]):
         self._hosts: dict[int, ShardHost[ShardT]] = {}
 
     def take(self, partition: Partition, *, pause_s: float = 0.0) -> None:
-        """This broker leads a partition; load its shard."""
+        """This broker now leads a partition; load its shard."""
         if partition.name.topic != self.topic or partition.name.partition in self._hosts or not partition.is_leader:
             return
         index = partition.name.partition
@@ -351,21 +351,21 @@ class Coordinator(Generic[ShardT]):
             self._env.spawn(self._load(host, partition, pause_s), f"load {partition.name}")
 
     def leave(self, partition: Partition) -> None:
-        """This broker leads a partition no longer."""
+        """This broker no longer leads a partition."""
         if partition.name.topic == self.topic:
             host = self._hosts.pop(partition.name.partition, None)
             if host is not None:
                 host.leave()
 
     def close(self) -> None:
-        """Stop hosting every shard; what was decided is still written."""
+        """Stop hosting every shard; pending records are still written."""
         for host in self._hosts.values():
             host.flush()
             host.leave()
         self._hosts.clear()
 
     def host(self, index: int) -> ShardHost[ShardT]:
-        """The host of one partition's shard, once loaded; raises what tells a client to look elsewhere or wait."""
+        """The host of one partition's shard, once loaded; raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
         found = self._hosts.get(index)
         if found is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"this broker does not lead {self.topic}-{index}")
@@ -399,7 +399,7 @@ class Coordinator(Generic[ShardT]):
         try:
             await host.load()
         except ApiError as error:
-            # Where leadership went meanwhile, the log may have been cut under the reader.
+            # If leadership has moved meanwhile, the log may have been truncated during the read.
             if partition.is_leader or isinstance(error, StorageError):
                 logger.error("cannot load %s: %s", partition.name, error)
             return
@@ -407,7 +407,7 @@ class Coordinator(Generic[ShardT]):
 
 
 def as_coordinator_error(error: ApiError) -> ApiError:
-    """What a client of a coordinator is told when its partition cannot be written or is led elsewhere."""
+    """The error for a coordinator's client when its partition cannot be written or has another leader."""
     if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return ApiError(ErrorCode.NOT_COORDINATOR, error.message)
     return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
@@ -426,12 +426,12 @@ def _refuse(replies: list[Reply], error: ApiError) -> None:
         assert isinstance(reply.token, asyncio.Future)
         if not reply.token.done():
             reply.token.set_exception(error)
-            # Whoever asked may have gone away, which is no reason for the loop to complain.
+            # The caller may have disconnected; nobody needs to retrieve the exception.
             reply.token.exception()
 
 
 def java_hash(text: str) -> int:
-    """What Java's String.hashCode gives: Kafka finds the partition of a group by it."""
+    """Java's String.hashCode, by which Kafka maps a group to a partition."""
     data = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for index in range(0, len(data), 2):
@@ -443,5 +443,5 @@ def java_hash(text: str) -> int:
 def partition_for(key: str, partitions: int) -> int:
     """The partition of an internal topic that a group or a transactional id belongs to."""
     hashed = java_hash(key)
-    # Java's smallest number has no positive twin; Kafka takes 0 for it.
+    # Java's smallest integer has no absolute value; Kafka uses 0.
     return (0 if hashed == -(1 << 31) else abs(hashed)) % partitions

@@ -1,7 +1,7 @@
-"""Many deadlines, one timer: what moves a deadline back costs a dictionary entry.
+"""Many deadlines on one timer: extending a deadline only costs a dictionary update.
 
-Members of groups push their session deadline back with every heartbeat. Each key has one entry in a heap; a deadline
-that was moved is noticed when its old entry comes up, and goes back into the heap.
+Every heartbeat extends its member's session deadline. Each key has one entry in a heap; an extended deadline is noticed
+when its old entry comes up, and goes back into the heap.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Timers(Generic[Key]):
-    """Calls `fire(key)` at each key's deadline, in milliseconds of the clock `now_ms`, which must never jump."""
+    """Calls `fire(key)` at each key's deadline, in milliseconds of the monotonic clock `now_ms`."""
 
     def __init__(self, now_ms: Callable[[], int], fire: Callable[[Key], None]) -> None:
         self._now_ms = now_ms
@@ -43,7 +43,7 @@ class Timers(Generic[Key]):
             self._push(key, deadline_ms)
 
     def clear(self) -> None:
-        """Forget every deadline."""
+        """Cancel every deadline."""
         self._deadlines.clear()
         self._heap.clear()
         self._queued.clear()
@@ -69,7 +69,7 @@ class Timers(Generic[Key]):
         try:
             self._fire_due(self._now_ms())
         finally:
-            # What was set meanwhile may be later than what was there before.
+            # A deadline set meanwhile may be later than the earlier one.
             if self._heap and (self._handle is None or self._heap[0][0] < self._wakes_at):
                 self._wake_at(self._heap[0][0])
 

@@ -1,4 +1,4 @@
-"""Stands before writes in transactions: the coordinator says whether their partition is part of it (KIP-890).
+"""Verifies writes in transactions: asks the coordinator whether their partition is part of it (KIP-890).
 
 Only the first write to a partition in a transaction has to wait for that.
 """
@@ -13,12 +13,12 @@ from penstock.core.contract import ProducerIdentity
 from penstock.core.replica.producer_state import Verification
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.runtime.coordinator.verifier import Verify
+from penstock.runtime.coordinator.transaction_verifier import Verify
 from penstock.runtime.env import Env
-from penstock.runtime.replication.produced import Place, Produced, Refusals
+from penstock.runtime.replication.admission import Place, Produced, Refusals
 from penstock.wire.records import HEADER_SIZE, read_header
 
-# From this version of Produce on a partition joins the transaction by being written to.
+# From this version of Produce on a write adds its partition to the transaction.
 ADDS_SINCE = 12
 ABORTABLE_SINCE = 11
 _COME_AGAIN = (
@@ -31,7 +31,7 @@ _COME_AGAIN = (
 
 
 class Unverified(NamedTuple):
-    """A batch that would begin a transaction in its partition."""
+    """A batch that would start a transaction in its partition."""
 
     place: Place
     partition: TopicPartition
@@ -40,7 +40,7 @@ class Unverified(NamedTuple):
 
 
 class TransactionGuard:
-    """Knows which batches would begin a transaction. `is_required` is transaction.partition.verification.enable."""
+    """Finds batches that would start a transaction. `is_required` is transaction.partition.verification.enable."""
 
     def __init__(self, env: Env, verify: Verify, is_required: Callable[[], bool]) -> None:
         self._env = env
@@ -48,7 +48,7 @@ class TransactionGuard:
         self.is_required = is_required
 
     def unverified(self, batches: Iterable[Produced], api_version: int) -> list[Unverified]:
-        """The batches that a coordinator must be asked about; each partition waits for its token from now on."""
+        """The batches that must be verified; each partition expects its token from now on."""
         adds = api_version >= ADDS_SINCE
         found: list[Unverified] = []
         if not adds and not self.is_required():
@@ -60,7 +60,7 @@ class TransactionGuard:
             try:
                 header = read_header(records)
             except ApiError:
-                # What is wrong with it is found out, and told, when it is to be appended.
+                # Invalid batches are rejected when they are appended.
                 continue
             if not header.is_transactional or header.producer_id < 0:
                 continue
@@ -71,22 +71,23 @@ class TransactionGuard:
         return found
 
     async def verify(self, transactional_id: str, unverified: Sequence[Unverified], api_version: int) -> Refusals:
-        """Ask the coordinator; what it does not confirm must not be appended."""
+        """Ask the coordinator; batches that it does not confirm must not be appended."""
         adds = api_version >= ADDS_SINCE
         answers = await asyncio.gather(
             *(self._verify(transactional_id, one.producer, one.partition, adds) for one in unverified)
         )
         return {
             one.place: ApiError(
-                _told(error, api_version), "the partition could not be verified as part of the transaction"
+                _error_for_producer(error, api_version),
+                "the partition could not be verified as part of the transaction",
             )
             for one, error in zip(unverified, answers, strict=True)
             if error is not ErrorCode.NONE
         }
 
 
-def _told(error: ErrorCode, version: int) -> ErrorCode:
-    """What a coordinator said, as producers know it: they come again with what is not their fault."""
+def _error_for_producer(error: ErrorCode, version: int) -> ErrorCode:
+    """The coordinator's error as a producer must see it: errors that are not its fault are retriable."""
     if error in _COME_AGAIN:
         return ErrorCode.NOT_ENOUGH_REPLICAS
     if error is ErrorCode.PRODUCER_FENCED:

@@ -1,9 +1,9 @@
-"""The transaction coordinator of this broker: finds the shard of a transactional id, asks it, and sees decided
-transactions through.
+"""This broker's transaction coordinator: finds the shard of a transactional id, calls it, and completes decided
+transactions.
 
-Markers leave the shard as the reply to a token that is made here. So they come out when the decision is committed.
-They go on to the partitions once everything in the coordinator's log is, which matters right after loading: a record
-that the former leader wrote, and that no other replica has yet, decides nothing.
+The shard returns markers as the reply to a token that is created here, so they arrive when the decision is committed.
+They are sent to the partitions once everything in the coordinator's log is committed, which matters right after
+loading: a record of the former leader that no other replica has yet decides nothing.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitP
 TRANSACTION_TOPIC = "__transaction_state"
 TRANSACTION_VERSION = "transaction.version"
 
-# The pause before looking again whether a log that could not be committed is.
+# The pause before checking again whether a log that could not be committed is.
 SETTLE_PAUSE_S = 0.2
-# Who waits for a transaction's end looks for it this often, whatever is heard of its markers.
+# Requests that wait for a transaction's end check this often, whether or not markers are reported.
 LOOK_AGAIN_MS = 20
 
 T = TypeVar("T")
 
 
 class Transactions(CoordinatedTopic[TransactionShard]):
-    """What handlers ask about transactions. `take_producer_id` gives ids that nobody has had."""
+    """The operations that handlers call. `take_producer_id` returns ids that were never used."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Transactions(CoordinatedTopic[TransactionShard]):
                 "unclean.leader.election.enable": "false",
             },
         )
-        # Done when a transaction has got another marker, for those who wait for its end.
+        # Completes when a transaction has got another marker, for requests that wait for its end.
         self._ending: dict[str, asyncio.Future[None]] = {}
         self._shard_settings = TransactionSettings(
             max_timeout_ms=settings.transaction_max_timeout_ms,
@@ -86,7 +86,7 @@ class Transactions(CoordinatedTopic[TransactionShard]):
         env.spawn(self._repeat(interval_ms, TransactionShard.expire), "transactional id expiry")
 
     async def init_producer_id(self, request: InitProducerIdRequest, caller: Caller) -> InitProducerIdResponse:
-        """Start a producer with a transactional id; raises the ApiError of a coordinator that is not here."""
+        """Start a producer with a transactional id; raises ApiError if the coordinator is elsewhere."""
         transactional_id = request.transactional_id or ""
         fresh = await self._fresh_producer_id(
             lambda shard: shard.init_needs_producer_id(transactional_id), transactional_id
@@ -100,10 +100,10 @@ class Transactions(CoordinatedTopic[TransactionShard]):
     async def add_partitions(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[TopicPartition]
     ) -> ErrorCode:
-        """Take partitions into a transaction of version 1; raises the ApiError of a coordinator that is not here.
+        """Add partitions to a transaction of version 1; raises ApiError if the coordinator is elsewhere.
 
-        A client that goes straight on after a commit meets the transaction before, which waits for its markers. It
-        would come again after a pause; waiting here for the moment when they are written is quicker.
+        A client that continues right after a commit finds the previous transaction waiting for its markers. It would
+        retry after a pause; waiting here until they are written is quicker.
         """
         deadline_ms = self._env.monotonic_ms() + self._settings.add_partitions_to_txn_retry_backoff_max_ms
         while True:
@@ -121,7 +121,7 @@ class Transactions(CoordinatedTopic[TransactionShard]):
             self._ending.pop(transactional_id, None)
 
     async def end_txn(self, request: EndTxnRequest, caller: Caller) -> EndTxnResponse:
-        """Commit or abort; raises the ApiError of a coordinator that is not here."""
+        """Commit or abort; raises ApiError if the coordinator is elsewhere."""
         transactional_id = request.transactional_id
         bumps = caller.api_version >= BUMP_SINCE
         fresh = await self._fresh_producer_id(
@@ -133,18 +133,18 @@ class Transactions(CoordinatedTopic[TransactionShard]):
         return response
 
     async def _fresh_producer_id(self, is_needed: Callable[[TransactionShard], bool], transactional_id: str) -> int:
-        """An id if one is needed; once it returns none, none is needed until the loop's next turn."""
+        """An id if one is needed; if it returns none, none is needed until the loop's next turn."""
         if not is_needed(self._host(transactional_id).shard):
             return NO_PRODUCER_ID
-        # It may not be needed any more when it comes; ids are plenty.
+        # It may no longer be needed when it arrives; there are plenty of ids.
         return await self._take_producer_id()
 
     def read_all(self, query: Callable[[TransactionShard, int], Sequence[T]]) -> list[T]:
-        """The same question to every shard here; raises while one is being loaded."""
+        """Query every shard here; raises while one is being loaded."""
         now_ms = self._env.now_ms()
         return [row for shard in self.shards() for row in query(shard, now_ms)]
 
-    # Seeing decided transactions through.
+    # Completing decided transactions.
 
     def _make_shard(self) -> TransactionShard:
         def marker_token() -> Token:
@@ -163,7 +163,7 @@ class Transactions(CoordinatedTopic[TransactionShard]):
         return self._image.features.get(TRANSACTION_VERSION, 0)
 
     def _decided(self, shard: TransactionShard, due: asyncio.Future[Markers]) -> None:
-        """Markers are due, unless their decision was lost with its append."""
+        """Markers are due, unless their decision could not be appended."""
         if not due.cancelled() and due.exception() is None:
             self._send_when_settled(shard, due.result())
 
@@ -183,7 +183,7 @@ class Transactions(CoordinatedTopic[TransactionShard]):
         if done.exception() is None:
             self._send(shard, markers)
         else:
-            # Too few replicas are in sync, or this broker leads no longer and is about to stop hosting the shard.
+            # Too few replicas are in sync, or this broker has lost leadership and is about to unload the shard.
             loop = asyncio.get_running_loop()
             loop.call_later(SETTLE_PAUSE_S, self._send_when_settled, shard, markers)
 
@@ -199,7 +199,7 @@ class Transactions(CoordinatedTopic[TransactionShard]):
         self._markers.send(markers, report, lambda: self._host_of(shard, markers) is not None)
 
     def _host_of(self, shard: TransactionShard, markers: Markers) -> ShardHost[TransactionShard] | None:
-        """The host, while it still has the shard that decided."""
+        """The host, while it still has the shard that made the decision."""
         try:
             host = self._host(markers.transactional_id)
         except ApiError:

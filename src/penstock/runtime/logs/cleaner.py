@@ -1,8 +1,8 @@
-"""Compaction: finds the log that needs it most and has it cleaned, one at a time.
+"""Compaction: finds the log that needs it most and cleans it, one at a time.
 
-The reading, hashing and writing happen in a process of their own (`storage/compaction/worker`), so that neither the
-interpreter's lock nor the loop is held up by them; only renames happen here. Where no process can be had, a worker
-thread does the same. A log that cannot be cleaned is set aside with a line in the log, and the others go on.
+The reading, hashing and writing happen in a separate process (`storage/compaction/worker`), so that neither the GIL nor
+the event loop is held up; only renames happen here. If no process can be started, a worker thread does it. A log that
+cannot be cleaned is skipped with a log message, and the others are still cleaned.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ logger = logging.getLogger("penstock.cleaner")
 
 
 class CleanerCounters:
-    """What cleanings did so far."""
+    """Totals of all cleanings."""
 
     __slots__ = ("bytes_read", "bytes_written", "runs", "seconds")
 
@@ -52,7 +52,7 @@ class CleanerCounters:
         self.bytes_written = 0
 
     def cleaned(self, report: CompactionReport, seconds: float) -> None:
-        """One more log is clean."""
+        """A log was cleaned."""
         self.runs += 1
         self.seconds += seconds
         self.bytes_read += report.bytes_read
@@ -60,7 +60,7 @@ class CleanerCounters:
 
 
 class Cleaner:
-    """Keeps compacted logs clean. `uncleanable` says why partitions were given up, until the next start."""
+    """Cleans compacted logs. `uncleanable` says why partitions are skipped until the next start."""
 
     def __init__(self, env: Env, partitions: Partitions, settings: Callable[[], NodeSettings]) -> None:
         self._env = env
@@ -68,14 +68,14 @@ class Cleaner:
         self._settings = settings
         # By partition, the offset up to which it is clean.
         self._clean_offsets = self._read_checkpoints()
-        # By partition, when the last of the tombstones in its clean part may go.
+        # By partition, when the last of the tombstones in its clean part may be removed.
         self._horizons: dict[TopicPartition, int] = {}
         self.uncleanable: dict[TopicPartition, str] = {}
         self.counters = CleanerCounters()
         partitions.on_removed(self._forget)
 
     def start(self) -> None:
-        """Begin to clean, unless log.cleaner.enable says otherwise."""
+        """Start cleaning, unless log.cleaner.enable is false."""
         if self._settings().log_cleaner_enable:
             self._env.spawn(self._run(), "compaction")
 
@@ -96,7 +96,7 @@ class Cleaner:
                 await asyncio.sleep(self._settings().log_cleaner_backoff_ms / 1000)
 
     async def clean_dirtiest(self) -> bool:
-        """Clean the log that needs it most; False if there is none or it did not work out."""
+        """Clean the log that needs it most; False if there is none or it failed."""
         chosen = await self._choose()
         if chosen is None or not self._is_here(chosen[0]):
             return False
@@ -110,10 +110,10 @@ class Cleaner:
 
     def _give_up(self, partition: Partition, error: CompactionError) -> None:
         if error.is_passing:
-            logger.warning("%s: compaction is tried again later: %s", partition.name, error.message)
+            logger.warning("%s: compaction will be retried: %s", partition.name, error.message)
             return
         self.uncleanable[partition.name] = error.message
-        logger.error("%s is not compacted any more until a restart: %s", partition.name, error.message)
+        logger.error("%s is not compacted until the next restart: %s", partition.name, error.message)
 
     # Choosing
 
@@ -132,7 +132,7 @@ class Cleaner:
         return self._partitions.get(*partition.name) is partition and not partition.log.is_failed
 
     def _plan(self, partition: Partition) -> CompactionPlan | None:
-        """What there is to clean in a log; None if nothing can be."""
+        """What can be cleaned in a log; None if nothing."""
         log, topic = partition.log, partition.settings
         now_ms = self._env.now_ms()
         has_deadline = topic.max_compaction_lag_ms < INT64_MAX
@@ -185,7 +185,7 @@ class Cleaner:
         )
         if report.batches_oversized:
             logger.warning(
-                "%s: %d batches grew past max.message.bytes when their tombstones were dated",
+                "%s: %d batches grew past max.message.bytes when their tombstones got a delete horizon",
                 partition.name,
                 report.batches_oversized,
             )
@@ -194,9 +194,9 @@ class Cleaner:
         return True
 
     async def _make_durable(self, partition: Partition, end_offset: int) -> bool:
-        """Note that everything before an offset is on disk; False if that cannot be had.
+        """Record that everything before an offset is on disk; False if that is not possible.
 
-        Cleaning leaves gaps. Past the recovery point, recovery takes a gap for something that a power cut took.
+        Cleaning leaves gaps. After the recovery point, recovery takes a gap for data lost in a power failure.
         """
         try:
             await partition.sync.durable(end_offset)
@@ -207,7 +207,7 @@ class Cleaner:
             self._fail_unless_passing(partition, error)
             return False
         except ApiError:
-            # The partition is closed, deleted, or follows another leader; it will be looked at again.
+            # The partition was closed, deleted, or became a follower; it will be checked again.
             return False
         return True
 
@@ -277,11 +277,11 @@ class Cleaner:
         try:
             await self._env.run_blocking(lambda: write_offsets(self._env.filesystem, path, offsets))
         except (StorageError, FileNotFoundError) as error:
-            # After a restart these logs count as dirty, and are read once more than they need be.
+            # After a restart these logs count as dirty, and are read once more than necessary.
             logger.warning("cannot write %s: %s", path, error)
 
     def _forget(self, partition: Partition) -> None:
-        """A topic of the same name starts anew, also after a restart."""
+        """A topic of the same name starts with a dirty log, also after a restart."""
         for notes in (self._horizons, self.uncleanable):
             notes.pop(partition.name, None)
         if self._clean_offsets.pop(partition.name, None) is None:
@@ -292,7 +292,7 @@ class Cleaner:
 
 
 async def work(env: Env, job: CompactionJob) -> AsyncGenerator[CleanedSegment | CompactionReport, None]:
-    """Clean in a process, or in a thread if the disk is not a real one or no process starts; the report comes last.
+    """Clean in a process, or in a thread if the disk is simulated or no process starts; the report comes last.
 
     Raises CompactionError.
     """
@@ -308,7 +308,7 @@ async def work(env: Env, job: CompactionJob) -> AsyncGenerator[CleanedSegment | 
                 start_new_session=True,
             )
         except OSError as error:
-            logger.warning("no process can be started for compaction, a thread does it: %s", error)
+            logger.warning("cannot start a process for compaction, using a thread: %s", error)
     answers = _work_in_thread(env, job) if process is None else _work_in_process(process, job)
     async with contextlib.aclosing(answers):
         async for answer in answers:

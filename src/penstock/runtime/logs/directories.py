@@ -1,4 +1,4 @@
-"""The directories that hold this broker's partitions: what is in them, how full they are, whether they still work."""
+"""This broker's data directories: their contents, their free space, and whether they still work."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ logger = logging.getLogger("penstock.runtime")
 
 @dataclass(slots=True)
 class LogDirectory:
-    """One data directory and what its checkpoint files say."""
+    """One data directory and the contents of its checkpoint files."""
 
     path: Path
     directory_id: Uuid
     clean: bool = False
-    # Whether the machine may have stopped since the directory was last used, and so have lost what was not synced.
+    # Whether the machine may have gone down since the directory was last used, losing unsynced data.
     lost_power: bool = True
     found: set[TopicPartition] = field(default_factory=set)
     recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
@@ -55,18 +55,18 @@ class LogDirectory:
     is_full: bool = False
 
     def check_writable(self) -> None:
-        """Raises KAFKA_STORAGE_ERROR while nothing may be written here."""
+        """Raises KAFKA_STORAGE_ERROR while writes are not possible."""
         if self.failure is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the data directory {self.path} failed: {self.failure}")
         if self.is_full:
             raise ApiError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"the disk under {self.path} is nearly full; free some space and writes go on by themselves",
+                f"the disk under {self.path} is nearly full; writes resume when there is free space again",
             )
 
 
 def lock_directory(env: Env, path: Path) -> File:
-    """Keep other processes out of a directory until the returned file is let go; raises MetadataFileError."""
+    """Keep other processes out of a directory until the returned file is released; raises MetadataFileError."""
     env.filesystem.make_directory(path)
     lock = env.filesystem.lock(path / LOCK)
     if lock is None:
@@ -78,7 +78,7 @@ def lock_directory(env: Env, path: Path) -> File:
 
 
 def format_directory(env: Env, path: Path, cluster_id: str, node_id: int) -> MetaProperties:
-    """Claim a directory for this node, or read whose it is; raises MetadataFileError when it is somebody else's."""
+    """Format a directory for this node, or read its owner; raises MetadataFileError when it belongs to another node."""
     env.filesystem.make_directory(path)
     present = read_meta_properties(env.filesystem, path)
     if present is None:
@@ -86,19 +86,19 @@ def format_directory(env: Env, path: Path, cluster_id: str, node_id: int) -> Met
         write_meta_properties(env.filesystem, path, present)
     if present.node_id != node_id:
         raise MetadataFileError(
-            f"{path} holds the data of node {present.node_id}, and this is node {node_id}: "
+            f"{path} holds the data of node {present.node_id}, but this is node {node_id}: "
             f"set node.id={present.node_id}, or point log.dirs at another directory"
         )
     if present.cluster_id != cluster_id:
         raise MetadataFileError(
-            f"{path} belongs to cluster {present.cluster_id}, and the other directories to {cluster_id}: "
+            f"{path} belongs to cluster {present.cluster_id}, but the other directories to {cluster_id}: "
             "correct log.dirs so that it names directories of one cluster"
         )
     return present
 
 
 def open_directory(env: Env, path: Path, directory_id: Uuid) -> LogDirectory:
-    """Look what a directory holds, changing nothing: the node may yet refuse to start."""
+    """Read a directory without changing anything: the node may still refuse to start."""
     filesystem = env.filesystem
     directory = LogDirectory(path, directory_id, clean=filesystem.exists(path / CLEAN_SHUTDOWN))
     marker = read_boot_marker(filesystem, path, env.boot_id)
@@ -109,7 +109,7 @@ def open_directory(env: Env, path: Path, directory_id: Uuid) -> LogDirectory:
             directory.found.add(partition)
     recovery_points = _read_checkpoint(env, path / RECOVERY_POINTS)
     if recovery_points is None:
-        # Nobody knows which gaps were there before: rather keep records behind one than cut acknowledged ones off.
+        # Earlier gaps are unknown: better to keep records after one than to truncate acknowledged ones.
         directory.lost_power = False
     directory.recovery_points = recovery_points or {}
     directory.start_offsets = _read_checkpoint(env, path / LOG_START_OFFSETS) or {}
@@ -118,7 +118,7 @@ def open_directory(env: Env, path: Path, directory_id: Uuid) -> LogDirectory:
 
 
 def begin_use(env: Env, directory: LogDirectory) -> None:
-    """From here on a crash is one: forget that the last stop was clean, and remove what was on its way out then."""
+    """Start using a directory: forget that the last shutdown was clean, and remove what was being deleted then."""
     take_clean_shutdown(env.filesystem, directory.path)
     for name, size in env.filesystem.list_directory(directory.path).items():
         if size == -1 and is_deletion_directory(name):
@@ -139,7 +139,7 @@ def write_checkpoints(
     directory: LogDirectory,
     progress: Iterable[tuple[TopicPartition, int, int, int]],
 ) -> None:
-    """Note how far each partition's log is on disk, where it starts, and its high watermark."""
+    """Write each partition's recovery point, log start offset and high watermark."""
     rows = list(progress)
     directory.recovery_points = {name: flushed for name, flushed, _, _ in rows}
     directory.start_offsets = {name: start for name, _, start, _ in rows if start}
@@ -148,9 +148,9 @@ def write_checkpoints(
 
 
 def lower_checkpoints(env: Env, directory: LogDirectory, progress: Iterable[tuple[TopicPartition, int, int]]) -> None:
-    """Note that logs were cut: how far each is on disk now, and its high watermark.
+    """Lower the recovery points and high watermarks of truncated logs.
 
-    What is appended after a cut may be torn by a crash where a checkpoint of before says that it is whole.
+    What is appended after a truncation may be torn by a crash where an earlier checkpoint says that it is durable.
     """
     lowered = False
     for name, flushed, high_watermark in progress:
@@ -163,14 +163,14 @@ def lower_checkpoints(env: Env, directory: LogDirectory, progress: Iterable[tupl
 
 
 def raise_recovery_point(env: Env, directory: LogDirectory, name: TopicPartition, flushed: int) -> None:
-    """Note how far one log is on disk, unless that is noted already."""
+    """Raise the recovery point of one log, unless it is there already."""
     if directory.recovery_points.get(name, 0) < flushed:
         directory.recovery_points[name] = flushed
         write_offsets(env.filesystem, directory.path / RECOVERY_POINTS, directory.recovery_points)
 
 
 def forget_partition(env: Env, directory: LogDirectory, name: TopicPartition) -> None:
-    """Take a partition's namesake of old out of the checkpoints: its offsets mean nothing for the new one."""
+    """Remove a deleted partition from the checkpoints: its offsets mean nothing to a new one of the same name."""
     noted = (directory.recovery_points, directory.start_offsets, directory.high_watermarks)
     if any(name in offsets for offsets in noted):
         for offsets in noted:
@@ -186,15 +186,15 @@ def _write_all(env: Env, directory: LogDirectory) -> None:
 
 
 def mark_clean(env: Env, directory: LogDirectory, broker_epoch: int) -> None:
-    """Say that every log here was closed; the next start trusts them."""
+    """Record that every log here was closed cleanly; the next start trusts them."""
     write_clean_shutdown(env.filesystem, directory.path, broker_epoch)
 
 
 def watch_space(env: Env, directory: LogDirectory, full_percent: float) -> None:
-    """Note whether the disk is too full to take writes."""
+    """Check whether the disk is too full for writes."""
     used = env.filesystem.disk_space(directory.path).used_fraction * 100
     full = used > full_percent
     if full != directory.is_full:
         directory.is_full = full
-        state = "refusing writes" if full else "taking writes again"
+        state = "rejecting writes" if full else "accepting writes again"
         logger.warning("the disk under %s is %.1f %% full: %s", directory.path, used, state)

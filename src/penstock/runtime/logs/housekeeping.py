@@ -1,7 +1,7 @@
-"""Work that nobody waits for: retention, flush deadlines, checkpoints, disk space, forgotten producers.
+"""Background work on logs: retention, flush deadlines, checkpoints, disk space, expired producers.
 
-Each job is one function over all partitions, run on its own interval. Between partitions the loop gets its turn, so
-that ten thousand of them do not hold up a single produce.
+Each job is one function over all partitions, run at its own interval. Between partitions it yields to the event loop,
+so that ten thousand of them do not hold up a single produce.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.storage.files import StorageError
 
 FLUSH_CHECK_MS = 250
 DISK_CHECK_MS = 5_000
-# Unsynced and unnoted bytes are bounded, so that what is checked after a crash is.
+# Bounds the bytes after the recovery point, and so the work of recovery after a crash.
 UNFLUSHED_BYTES_MAX = 64 * 1024 * 1024
 UNNOTED_BYTES_MAX = 256 * 1024 * 1024
 PARTITIONS_PER_TURN = 64
@@ -36,7 +36,7 @@ class Housekeeping:
         self._env = env
         self._partitions = partitions
         self._settings = settings
-        # By partition, the bytes appended when its last sync was asked for.
+        # By partition, the bytes appended when its last sync was requested.
         self._flushed_bytes: dict[TopicPartition, int] = {}
         self._unnoted_bytes = 0
         partitions.on_removed(lambda partition: self._flushed_bytes.pop(partition.name, None))
@@ -49,7 +49,7 @@ class Housekeeping:
         self._every(DISK_CHECK_MS, self.watch_disks, "disk space")
         self._every(settings.log_flush_offset_checkpoint_interval_ms, self.checkpoint_all, "checkpoints")
         self._every(settings.producer_id_expiration_check_interval_ms, self.expire_producers, "producer expiry")
-        # A changed retention shows at once.
+        # A changed retention takes effect at once.
         self._partitions.on_change(self.retain)
 
     def _every(self, interval_ms: int, job: Callable[[], Awaitable[None]], name: str) -> None:
@@ -69,19 +69,19 @@ class Housekeeping:
                 try:
                     job(partition)
                 except StorageError as error:
-                    # The others have their turn all the same; on a full disk they are what makes room.
+                    # The others still get their turn; on a full disk they make room.
                     logger.error("%s: %s", partition.name, error)
             if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
 
     async def retain_all(self) -> None:
-        """Delete what is past keeping, everywhere, and finish segments that have reached their age."""
+        """Apply retention everywhere, and roll segments that have reached their maximum age."""
         now_ms = self._env.now_ms()
         await self._each(lambda partition: partition.log.roll_if_due(now_ms))
         await self._each(self.retain)
 
     def retain(self, partition: Partition) -> None:
-        """Delete what is past keeping in one partition."""
+        """Apply retention to one partition."""
         log, settings = partition.log, partition.settings
         now_ms = self._env.now_ms()
         wanted = RetentionSettings(settings.retention_ms, settings.retention_bytes, settings.deletes)
@@ -92,7 +92,7 @@ class Housekeeping:
                 log.segment_facts(),
                 wanted,
                 now_ms,
-                # What an open transaction has written is kept until it is over.
+                # Records of an open transaction are kept until it ends.
                 high_watermark=partition.last_stable_offset,
                 log_start_offset=log.start_offset,
             )
@@ -104,7 +104,7 @@ class Housekeeping:
             logger.error("%s: retention failed: %s", partition.name, error)
 
     async def flush_due(self) -> None:
-        """Sync the logs whose flush.ms is over or that have too much unsynced; note now and then how far they are."""
+        """Sync the logs whose flush.ms has passed or that have too many unsynced bytes; sometimes write checkpoints."""
 
         def flush(partition: Partition) -> None:
             log = partition.log
@@ -122,7 +122,7 @@ class Housekeeping:
             await self.checkpoint_all()
 
     async def watch_disks(self) -> None:
-        """Notice disks that fill up or have room again, and free deleted segments."""
+        """Check the disks' free space, and remove deleted segments."""
         for directory in self._partitions.directories:
             if directory.failure is None:
                 watch_space(self._env, directory, self._settings().penstock_disk_full_percent)
@@ -131,7 +131,7 @@ class Housekeeping:
         await self._each(lambda partition: partition.log.reap(now_ms))
 
     async def checkpoint_all(self) -> None:
-        """Note how far every log is on disk."""
+        """Write the checkpoints of every directory."""
         self._unnoted_bytes = 0
         for directory in self._partitions.directories:
             self.checkpoint(directory)
@@ -149,7 +149,7 @@ class Housekeeping:
         write_checkpoints(self._env, directory, rows)
 
     def settle_deletions(self, partitions: list[Partition]) -> None:
-        """Make moved log starts durable, and free what lies before them."""
+        """Make moved log start offsets durable, and delete the segments before them."""
         homes = {id(home): home for home in map(self._partitions.home, partitions)}
         for home in homes.values():
             self.checkpoint(home)
@@ -157,15 +157,15 @@ class Housekeeping:
             self.retain(partition)
 
     async def expire_producers(self) -> None:
-        """Forget producers that have been silent for producer.id.expiration.ms."""
+        """Remove producers that have been idle for producer.id.expiration.ms."""
         now_ms = self._env.now_ms()
         age_ms = self._settings().producer_id_expiration_ms
         await self._each(lambda partition: partition.log.producers.expire(now_ms, age_ms))
 
     def finish(self, broker_epoch: int) -> None:
-        """The last thing at a clean stop: checkpoints, then the marker that says so.
+        """The last step of a clean shutdown: checkpoints, then the clean-shutdown marker.
 
-        Without the marker the next start checks every log, as it must where one was not opened, let alone closed.
+        Without the marker the next start checks every log, as it must if one was not opened or not closed.
         """
         if not self._partitions.are_all_open:
             return

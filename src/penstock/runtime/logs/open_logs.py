@@ -1,4 +1,4 @@
-"""Which logs hold files open: never more than the process may, whoever is written to or read."""
+"""Limits how many logs hold open files to what the process may open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from penstock.storage.log import Log
 
 
 class OpenLogs:
-    """Closes the files of the log that opened some longest ago when one too many opens its own."""
+    """When too many logs have open files, closes the files of the one that opened its first the longest ago."""
 
     def __init__(self, logs_max: int) -> None:
         self._logs_max = max(1, logs_max)
@@ -16,7 +16,7 @@ class OpenLogs:
         return len(self._open)
 
     def add(self, log: Log) -> None:
-        """Look after a log from now on; it must not hold files yet."""
+        """Manage a log from now on; it must not hold files yet."""
         log.on_open(lambda: self._note(log))
 
     def forget(self, log: Log) -> None:

@@ -1,8 +1,8 @@
 """Group commit: one sync of a log serves everybody who waits for it.
 
-At most one sync of a log is under way. Those who come meanwhile get the next one, which starts the moment the first
-is done and covers all of them. A sync that fails fails the log: after an EIO the kernel may have dropped the
-very pages that were to be written, so nothing is retried and nothing that waited is acknowledged.
+At most one sync of a log is in progress. Requests that arrive meanwhile get the next one, which starts as soon as the
+first is done and covers all of them. A failed sync fails the log: after an EIO the kernel may have dropped the very
+pages that should be written, so nothing is retried and no waiting request is acknowledged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger("penstock.runtime")
 
 
 class LogSync:
-    """Brings one log to disk on demand."""
+    """Syncs one log on demand."""
 
     __slots__ = (
         "_abandoned",
@@ -46,25 +46,25 @@ class LogSync:
     ) -> None:
         self._env = env
         self._log = log
-        # Where the time that syncs take is counted.
+        # Counts how long syncs take.
         self._flushes = flushes
         self._started = 0.0
         self._on_failure = on_failure
-        # The sync under way.
+        # The sync in progress.
         self._work: asyncio.Future[None] | None = None
         self._owed: Callable[[], None] | None = None
         self._scheduled = False
-        # A sync was asked for while one was under way, which may not cover what was appended since it began.
+        # A sync was requested while one was in progress, which may not cover what was appended since it began.
         self._again = False
         self._stopped = False
         self._abandoned = False
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        # When the log was last brought to disk, on the clock that never jumps.
+        # When the log was last synced, on the monotonic clock.
         self._synced_ms = env.monotonic_ms()
         self.syncs = 0
 
     def durable(self, offset: int) -> asyncio.Future[None]:
-        """A future that is done when everything before `offset` is on disk, or failed when it cannot be."""
+        """A future that completes when everything before `offset` is on disk, or fails when it cannot be."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._log.flushed_offset >= offset:
             future.set_result(None)
@@ -74,7 +74,7 @@ class LogSync:
         return future
 
     def request(self) -> None:
-        """Ask for a sync of all that was appended so far, soon; what is appended until it starts is part of it."""
+        """Request a sync of all that was appended so far, soon; appends before it starts are included."""
         if self._work is not None:
             self._again = True
         elif not self._scheduled:
@@ -90,7 +90,7 @@ class LogSync:
         self._owed = work
 
     async def stop(self) -> None:
-        """Begin no more syncs, and wait for the one under way: the log is about to be closed, which syncs it too."""
+        """Start no more syncs, and wait for the one in progress: the log is about to be closed, which syncs it too."""
         self._stopped = True
         if self._work is not None:
             await asyncio.wait([self._work])
@@ -98,11 +98,11 @@ class LogSync:
             await self._env.run_blocking(self._owed)
 
     def refuse(self, error: ApiError) -> None:
-        """Fail everybody who waits now: what they wait for may be cut off."""
+        """Fail all waiting requests: their records may be truncated."""
         self._fail_waiters(error)
 
     def abandon(self) -> None:
-        """The log is deleted: nothing in it will be durable, and no sync of it means anything any more."""
+        """The log is deleted: nothing in it will become durable."""
         self._stopped = self._abandoned = True
         gone = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._log.directory.name} was deleted meanwhile")
         self._fail_waiters(gone)
@@ -170,7 +170,7 @@ class LogSync:
         self._waiters = still_waiting
 
     def _fail(self, error: StorageError) -> None:
-        logger.error("a sync of %s failed, the log takes no more writes: %s", self._log.directory, error)
+        logger.error("a sync of %s failed, the log accepts no more writes: %s", self._log.directory, error)
         self._log.fail(error)
         self._fail_waiters(error)
         self._on_failure(error)
@@ -180,5 +180,5 @@ class LogSync:
         for _, future in waiters:
             if not future.done():
                 future.set_exception(error)
-                # Whoever waited may have gone away, which is no reason for the loop to complain.
+                # The caller may have disconnected; nobody needs to retrieve the exception.
                 future.exception()

@@ -1,4 +1,4 @@
-"""The quorum as its leader sees it, for people: who votes, who observes, how far everybody is."""
+"""DescribeQuorum: the leader, the voters and observers, and how far each has come."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class QuorumDescription:
         self._log_end = log_end
 
     def describe(self, request: DescribeQuorumRequest, version: int) -> DescribeQuorumResponse:
-        """The answer in the terms of one version."""
+        """The response in one version."""
         quorum = self._quorum
         asked = [(topic.topic_name, row.partition_index) for topic in request.topics for row in topic.partitions]
         if asked != [(TOPIC, 0)]:

@@ -1,11 +1,11 @@
 """Drives the quorum's state machine over the metadata log on disk and the connections to the other nodes.
 
-The order is always the same: what `step` wants persisted is on disk before the log changes, the log is cut or appended
-to before anything is answered or sent, and what is committed is replayed into the image before anybody is told. What is
-appended counts for this voter only once it is synced.
+The order is always the same: what `step` wants persisted is on disk before the log changes, the log is truncated or
+appended to before anything is answered or sent, and what is committed is replayed into the image before any listener is
+called. Appended entries count for this voter only once they are synced.
 
-The active controller is the leader whose epoch's first entry is committed and applied. One that is that no longer fails
-whatever still waits with NOT_CONTROLLER; what it had appended may yet be committed by its successor.
+The active controller is the leader whose epoch's first entry is committed and applied. When it loses leadership,
+everything pending fails with NOT_CONTROLLER; what it had appended may still be committed by its successor.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.logs.sync import LogSync
 from penstock.runtime.peer import PLAIN_TEXT, PeerSecurity
-from penstock.runtime.raft.announce import Announcer
-from penstock.runtime.raft.controls import Control, ControlMessage, epoch_opening
+from penstock.runtime.raft.address_announcer import Announcer
+from penstock.runtime.raft.applied_image import AppliedImage, Listener
+from penstock.runtime.raft.control_records import Control, ControlMessage, epoch_opening
 from penstock.runtime.raft.describe import QuorumDescription
 from penstock.runtime.raft.follower import Follower
-from penstock.runtime.raft.image import AppliedImage, Listener
 from penstock.runtime.raft.metadata_files import SnapshotId, write_election
 from penstock.runtime.raft.metadata_log import MetadataLog
 from penstock.runtime.raft.requests import RaftRequests
@@ -58,20 +58,20 @@ from penstock.storage.files import StorageError
 from penstock.storage.log import Log, LogSettings
 
 DIRECTORY = "__cluster_metadata-0"
-# How long a leader that stops waits for the others to hear of it.
+# How long a leader that stops waits for the others to be informed.
 FAREWELL_S = 0.5
-# How long to leave a full disk alone.
+# The pause before writing to a full disk again.
 DISK_PAUSE_MS = 1_000
 
 logger = logging.getLogger("penstock.metadata")
 
 
 class RaftDriver:
-    """The metadata log of this node, and the image that its committed records make.
+    """The metadata log of this node, and the image of its committed records.
 
-    `voters` and `addresses` are the fixed quorum of `controller.quorum.voters`; where the log carries the voters
-    (KIP-853) it overrides them. A node that is no voter follows as an observer. `bootstrap` are controllers to ask for
-    the leader, for a node that knows no voters yet.
+    `voters` and `addresses` are the static quorum of `controller.quorum.voters`; voters in the log (KIP-853) override
+    them. A node that is not a voter follows as an observer. `bootstrap` are controllers to ask for the leader, for a
+    node that knows no voters yet.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class RaftDriver:
         self._directory_id = directory_id
         self._cluster_id = cluster_id
         self._times = times or QuorumTimes()
-        # Kafka's clients too give servers that they know no id of negative ones.
+        # Like Kafka's clients, use negative ids for servers whose node ids are unknown.
         bootstrap_ids = {-2 - number: address for number, address in enumerate(bootstrap)}
         self._bootstrap_ids = tuple(bootstrap_ids)
         self._addresses = AddressBook({**(addresses or {}), **bootstrap_ids}, listener_name)
@@ -107,7 +107,7 @@ class RaftDriver:
         self._snapshots = SnapshotTaker(env, self._log, self._applied, snapshot_bytes, snapshot_interval_ms)
         self._leadership_listeners: list[Callable[[bool], None]] = []
         self._leader_listeners: list[Callable[[int], None]] = []
-        self._told_leader = (-1, -1)
+        self._reported_leader = (-1, -1)
         self._failed: StorageError | None = None
         self._leads = False
         self._applying = False
@@ -135,12 +135,12 @@ class RaftDriver:
 
     @property
     def image(self) -> Image:
-        """The cluster as everything committed and applied tells it: one object for the life of the process."""
+        """The cluster after everything committed and applied: one object for the life of the process."""
         return self._applied.image
 
     @property
     def log(self) -> Log:
-        """The log; `log.end_offset` is where the next decision's first record will stand."""
+        """The log; `log.end_offset` is the offset of the next decision's first record."""
         return self._log.log
 
     @property
@@ -150,7 +150,7 @@ class RaftDriver:
 
     @property
     def addresses(self) -> AddressBook:
-        """Where the nodes of the quorum are reached."""
+        """The addresses of the quorum's nodes."""
         return self._addresses
 
     @property
@@ -161,12 +161,12 @@ class RaftDriver:
     def check_cluster(self, cluster_id: str | None) -> None:
         """Raise INCONSISTENT_CLUSTER_ID for a request that is meant for another cluster."""
         if cluster_id is not None and self._cluster_id is not None and cluster_id != self._cluster_id:
-            text = f"the request is for cluster {cluster_id}, and this one is {self._cluster_id}"
+            text = f"the request is for cluster {cluster_id}, but this is cluster {self._cluster_id}"
             raise ApiError(ErrorCode.INCONSISTENT_CLUSTER_ID, text)
 
     @property
     def applied_offset(self) -> int:
-        """Everything before it is in the image."""
+        """Everything before this offset is in the image."""
         return self._applied.applied_offset
 
     @property
@@ -176,35 +176,35 @@ class RaftDriver:
 
     @property
     def leader_id(self) -> int:
-        """Who leads, as far as this node knows; -1 if it does not."""
+        """The leader, as far as this node knows; -1 if unknown."""
         return self.quorum.leader_id
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node is the active controller and may decide."""
+        """Whether this node is the active controller."""
         return self._leads
 
     @property
     def refusal(self) -> ApiError | None:
-        """Why this node does not decide; None where it is the active controller."""
+        """Why this node cannot decide; None if it is the active controller."""
         if self._failed is not None:
             return self._failed
         if self._leads and not self._stopped:
             return None
         leader = self.leader_id
-        known = f"node {leader} is" if leader not in (-1, self._node_id) else "nobody is known to be, yet"
+        known = f"node {leader} is" if leader not in (-1, self._node_id) else "no active controller is known yet"
         return ApiError(ErrorCode.NOT_CONTROLLER, f"this node is not the active controller; {known}")
 
     @property
     def is_failed(self) -> bool:
-        """Whether the metadata log failed, and this node takes no part in the quorum any more."""
+        """Whether the metadata log failed, and this node no longer takes part in the quorum."""
         return self._failed is not None
 
     def on_commit(self, listener: Listener) -> None:
         """Have `listener` called with every batch of records once it is committed and in the image.
 
-        After a leader's snapshot it is called with what is gone and then everything there is: records are facts, and
-        some are told twice.
+        After a leader's snapshot it is called with the removals and then with everything: records are idempotent, and
+        some come twice.
         """
         self._applied.on_commit(listener)
 
@@ -217,17 +217,17 @@ class RaftDriver:
         self._leader_listeners.append(listener)
 
     def applied(self, offset: int) -> asyncio.Future[None]:
-        """A future that is done when everything before `offset` is in the image, whoever leads."""
+        """A future that completes when everything before `offset` is in the image, whoever leads."""
         return self._applied.reached(offset)
 
     def committed(self, offset: int) -> asyncio.Future[None]:
-        """A future that is done when everything before `offset` is committed and applied by this leader."""
+        """A future that completes when everything before `offset` is committed and applied by this leader."""
         return self._applied.committed(offset)
 
     # Starting and stopping.
 
     async def start(self) -> None:
-        """Open the log and take part in the quorum; a sole voter leads when this returns.
+        """Open the log and join the quorum; a single voter leads when this returns.
 
         Raises DamagedMetadata rather than guess.
         """
@@ -270,7 +270,7 @@ class RaftDriver:
             self._apply(everything=True)
 
     async def stop(self) -> None:
-        """Resign, give the others a moment to hear of it, and close the log."""
+        """Resign, give the others a moment to learn of it, and close the log."""
         self._step(Stopping())
         self._stopped = True
         await self._transport.settle(FAREWELL_S)
@@ -291,13 +291,13 @@ class RaftDriver:
         return Sender(self._node_id, self._directory_id, self._cluster_id, endpoints)
 
     def set_endpoint(self, host: str, port: int) -> None:
-        """Where other nodes reach this one's controller listener, once that is known."""
+        """Set the address of this node's controller listener, once it is known."""
         self._addresses.learn(self._node_id, (host, port))
 
     # Stepping.
 
     def _step(self, event: Event) -> Effects:
-        """Let the quorum take an event, and carry out what comes of it."""
+        """Let the quorum handle an event, and carry out the effects."""
         if self._failed is not None or self._stopped:
             return Effects()
         before = self.quorum.save()
@@ -306,11 +306,11 @@ class RaftDriver:
         except Contradiction as error:
             if self._contradicted_epoch != self.quorum.epoch:
                 self._contradicted_epoch = self.quorum.epoch
-                logger.critical("this node does not follow: %s", error)
+                logger.critical("this node cannot follow the leader: %s", error)
             effects = Effects(persist=self.quorum.election)
         try:
             if effects.persist is not None and not self._persist(effects.persist):
-                # What cannot be remembered did not happen: to everybody else it is as if a message were lost.
+                # What cannot be persisted did not happen: to everybody else it is as if a message were lost.
                 self.quorum.restore(before)
                 if isinstance(event, Started):
                     asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self._step, event)
@@ -322,15 +322,15 @@ class RaftDriver:
         self._set_timer()
         self._note_leadership()
         leader = self.quorum.leader_id, self.quorum.epoch
-        if leader != self._told_leader:
-            self._told_leader = leader
+        if leader != self._reported_leader:
+            self._reported_leader = leader
             for listener in self._leader_listeners:
                 listener(leader[0])
         self._wake()
         return effects
 
     def _persist(self, election: Election) -> bool:
-        """Remember an election; False when the disk is full, and then time goes on after a while."""
+        """Persist an election; False when the disk is full, and then the timer is set again after a while."""
         history = self._log.history
         try:
             write_election(
@@ -339,14 +339,14 @@ class RaftDriver:
         except StorageError as error:
             if not error.is_passing:
                 raise
-            logger.error("this node takes no part in elections for now: %s", error)
+            logger.error("this node does not take part in elections for now: %s", error)
             self._tick_after(DISK_PAUSE_MS)
             return False
         return True
 
     def _carry_out(self, effects: Effects) -> None:
         if effects.truncate_to is not None:
-            logger.info("the leader's log parts from ours at offset %d; cutting ours off there", effects.truncate_to)
+            logger.info("the leader's log diverges from ours at offset %d; truncating ours there", effects.truncate_to)
             self._log.truncate_to(effects.truncate_to)
             self._check_voters()
         if effects.append is not None:
@@ -355,7 +355,7 @@ class RaftDriver:
             if isinstance(message, FetchRequest):
                 self._follower.fetch(peer_id, message)
             else:
-                self._transport.say(peer_id, message)
+                self._transport.send(peer_id, message)
         if effects.committed is not None:
             self._apply()
 
@@ -371,9 +371,9 @@ class RaftDriver:
             logger.info("node %d leads the metadata quorum in epoch %d", change.leader_id, change.epoch)
 
     def append(self, records: Sequence[Any]) -> asyncio.Future[None]:
-        """Append metadata records as the active controller; done when they are committed and in the image.
+        """Append metadata records as the active controller; completes when they are committed and in the image.
 
-        Fails with NOT_CONTROLLER when this node ceases to lead before.
+        Fails with NOT_CONTROLLER if this node loses leadership before that.
         """
         self._log.append_records(records, self.quorum.epoch)
         committed = self.committed(self.log.end_offset)
@@ -381,7 +381,7 @@ class RaftDriver:
         return committed
 
     def append_controls(self, messages: Sequence[ControlMessage], epoch: int) -> int:
-        """Append control records as leader; returns the offset behind them."""
+        """Append control records as leader; returns the offset after them."""
         self._log.append_controls(messages, epoch)
         self._appended()
         self._check_voters()
@@ -396,15 +396,15 @@ class RaftDriver:
             self._step(Synced(self.log.flushed_offset))
 
     def _check_voters(self) -> None:
-        """Tell the quorum when the log names other voters than before."""
+        """Tell the quorum when the set of voters in the log changes."""
         voters = self._log.history.voters
         if voters != self.quorum.voters:
-            logger.info("the voters are %s now", list(voters.ids))
+            logger.info("the voters are now %s", list(voters.ids))
             self._addresses.voters = voters
             self._step(VotersChanged(voters))
 
     def resign(self) -> None:
-        """Lead no longer, but go on as a follower or observer."""
+        """Stop leading, but continue as a follower or observer."""
         if self.quorum.is_leader and not self._stopped and self._failed is None:
             self._step(Stopping(for_good=False))
             if self.quorum.is_leader:
@@ -417,7 +417,7 @@ class RaftDriver:
         self._step(RequestFailed(peer_id, message))
 
     def _set_timer(self) -> None:
-        """Have a tick come at the quorum's deadline; one that comes too early sets itself again."""
+        """Schedule a tick at the quorum's deadline; one that comes too early is scheduled again."""
         deadline_ms = self.quorum.deadline_ms
         if deadline_ms < self._timer_ms:
             self._tick_after(max(0, deadline_ms - self._env.monotonic_ms()))
@@ -443,10 +443,10 @@ class RaftDriver:
     def _note_leadership(self) -> None:
         leads = self.quorum.is_established and self.applied_offset >= self.quorum.high_watermark
         if self._leads and self.quorum.is_leader:
-            # An active controller that has not yet applied its newest commit is still the active one.
+            # An active controller that has not yet applied its newest commit stays the active one.
             return
         if not self.quorum.is_leader:
-            self._applied.leads_no_longer()
+            self._applied.leadership_lost()
         if leads == self._leads:
             return
         self._leads = leads
@@ -457,7 +457,7 @@ class RaftDriver:
     # Applying.
 
     def _apply(self, *, everything: bool = False) -> None:
-        """Take what is committed into the image, a slice a turn."""
+        """Apply committed entries to the image, a slice per turn."""
         if self._applying and not everything:
             return
         done = self._applied.apply(self._log, self.quorum.high_watermark, everything=everything)
@@ -466,7 +466,7 @@ class RaftDriver:
             asyncio.get_running_loop().call_soon(self._apply_more)
         self._note_leadership()
         if self.quorum.is_leader and not self.quorum.is_voter and self._log.history.offset < self.applied_offset:
-            logger.info("this node's vote is taken away; it leads no longer")
+            logger.info("this node is no longer a voter; it resigns")
             self.resign()
         self._snapshots.begin_if_due(self._sync)
 
@@ -480,8 +480,8 @@ class RaftDriver:
         self._snapshots.take()
 
     def _install(self, snapshot: SnapshotId, controls: list[Control], image: Image) -> None:
-        """Begin again from a leader's snapshot."""
-        logger.info("began again from the leader's snapshot %s", snapshot.file_name)
+        """Start again from a leader's snapshot."""
+        logger.info("starting again from the leader's snapshot %s", snapshot.file_name)
         self._log.install(snapshot, controls)
         self._check_voters()
         self._applied.replace(image, snapshot.end_offset)
@@ -493,7 +493,7 @@ class RaftDriver:
         if self._failed is not None:
             return
         self._failed = error
-        logger.critical("the metadata log failed; this node takes no part in the quorum any more: %s", error)
+        logger.critical("the metadata log failed; this node no longer takes part in the quorum: %s", error)
         self._applied.fail(error)
         self._follower.close()
         self._transport.close()

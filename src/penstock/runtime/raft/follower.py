@@ -1,8 +1,8 @@
-"""Following: fetches what the leader has, one request at a time, and takes it into the log.
+"""Fetches entries from the leader, one request at a time, and appends them to the log.
 
-A fetch tells the leader how far this log is on disk, so the next one leaves only when the last one's entries are
-synced. An answer counts only if it is the newest fetch's and the log is still what it was then. When the leader's log
-no longer reaches back far enough, its snapshot is fetched piece by piece, checked, and put in the place of the log.
+A fetch tells the leader how far this log is on disk, so the next one is sent only when the last one's entries are
+synced. A response only counts if it belongs to the newest fetch and the log has not changed since. When the leader's
+log does not reach back far enough, its snapshot is fetched in pieces, checked, and replaces the log.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from penstock.model.errors import error_name
 from penstock.runtime.env import Env
 from penstock.runtime.logs.sync import LogSync
 from penstock.runtime.peer import PeerLost
-from penstock.runtime.raft.controls import Control
-from penstock.runtime.raft.image import replay_all
+from penstock.runtime.raft.applied_image import replay_all
+from penstock.runtime.raft.control_records import Control
 from penstock.runtime.raft.metadata_files import (
     PART_SUFFIX,
     PENDING_SUFFIX,
@@ -39,7 +39,7 @@ from penstock.storage.files import File, StorageError
 from penstock.wire.primitives import MalformedMessage
 from penstock.wire.records import CorruptBatch
 
-# After something that a moment's wait does not mend.
+# After an error that a short wait does not fix.
 RETRY_LATER_MS = 1_000
 SNAPSHOT_PIECE_BYTES = 4 * 1024 * 1024
 
@@ -49,11 +49,11 @@ Installed = Callable[[SnapshotId, list[Control], Image], None]
 
 
 class Interrupted(Exception):
-    """A snapshot's transfer came to nothing; the next fetch begins it again."""
+    """The transfer of a snapshot failed; the next fetch starts it again."""
 
 
 class Follower:
-    """One node's fetching from whoever leads."""
+    """One node's fetching from the leader."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Follower:
         answer.add_done_callback(lambda done: self._answered(number, peer_id, request, done))
 
     def again(self) -> None:
-        """Fetch what comes next, if there is a leader to fetch from."""
+        """Fetch what comes next, if there is a leader."""
         self._retry = None
         for peer_id, request in self._quorum.fetch_again().send:
             assert isinstance(request, FetchRequest)
@@ -127,7 +127,7 @@ class Follower:
         try:
             reply = self._transport.read_reply(answer, request)
         except PeerLost as error:
-            logger.debug("the fetch from node %d is lost: %s", peer_id, error)
+            logger.debug("the fetch from node %d failed: %s", peer_id, error)
             self._step(RequestFailed(peer_id, request))
             self._again_after(self._times.retry_ms)
             return
@@ -154,7 +154,7 @@ class Follower:
             try:
                 self._log.append_fetched(reply.records, self._quorum.epoch)
             except (UnfitEntries, CorruptBatch, MalformedMessage) as error:
-                logger.error("node %d sent entries that cannot be taken: %s", self._quorum.leader_id, error)
+                logger.error("node %d sent entries that cannot be appended: %s", self._quorum.leader_id, error)
                 self._again_after(RETRY_LATER_MS)
                 return
             except StorageError as error:
@@ -178,7 +178,7 @@ class Follower:
     async def _load(self, leader_id: int, snapshot: LogEnd) -> None:
         epoch = self._loading_epoch
         name = SnapshotId(snapshot.offset, snapshot.epoch)
-        # One that was given up a moment ago may still be on its way out.
+        # One that was cancelled a moment ago may still be finishing.
         part = self._log.directory / f"{name.file_name}.{self._number}{PART_SUFFIX}"
         delay_ms, is_installed = self._times.retry_ms, False
         try:
@@ -207,7 +207,7 @@ class Follower:
         try:
             self._env.filesystem.unlink(part)
         except StorageError as error:
-            logger.warning("%s is left over: %s", part, error)
+            logger.warning("cannot remove %s: %s", part, error)
 
     def _check_still(self, leader_id: int, epoch: int) -> None:
         quorum = self._quorum
@@ -242,11 +242,11 @@ class Follower:
             snapshot.offset,
             snapshot.epoch,
         ):
-            raise Interrupted("it answered with another piece than was asked for")
+            raise Interrupted("it answered with a different piece")
         return row.size, row.unaligned_records if row.unaligned_records is not None else b""
 
     async def _decode(self, leader_id: int, epoch: int, snapshot: LogEnd, file: File) -> tuple[list[Control], Image]:
-        """Check and replay the snapshot off the loop; meanwhile leader and follower go on hearing of each other."""
+        """Check and replay the snapshot off the loop, while leader and follower stay in contact."""
         filesystem = self._env.filesystem
 
         def work() -> tuple[list[Control], Image]:

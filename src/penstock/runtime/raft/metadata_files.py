@@ -1,8 +1,8 @@
 """The metadata log's own files beside its segments: quorum-state, and snapshots of the image.
 
 A snapshot `<end offset>-<epoch>.checkpoint` is a file of record batches: a header control record, the image's records,
-a footer control record. It is written under another name and renamed when it is whole and synced, so a snapshot that
-exists is complete; one that fails its checks was damaged later and nothing is read from it.
+a footer control record. It is written under another name and renamed when it is complete and synced, so an existing
+snapshot is complete; one that fails its checks was damaged later and nothing is read from it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from penstock.core.raft.events import Election
 from penstock.core.raft.voters import VoterSet
 from penstock.model.ids import ZERO_UUID, format_uuid, parse_uuid
-from penstock.runtime.raft.controls import (
+from penstock.runtime.raft.control_records import (
     BATCH_BYTES_MAX,
     Control,
     control_batch,
@@ -41,9 +41,9 @@ from penstock.wire.records import (
 
 QUORUM_STATE = "quorum-state"
 SNAPSHOT_SUFFIX = ".checkpoint"
-# A leader's snapshot that is being fetched.
+# A leader's snapshot that is being downloaded.
 PART_SUFFIX = ".part"
-# A leader's snapshot that is whole, while the log it replaces may still be there.
+# A complete snapshot of a leader, while the log it replaces may still exist.
 PENDING_SUFFIX = ".pending"
 RECORDS_PER_BATCH = 1000
 BLOCK_BYTES = 512
@@ -61,11 +61,11 @@ RECORD_VERSIONS = {
 
 
 class DamagedMetadata(Exception):
-    """The metadata log or a snapshot is damaged. Nothing was changed; a person must decide."""
+    """The metadata log or a snapshot is damaged. Nothing was changed; an operator must decide."""
 
 
 class SnapshotId(NamedTuple):
-    """Up to where a snapshot reaches: the offset after its last record, and that record's epoch."""
+    """The end of a snapshot: the offset after its last record, and that record's epoch."""
 
     end_offset: int
     epoch: int
@@ -80,7 +80,7 @@ BOOTSTRAP_FILE = "bootstrap.checkpoint"
 
 
 def read_election(filesystem: Filesystem, directory: Path) -> Election | None:
-    """The remembered epoch and vote; a fresh directory has none."""
+    """The persisted epoch and vote; a new directory has none."""
     path = directory / QUORUM_STATE
     try:
         text = filesystem.read_file(path)
@@ -97,7 +97,7 @@ def read_election(filesystem: Filesystem, directory: Path) -> Election | None:
 def write_election(
     filesystem: Filesystem, directory: Path, election: Election, voters: Iterable[int], kraft_version: int = 0
 ) -> None:
-    """Remember epoch and vote, durably, before anybody hears of them."""
+    """Persist epoch and vote, durably, before any other node learns of them."""
     known: dict[str, Any] = {
         "leaderId": election.leader_id,
         "leaderEpoch": election.epoch,
@@ -112,12 +112,12 @@ def write_election(
 
 
 def list_snapshots(filesystem: Filesystem, directory: Path) -> list[SnapshotId]:
-    """Every snapshot there is, the one that reaches furthest last."""
+    """All snapshots, the one with the largest end offset last."""
     return _named(filesystem.list_directory(directory))
 
 
 def list_pending(filesystem: Filesystem, directory: Path) -> list[SnapshotId]:
-    """The snapshots of a leader that wait for the log they replace to be emptied."""
+    """The leader's snapshots that are complete but have not replaced the log yet."""
     names = filesystem.list_directory(directory)
     return _named(name.removesuffix(PENDING_SUFFIX) for name in names if name.endswith(PENDING_SUFFIX))
 
@@ -142,7 +142,7 @@ def encode_control(kind: ControlType, message: object, offset: int, epoch: int, 
 
 
 class Batch(NamedTuple):
-    """What one batch of the log says: metadata records, or control records."""
+    """The content of one batch of the log: metadata records, or control records."""
 
     next_offset: int
     size_bytes: int
@@ -180,7 +180,7 @@ def write_snapshot(
     kraft_version: int = 0,
     voters: VoterSet | None = None,
 ) -> None:
-    """Write an image's records as a snapshot; it exists when this returns, and not before it is whole."""
+    """Write an image's records as a snapshot; it appears only once it is complete."""
     path = directory / snapshot.file_name
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     header = snapshot_header(now_ms, kraft_version, voters)
@@ -195,7 +195,7 @@ def write_snapshot(
 
 
 def write_bootstrap(filesystem: Filesystem, directory: Path, records: Iterable[Any], now_ms: int) -> None:
-    """Write what a new cluster begins with, in Kafka's file for it; its first controller takes it into the log."""
+    """Write a new cluster's first records to Kafka's file for them; the first controller appends them to the log."""
     listed = list(records)
     data = control_batch(snapshot_header(now_ms, 0, None), 0, 0, now_ms)
     data += encode_records(listed, 1, 0, now_ms) if listed else b""
@@ -204,7 +204,7 @@ def write_bootstrap(filesystem: Filesystem, directory: Path, records: Iterable[A
 
 
 def read_bootstrap(filesystem: Filesystem, directory: Path) -> list[Any]:
-    """What a new cluster begins with; raises DamagedMetadata."""
+    """A new cluster's first records; raises DamagedMetadata."""
     try:
         data = check_snapshot(filesystem, directory / BOOTSTRAP_FILE)
     except FileNotFoundError:
@@ -213,21 +213,21 @@ def read_bootstrap(filesystem: Filesystem, directory: Path) -> list[Any]:
 
 
 def put_in_place(filesystem: Filesystem, file: File, path: Path) -> None:
-    """Give a whole file its name, durably."""
+    """Rename a complete file to its final name, durably."""
     file.sync()
     filesystem.rename(file.path, path)
     filesystem.sync_directory(path.parent)
 
 
 def read_snapshot(filesystem: Filesystem, directory: Path, snapshot: SnapshotId) -> Iterator[Batch]:
-    """The batches of a snapshot, after the whole file was checked; raises DamagedMetadata."""
+    """The batches of a snapshot, after checking the whole file; raises DamagedMetadata."""
     path = directory / snapshot.file_name
     data = check_snapshot(filesystem, path)
     yield from decode_batches(data, path)
 
 
 def check_snapshot(filesystem: Filesystem, path: Path) -> bytes:
-    """The bytes of a whole snapshot; raises DamagedMetadata."""
+    """The bytes of a complete snapshot; raises DamagedMetadata."""
     data = filesystem.read_file(path)
     scan = scan_batches(data, 0, len(data), check_crc=True)
     if scan.problem is not None or scan.position != len(data) or not scan.batches:
@@ -242,7 +242,7 @@ def check_snapshot(filesystem: Filesystem, path: Path) -> bytes:
 
 
 class LogExtent(NamedTuple):
-    """What a metadata log on disk reaches over; `epoch` is its last batch's, 0 while it has none."""
+    """The range of a metadata log on disk; `epoch` is its last batch's, 0 while it is empty."""
 
     start_offset: int
     end_offset: int
@@ -250,11 +250,11 @@ class LogExtent(NamedTuple):
 
 
 def inspect_log(filesystem: Filesystem, directory: Path) -> LogExtent | None:
-    """Read the log through without changing it; None when there is none. Raises DamagedMetadata.
+    """Read the log without changing it; None when there is none. Raises DamagedMetadata.
 
-    A write that a crash cut short leaves fewer bytes than it announced, or zeros in place of its last blocks, and was
-    never acknowledged. Bytes that are all there and fail their checksum were damaged later, and what they said may have
-    been acknowledged.
+    A write that a crash interrupted leaves fewer bytes than it announced, or zeros in place of its last blocks, and was
+    never acknowledged. Bytes that are complete but fail their checksum were damaged later, and may have been
+    acknowledged.
     """
     names = sorted(name for name in filesystem.list_directory(directory) if name.endswith(LOG_SUFFIX))
     if not names:
@@ -284,7 +284,7 @@ def inspect_log(filesystem: Filesystem, directory: Path) -> LogExtent | None:
 
 
 def _ends_in_zeros(data: bytes, position: int) -> bool:
-    """Whether nothing but zeros follows `position`, or the beginning of a block after it: blocks are written whole."""
+    """Whether only zeros follow `position`, or the next block boundary after it: blocks are written whole."""
     end = len(data.rstrip(b"\0"))
     return end <= position or -(-end // BLOCK_BYTES) * BLOCK_BYTES < len(data)
 
@@ -292,12 +292,12 @@ def _ends_in_zeros(data: bytes, position: int) -> bool:
 def check_agreement(
     directory: Path, extent: LogExtent | None, snapshot: SnapshotId | None, election: Election | None
 ) -> None:
-    """Raise DamagedMetadata when log, newest snapshot and quorum-state cannot all be whole."""
+    """Raise DamagedMetadata when log, newest snapshot and quorum-state contradict each other."""
     reached = snapshot.end_offset if snapshot is not None else 0
     if extent is None:
         if reached:
             raise DamagedMetadata(f"{directory} has a snapshot and no log; {RESTORE}")
-        # A quorum-state alone is what a crash leaves before the first batch.
+        # A crash before the first batch leaves only quorum-state.
         return
     if extent.start_offset > reached:
         raise DamagedMetadata(

@@ -1,10 +1,10 @@
-"""The metadata log on disk as the quorum needs it: entries, snapshots, and the voters that both name.
+"""The metadata log on disk: entries, snapshots, and the voters in both.
 
-Files are looked at before anything is changed; what cannot all be whole is refused with DamagedMetadata. A log starts
-at zero or where one of its snapshots ends, so whoever is behind its start can begin with a snapshot.
+Files are checked before anything is changed; inconsistent ones are rejected with DamagedMetadata. A log starts at zero
+or where one of its snapshots ends, so a replica that is behind its start can begin with a snapshot.
 
-A snapshot that came from the leader replaces the whole log. It is put aside whole and synced under the name of a
-pending one first, then the log is emptied, then it gets its own name: a crash in between is finished at the next start.
+A snapshot from the leader replaces the whole log. It is first completed and synced under the name of a pending one,
+then the log is emptied, then it gets its own name: if a crash interrupts this, the next start finishes it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.core.raft.events import Election
 from penstock.core.raft.messages import LogEnd
 from penstock.core.raft.voters import VoterHistory, VoterSet
 from penstock.runtime.env import Env
-from penstock.runtime.raft.controls import Control, ControlMessage, control_batch, read_controls, read_voters
+from penstock.runtime.raft.control_records import Control, ControlMessage, control_batch, read_controls, read_voters
 from penstock.runtime.raft.metadata_files import (
     PART_SUFFIX,
     PENDING_SUFFIX,
@@ -42,7 +42,7 @@ from penstock.wire.records import ControlType, check_crc, split_batches
 
 READ_BYTES = 8 * 1024 * 1024
 BATCH_BYTES_MAX = 256 * 1024 * 1024
-# The one before the newest stays, with the log from there on, in case the newest is damaged.
+# The second newest snapshot is kept, with the log from there on, in case the newest is damaged.
 SNAPSHOTS_KEPT = 2
 
 
@@ -62,7 +62,7 @@ class MetadataLog:
         self.log: Log
 
     def open(self) -> Election:
-        """Check and open everything; returns what quorum-state remembers."""
+        """Check and open everything; returns the persisted election state."""
         filesystem, directory = self._env.filesystem, self.directory
         filesystem.make_directory(directory)
         filesystem.sync_directory(directory.parent)
@@ -76,7 +76,7 @@ class MetadataLog:
         newest = self.snapshots[-1] if self.snapshots else None
         check_agreement(directory, extent, newest, election)
         if newest is not None:
-            # Before anything is changed: opening the log tidies up.
+            # Before anything is changed: opening the log cleans up.
             check_snapshot(filesystem, directory / newest.file_name)
         first = extent.start_offset if extent is not None else 0
         start = next((one.end_offset for one in self.snapshots if one.end_offset >= first), 0)
@@ -118,7 +118,7 @@ class MetadataLog:
         self._env.filesystem.rename(path.with_name(path.name + PENDING_SUFFIX), path)
         self._env.filesystem.sync_directory(self.directory)
 
-    # What the quorum's core asks.
+    # The core's view of the log.
 
     def end(self) -> LogEnd:
         """Where the log ends."""
@@ -155,7 +155,7 @@ class MetadataLog:
         self._append(encode_records(records, self.log.end_offset, epoch, self._env.now_ms()))
 
     def append_controls(self, messages: Iterable[ControlMessage], epoch: int) -> None:
-        """Append one batch of control records; voters among them are in force at once."""
+        """Append one batch of control records; voters among them apply at once."""
         self._append(control_batch(messages, self.log.end_offset, epoch, self._env.now_ms()))
 
     def append_fetched(self, data: Buffer, epoch: int) -> None:
@@ -179,7 +179,7 @@ class MetadataLog:
                 self._note(read_controls(memoryview(data)[position : position + header.size_bytes]))
 
     def _note(self, controls: Iterable[Control], offset: int | None = None) -> None:
-        """Take voters into the history, at their own offsets or at the snapshot's that they stand in."""
+        """Add voters to the history, at their own offsets or at that of the snapshot they are in."""
         for control in controls:
             at = control.offset if offset is None else offset
             if control.kind is ControlType.KRAFT_VERSION:
@@ -188,12 +188,12 @@ class MetadataLog:
                 self.history.add_voters(at, read_voters(control.message))
 
     def truncate_to(self, offset: int) -> None:
-        """Cut off everything from `offset` on, durably."""
+        """Truncate the log to `offset`, durably."""
         self.log.truncate_to(offset, self._env.now_ms())
         self.history.truncate_to(self.log.end_offset)
 
     def read(self, offset: int, size_max: int, *, offset_max: int | None = None) -> bytes:
-        """Whole batches from `offset` on, at least one where there is one."""
+        """Whole batches from `offset` on, at least one if there is one."""
         return self.log.read(offset, size_max, offset_max=offset_max, minimum_one_batch=True).read()
 
     def batches(self, offset: int, offset_max: int) -> Iterator[Batch]:
@@ -203,7 +203,7 @@ class MetadataLog:
                 yield batch
 
     def find_voters(self, controls: Iterable[Control]) -> None:
-        """Learn the voters that the newest snapshot and the log after it name."""
+        """Read the voters in the newest snapshot and the log after it."""
         snapshot = self.snapshot()
         self.history.clear()
         self._note(controls, snapshot.offset - 1)
@@ -218,12 +218,12 @@ class MetadataLog:
     # Snapshots.
 
     def newest_snapshot(self) -> Iterator[Batch]:
-        """The batches of the newest snapshot, checked; none when there is none. Raises DamagedMetadata."""
+        """The batches of the newest snapshot, checked; empty when there is none. Raises DamagedMetadata."""
         if self.snapshots:
             yield from read_snapshot(self._env.filesystem, self.directory, self.snapshots[-1])
 
     def snapshot_taken(self, snapshot: SnapshotId) -> None:
-        """A snapshot of this log exists; let go of everything before the oldest one that is kept.
+        """A snapshot of this log exists; delete everything before the oldest one that is kept.
 
         A crash between any two of the steps leaves more than is needed, never less.
         """
@@ -249,7 +249,7 @@ class MetadataLog:
         self.log.reap(now_ms)
 
     def install(self, snapshot: SnapshotId, controls: Iterable[Control]) -> None:
-        """Begin again from a pending snapshot, which is whole and on disk."""
+        """Start again from a pending snapshot, which is complete and on disk."""
         self.log.truncate_fully_and_start_at(snapshot.end_offset, self._env.now_ms())
         self._name_pending(snapshot)
         for old in self.snapshots:

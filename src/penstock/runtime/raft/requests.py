@@ -1,7 +1,7 @@
-"""What other nodes ask this one about the quorum: votes, epochs, entries and snapshots, in Kafka's messages.
+"""Serves other nodes' requests about the quorum: votes, epochs, entries and snapshots, in Kafka's messages.
 
 A fetch that finds nothing new is parked until the log grows, the high watermark passes what the follower knows, the
-leader changes, or its time is up.
+leader changes, or its wait time is up.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SNAPSHOT_PIECE_BYTES_MAX = 16 * 1024 * 1024
 
 
 class ParkedFetch:
-    """A fetch that waits for something to tell."""
+    """A fetch that waits for new entries or a higher high watermark."""
 
     __slots__ = ("answer", "message", "row", "size_max", "timer")
 
@@ -102,7 +102,7 @@ class RaftRequests:
         )
 
     def begin_epoch(self, request: begin.BeginQuorumEpochRequest) -> begin.BeginQuorumEpochResponse:
-        """Hear of a new leader."""
+        """Learn of a new leader."""
         row, error = self._sole_row(request)
         if row is None:
             return begin.BeginQuorumEpochResponse(error_code=error)
@@ -121,7 +121,7 @@ class RaftRequests:
         )
 
     def end_epoch(self, request: end.EndQuorumEpochRequest) -> end.EndQuorumEpochResponse:
-        """Hear that a leader resigns."""
+        """Learn that a leader resigns."""
         row, error = self._sole_row(request)
         if row is None:
             return end.EndQuorumEpochResponse(error_code=error)
@@ -138,7 +138,7 @@ class RaftRequests:
         )
 
     def _sole_row(self, request: Any) -> tuple[Any, int]:
-        """The row about the metadata log, or why there is none."""
+        """The row about the metadata log, or the error if there is none."""
         if self._is_foreign(request.cluster_id):
             return None, ErrorCode.INCONSISTENT_CLUSTER_ID
         topics = request.topics
@@ -151,7 +151,7 @@ class RaftRequests:
         return cluster_id is not None and self._cluster_id is not None and cluster_id != self._cluster_id
 
     def _is_meant(self, voter_id: int, directory_id: Uuid) -> bool:
-        """Whether a request was meant for this node with the directory it has."""
+        """Whether a request is for this node with its current directory."""
         if voter_id < 0:
             return True
         own = self._quorum.directory_id
@@ -178,7 +178,7 @@ class RaftRequests:
     # Entries.
 
     def fetch(self, request: fetches.FetchRequest) -> fetches.FetchResponse | asyncio.Future[fetches.FetchResponse]:
-        """Answer a follower, at once or when there is something to tell."""
+        """Answer a follower, at once or when there is something new."""
         if self._is_foreign(request.cluster_id):
             return fetches.FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         topics = request.topics
@@ -200,7 +200,7 @@ class RaftRequests:
         if not isinstance(reply, FetchResponse):
             return self._response(self._row(ErrorCode.BROKER_NOT_AVAILABLE))
         if reply.is_refused or reply.diverging is not None or reply.snapshot is not None:
-            return self._response(self._told(message, reply))
+            return self._response(self._row_of_reply(message, reply))
         parked = ParkedFetch(row, message, min(request.max_bytes, row.partition_max_bytes, FETCH_BYTES_MAX))
         if self._has_news(parked) or request.max_wait_ms <= 0 or len(self._parked) >= PARKED_MAX:
             return self._entries(parked)
@@ -210,7 +210,7 @@ class RaftRequests:
     def _park(self, parked: ParkedFetch, wait_ms: int) -> None:
         self._parked[parked] = None
         parked.timer = asyncio.get_running_loop().call_later(wait_ms / 1_000, self._finish, parked)
-        # Whoever asked may go away.
+        # The caller may disconnect.
         parked.answer.add_done_callback(lambda _: self._forget(parked))
 
     def _forget(self, parked: ParkedFetch) -> None:
@@ -219,7 +219,7 @@ class RaftRequests:
             parked.timer.cancel()
 
     def wake(self) -> None:
-        """Answer the parked fetches that have something to hear now."""
+        """Answer the parked fetches that have something new."""
         for parked in [parked for parked in self._parked if self._has_news(parked)]:
             self._finish(parked)
 
@@ -251,7 +251,7 @@ class RaftRequests:
             return self._response(self._row(failure.code))
         return self._response(self._row(ErrorCode.NONE)._replace(records=records))
 
-    def _told(self, message: FetchRequest, reply: FetchResponse) -> fetches.PartitionData:
+    def _row_of_reply(self, message: FetchRequest, reply: FetchResponse) -> fetches.PartitionData:
         if reply.is_refused:
             return self._row(epoch_error(message.epoch, reply.epoch, leads=False))
         row = self._row(ErrorCode.NONE)
@@ -281,7 +281,7 @@ class RaftRequests:
     # Snapshots.
 
     def fetch_snapshot(self, request: snapshots.FetchSnapshotRequest) -> snapshots.FetchSnapshotResponse:
-        """Answer with a piece of a snapshot."""
+        """Answer with a part of a snapshot."""
         if self._is_foreign(request.cluster_id):
             return snapshots.FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
@@ -316,7 +316,7 @@ class RaftRequests:
         return self._snapshot_row(asked, 0)._replace(size=file.size, position=asked.position, unaligned_records=data)
 
     def _snapshot_file(self, wanted: SnapshotId) -> File:
-        """The open file of a snapshot; the last one asked for stays open, deleted or not."""
+        """The open file of a snapshot; the last one requested stays open, even if it is deleted."""
         if self._open_snapshot is None or self._open_snapshot[0] != wanted:
             file = self._env.filesystem.open(self._log.directory / wanted.file_name)
             self._open_snapshot = (wanted, file)

@@ -1,8 +1,8 @@
 """Taking snapshots of the metadata log.
 
-A snapshot is not made from the image that everybody reads, which would have to stand still meanwhile, but from the last
-snapshot and the log since: a worker replays both into an image of its own and writes that. The loop only reads the
-log's bytes for it; what it costs beside time is the memory of a second image until it is written.
+A snapshot is not written from the live image, which would have to stay unchanged meanwhile, but from the last snapshot
+and the log since: a worker replays both into an image of its own and writes that. The event loop only reads the log's
+bytes for it; besides time it costs the memory of a second image until it is written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.core.metadata.image import Image
 from penstock.core.raft.voters import VoterSet
 from penstock.runtime.env import Env
 from penstock.runtime.logs.sync import LogSync
-from penstock.runtime.raft.image import AppliedImage, replay_all
+from penstock.runtime.raft.applied_image import AppliedImage, replay_all
 from penstock.runtime.raft.metadata_files import (
     DamagedMetadata,
     SnapshotId,
@@ -33,7 +33,7 @@ logger = logging.getLogger("penstock.metadata")
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPlan:
-    """Everything that a snapshot is made from."""
+    """Everything needed to write a snapshot."""
 
     directory: Path
     base: SnapshotId | None
@@ -44,7 +44,7 @@ class SnapshotPlan:
     now_ms: int
 
     def write(self, filesystem: Filesystem) -> None:
-        """Make the snapshot; blocking."""
+        """Write the snapshot; blocking."""
         image = Image()
         if self.base is not None:
             replay_all(image, read_snapshot(filesystem, self.directory, self.base))
@@ -64,7 +64,7 @@ class SnapshotPlan:
 
 
 class SnapshotTaker:
-    """Takes one snapshot at a time, when so many bytes were applied since the last, or so long ago (0 for never)."""
+    """Writes one snapshot at a time, after a number of applied bytes or an interval (0 for never)."""
 
     def __init__(
         self, env: Env, log: MetadataLog, applied: AppliedImage, interval_bytes: int, interval_ms: int
@@ -79,7 +79,7 @@ class SnapshotTaker:
         self._stopped = False
 
     def take(self) -> None:
-        """Write a snapshot of everything applied now, and let go of what it makes superfluous."""
+        """Write a snapshot of everything applied now, and delete what it makes superfluous."""
         self._applied.bytes_since_snapshot = 0
         self._log.log.flush()
         plan = self._plan(self._applied.applied_offset)
@@ -88,9 +88,9 @@ class SnapshotTaker:
             self._finish(plan)
 
     def begin_if_due(self, sync: LogSync) -> None:
-        """Have a worker write one if it is time, as soon as what is applied is durable here.
+        """Have a worker write one if it is due, as soon as what is applied is durable here.
 
-        A snapshot must not outlive entries that it stands for: those here may be on other voters' disks only.
+        A snapshot must not outlive the entries it replaces: those may be on other voters' disks only.
         """
         if self._is_due():
             self._applied.bytes_since_snapshot = 0
@@ -111,7 +111,7 @@ class SnapshotTaker:
             self._work.add_done_callback(lambda done: self._written(plan, done))
 
     async def stop(self) -> None:
-        """Begin no more, and wait for the one that is being written."""
+        """Start no more, and wait for the one being written."""
         self._stopped = True
         if self._work is not None:
             await asyncio.wait([self._work])
@@ -143,7 +143,7 @@ class SnapshotTaker:
             if plan.snapshot.end_offset > self._log.snapshot().offset:
                 self._finish(plan)
         except (StorageError, DamagedMetadata) as problem:
-            logger.error("cannot write a metadata snapshot, the log is kept longer instead: %s", problem)
+            logger.error("cannot write a metadata snapshot, the log is kept instead: %s", problem)
             self._applied.bytes_since_snapshot = self._interval_bytes // 2
 
     def _finish(self, plan: SnapshotPlan) -> None:

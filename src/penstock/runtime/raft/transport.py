@@ -1,7 +1,7 @@
-"""The ways from this node to the others of the quorum.
+"""Connections from this node to the others of the quorum.
 
-Each voter is spoken to over one connection; fetches have one of their own, because a fetch that the leader parks would
-hold up whatever is asked behind it.
+Each voter has one connection; fetches have one of their own, because a fetch that the leader parks would hold up the
+requests behind it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ logger = logging.getLogger("penstock.metadata")
 
 
 class AddressBook:
-    """Where the nodes of the quorum are reached.
+    """The addresses of the quorum's nodes.
 
-    Endpoints in the set of voters come first, then what peers told of themselves, then the configured addresses.
-    Negative ids stand for bootstrap servers, whose node ids nobody knows yet.
+    Endpoints in the set of voters come first, then what peers announced, then the configured addresses. Negative ids
+    stand for bootstrap servers, whose node ids are not known yet.
     """
 
     def __init__(self, fixed: Mapping[int, tuple[str, int]], listener_name: str) -> None:
@@ -37,12 +37,12 @@ class AddressBook:
         self.voters = VoterSet(())
 
     def learn(self, node_id: int, address: tuple[str, int] | None) -> None:
-        """A leader told where it is."""
+        """A leader announced its address."""
         if address is not None and node_id >= 0:
             self._learned[node_id] = address
 
     def announced_by(self, node_id: int) -> tuple[VoterEndpoint, ...]:
-        """Where a node itself says that it is, whatever the set of voters has."""
+        """The address that a node itself announced, whatever the set of voters has."""
         address = self._learned.get(node_id)
         return (VoterEndpoint(self.listener_name, *address),) if address is not None else ()
 
@@ -65,7 +65,7 @@ class AddressBook:
 
 
 class Transport:
-    """Sends the core's messages, and brings back what becomes of them."""
+    """Sends the core's messages, and reports their answers."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Transport:
         self._answered = answered
         self._unanswered = unanswered
         self._security = security
-        self._voices: dict[int, Peer] = {}
+        self._peers: dict[int, Peer] = {}
         self._fetcher: tuple[int, Peer] | None = None
         self._greeted: dict[int, asyncio.Future[Any]] = {}
         self._under_way: dict[asyncio.Future[Any], None] = {}
@@ -93,24 +93,24 @@ class Transport:
     def _client_id(self) -> str:
         return f"raft-client-{self._sender().node_id}"
 
-    def say(self, peer_id: int, message: Message) -> None:
-        """Send anything but a fetch; the answer, or that there is none, is reported."""
+    def send(self, peer_id: int, message: Message) -> None:
+        """Send anything but a fetch; the answer, or its absence, is reported."""
         greeting = self._greeted.get(peer_id)
         if isinstance(message, BeginEpochRequest) and greeting is not None and not greeting.done():
             return
         request = to_wire(message, self._sender(), self._addresses.voters, peer_id)
-        answer = self._voice(peer_id).send(request, timeout_ms=self._times.vote_request_ms)
+        answer = self._peer(peer_id).send(request, timeout_ms=self._times.vote_request_ms)
         if isinstance(message, BeginEpochRequest):
             self._greeted[peer_id] = answer
         self._under_way[answer] = None
-        answer.add_done_callback(lambda done: self._heard(peer_id, message, done))
+        answer.add_done_callback(lambda done: self._completed(peer_id, message, done))
 
-    def _heard(self, peer_id: int, message: Message, answer: asyncio.Future[Any]) -> None:
+    def _completed(self, peer_id: int, message: Message, answer: asyncio.Future[Any]) -> None:
         self._under_way.pop(answer, None)
         try:
             reply = self.read_reply(answer, message)
         except (PeerLost, RefusedByPeer, ValueError) as error:
-            logger.debug("no answer of node %d to %s: %s", peer_id, type(message).__name__, error)
+            logger.debug("node %d did not answer %s: %s", peer_id, type(message).__name__, error)
             self._unanswered(peer_id, message)
             return
         except asyncio.CancelledError:
@@ -118,7 +118,7 @@ class Transport:
         self._answered(peer_id, reply)
 
     def fetch(self, peer_id: int, message: FetchRequest, high_watermark: int) -> asyncio.Future[Any]:
-        """Ask for entries; read the answer with `read_reply`."""
+        """Fetch entries; read the answer with `read_reply`."""
         wait_ms = min(FETCH_WAIT_MS_MAX, self._times.fetch_request_ms // 4)
         request = to_wire(message, self._sender(), self._addresses.voters, peer_id, high_watermark, wait_ms)
         return self.ask(peer_id, request)
@@ -132,30 +132,30 @@ class Transport:
         return self._fetcher[1].send(request, timeout_ms=self._times.fetch_request_ms)
 
     def read_reply(self, answer: asyncio.Future[Any], message: Message) -> Reply:
-        """The reply in a finished answer; raises what it failed with."""
+        """The reply in a completed answer; raises its error."""
         reply = from_wire(answer.result(), message)
         leader_id = getattr(reply.message, "leader_id", -1)
-        # Others may still tell where this node was when it led before: it knows better.
+        # Others may still report this node's address from when it led before: it knows better.
         if leader_id != self._sender().node_id:
             self._addresses.learn(leader_id, reply.leader_address)
         return reply
 
     async def settle(self, timeout_s: float) -> None:
-        """Give what was said a moment to be answered."""
+        """Wait a moment for pending answers."""
         if self._under_way:
             await asyncio.wait(list(self._under_way), timeout=timeout_s)
 
     def close(self) -> None:
-        """Let go of every connection."""
-        for peer in self._voices.values():
+        """Close every connection."""
+        for peer in self._peers.values():
             peer.close()
         if self._fetcher is not None:
             self._fetcher[1].close()
 
-    def _voice(self, peer_id: int) -> Peer:
-        if peer_id not in self._voices:
-            self._voices[peer_id] = self._new_peer(peer_id)
-        return self._voices[peer_id]
+    def _peer(self, peer_id: int) -> Peer:
+        if peer_id not in self._peers:
+            self._peers[peer_id] = self._new_peer(peer_id)
+        return self._peers[peer_id]
 
     def _new_peer(self, peer_id: int) -> Peer:
         return Peer(

@@ -1,7 +1,7 @@
-"""Changing who votes (KIP-853): one voter at a time, and only where the log carries the set.
+"""Changes the set of voters (KIP-853): one voter at a time, and only if the set is in the log.
 
-A new set is in force as soon as the leader has appended it, and the change is answered once a majority of the new set
-has it. Neighbouring sets differ in one voter, so any majority of one meets any majority of the other; for that a change
+A new set applies as soon as the leader has appended it, and the change is answered once a majority of the new set has
+it. Consecutive sets differ in one voter, so any majority of one overlaps any majority of the other; for that a change
 waits until the one before it is committed, and until the leader's own epoch is. A voter is added only when it has
 caught up as an observer, so that commits don't have to wait for it.
 """
@@ -20,12 +20,12 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid, format_uuid
 from penstock.runtime.env import Env
 from penstock.runtime.peer import Peer, PeerLost, PeerSecurity
-from penstock.runtime.raft.controls import ControlMessage, kraft_version, voters_record
+from penstock.runtime.raft.control_records import ControlMessage, kraft_version, voters_record
 from penstock.runtime.raft.metadata_log import MetadataLog
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 CATCH_UP_POLL_S = 0.05
-# How fresh the news must be that a replica has caught up.
+# How recently a replica must have been caught up.
 CAUGHT_UP_MS = 5_000
 WAIT_MS_MAX = 60_000
 
@@ -33,7 +33,7 @@ logger = logging.getLogger("penstock.metadata")
 
 
 class Leader(Protocol):
-    """What a change of voters needs of the driver."""
+    """What a change of voters needs from the driver."""
 
     quorum: Quorum
     peer_security: PeerSecurity
@@ -56,12 +56,12 @@ class VoterChanges:
         self._changing = False
 
     async def add(self, voter: Voter, timeout_ms: int) -> None:
-        """Give a vote to an observer that has caught up; waits for that until the time is up."""
+        """Make an observer a voter once it has caught up, within the timeout."""
         address = next(((one.host, one.port) for one in voter.endpoints if one.name == self._listener_name), None)
         if voter.voter_id < 0 or voter.directory_id == ZERO_UUID:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a voter is named by a node id and a directory id")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a voter needs a node id and a directory id")
         if address is None:
-            text = f"the voter's listeners do not include {self._listener_name}, where controllers talk"
+            text = f"the voter's listeners do not include {self._listener_name}, the controllers' listener"
             raise ApiError(ErrorCode.INVALID_REQUEST, text)
         self._begin()
         try:
@@ -76,7 +76,7 @@ class VoterChanges:
             self._changing = False
 
     async def remove(self, voter_id: int, directory_id: Uuid) -> None:
-        """Take a vote away; a leader that loses its own resigns once the change is committed."""
+        """Remove a voter; a leader that is removed resigns once the change is committed."""
         self._begin()
         try:
             voters = self._settled_voters()
@@ -91,15 +91,15 @@ class VoterChanges:
             self._changing = False
 
     async def update(self, voter: Voter) -> None:
-        """Note where a voter is reached now, and what it supports."""
+        """Record a voter's current address and supported versions."""
         if not any(one.name == self._listener_name for one in voter.endpoints):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"the voter's listeners do not include {self._listener_name}")
         if not 0 <= voter.kraft_version_min <= voter.kraft_version_max:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "the voter's range of kraft.version is not one")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the voter's range of kraft.version is invalid")
         self._begin()
         try:
             if not self._raft.metadata_log.history.kraft_version:
-                # A fixed set is where its configuration says; nothing is noted.
+                # The addresses of a static set are in the configuration; nothing is recorded.
                 return
             voters = self._settled_voters()
             known = voters.get(voter.voter_id)
@@ -111,7 +111,7 @@ class VoterChanges:
             self._changing = False
 
     async def upgrade(self, endpoints: dict[int, tuple[VoterEndpoint, ...]]) -> None:
-        """Have the log carry the fixed set from now on (`kraft.version` 1)."""
+        """Move the static set into the log (`kraft.version` 1)."""
         self._begin()
         try:
             log, progress = self._raft.metadata_log, self._raft.quorum.progress
@@ -142,7 +142,7 @@ class VoterChanges:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the leader has committed nothing in its epoch yet; try again")
 
     def _settled_voters(self) -> VoterSet:
-        """The voters, none of whom is being changed."""
+        """The voters, while no change is in progress."""
         history = self._raft.metadata_log.history
         if not history.kraft_version:
             raise ApiError(
@@ -155,7 +155,7 @@ class VoterChanges:
         return history.voters
 
     async def _supported_versions(self, address: tuple[str, int]) -> tuple[int, int]:
-        """Ask the new voter itself."""
+        """Ask the new voter for its supported versions."""
         peer = Peer(
             self._env,
             lambda: address,
@@ -181,7 +181,7 @@ class VoterChanges:
             now_ms = self._env.monotonic_ms()
             progress = self._raft.quorum.progress
             if progress is None:
-                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node leads the quorum no longer")
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node no longer leads the quorum")
             found = progress.observers.get((voter.voter_id, voter.directory_id))
             if found is not None and found.caught_up_at_ms >= 0 and now_ms - found.caught_up_at_ms <= CAUGHT_UP_MS:
                 return
@@ -198,5 +198,5 @@ class VoterChanges:
         try:
             await asyncio.wait_for(asyncio.shield(self._raft.committed(offset)), WAIT_MS_MAX / 1_000)
         except TimeoutError:
-            text = "the change is appended, but a majority of the voters has not taken it yet"
+            text = "the change is appended, but a majority of the voters has not acknowledged it yet"
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, text) from None

@@ -1,7 +1,7 @@
-"""Between what the quorum's core says and Kafka's messages: Vote, Begin- and EndQuorumEpoch, Fetch, FetchSnapshot.
+"""Converts the core's messages to and from Kafka's: Vote, Begin- and EndQuorumEpoch, Fetch, FetchSnapshot.
 
-Every message is about one partition, the metadata log's. A response names the epoch and leader its sender knows of; an
-error beside them says how the request's epoch compares, and adds nothing for the core.
+Every message is about one partition, the metadata log's. A response carries the epoch and leader that its sender knows;
+an error beside them only says how the request's epoch compares, and adds nothing for the core.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FETCH_BYTES_MAX = 8 * 1024 * 1024
 
 
 class Sender(NamedTuple):
-    """What every request says about who sends it."""
+    """What every request says about its sender."""
 
     node_id: int
     directory_id: Uuid
@@ -43,7 +43,7 @@ class Sender(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A peer's answer: the core's message, and what goes beside it."""
+    """A peer's answer: the core's message, and the data beside it."""
 
     message: Message
     records: Buffer = b""
@@ -51,7 +51,7 @@ class Reply(NamedTuple):
 
 
 class RefusedByPeer(Exception):
-    """The peer answered with an error that says nothing about epochs."""
+    """The peer answered with an error that is not about epochs."""
 
 
 def to_wire(
@@ -94,7 +94,7 @@ def to_wire(
             )
         case FetchRequest():
             return _fetch(message, sender, high_watermark, max_wait_ms)
-    raise AssertionError(f"{type(message).__name__} is not sent by itself")
+    raise AssertionError(f"{type(message).__name__} is not a request")
 
 
 def _directory(voters: VoterSet, voter_id: int) -> Uuid:
@@ -121,7 +121,7 @@ def _fetch(message: FetchRequest, sender: Sender, high_watermark: int, max_wait_
 
 
 def from_wire(response: Any, request: Message) -> Reply:
-    """The core's message for a response. Raises RefusedByPeer when there is none."""
+    """The core's message for a response. Raises RefusedByPeer for an error."""
     if response.error_code:
         raise RefusedByPeer(f"it answered {error_name(response.error_code)}")
     if isinstance(response, fetch.FetchResponse):
@@ -181,7 +181,7 @@ def _address(endpoints: Any, leader_id: int) -> tuple[str, int] | None:
 
 
 def epoch_error(request_epoch: int, epoch: int, *, leads: bool) -> ErrorCode:
-    """How a request that only a leader serves compares with what this node knows."""
+    """The error for a request that only a leader serves, given the epoch that this node knows."""
     if request_epoch < epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if request_epoch > epoch:
@@ -192,7 +192,7 @@ def epoch_error(request_epoch: int, epoch: int, *, leads: bool) -> ErrorCode:
 def snapshot_request(
     sender: Sender, epoch: int, snapshot: LogEnd, position: int, max_bytes: int
 ) -> snapshots.FetchSnapshotRequest:
-    """Ask for a piece of a snapshot."""
+    """Request a part of a snapshot."""
     row = snapshots.FetchSnapshotRequestPartitionSnapshot(
         0, epoch, snapshots.SnapshotId(snapshot.offset, snapshot.epoch), position, sender.directory_id
     )

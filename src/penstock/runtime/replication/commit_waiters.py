@@ -1,4 +1,4 @@
-"""Those who wait until records are committed: in the order of offsets, woken as the high watermark passes them."""
+"""Futures that wait until records are committed, ordered by offset, completed as the high watermark passes them."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ _offset = itemgetter(0)
 
 
 class CommitWaiters:
-    """The futures of one partition. `waiting` is empty when nobody waits."""
+    """The futures of one partition. `waiting` is empty when there are none."""
 
     __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        # Offset, whether the disk is to be waited for as well, and who waits.
+        # Offset, whether to wait for the disk as well, and the future.
         self.waiting: list[tuple[int, bool, asyncio.Future[None]]] = []
 
     def wait(self, offset: int, sync: bool) -> asyncio.Future[None]:
-        """A future for everything before `offset`; `sync` is handed back with it."""
+        """A future for everything before `offset`; `sync` is returned with it."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self.waiting
         if not waiting or waiting[-1][0] <= offset:
             waiting.append((offset, sync, future))
         else:
-            # A batch that is sent again waits for where its first copy went.
+            # A retried batch waits for the offset of its first copy.
             waiting.insert(bisect_right(waiting, offset, key=_offset), (offset, sync, future))
         return future
 
     def take(self, high_watermark: int) -> list[tuple[int, bool, asyncio.Future[None]]]:
-        """Those whose records are committed now; they wait here no longer."""
+        """Remove and return the futures whose records are now committed."""
         count = bisect_right(self.waiting, high_watermark, key=_offset)
         taken = self.waiting[:count]
         del self.waiting[:count]
         return taken
 
     def fail(self, error: ApiError) -> None:
-        """What they wait for will not come, as far as this broker can tell."""
+        """Fail all futures: as far as this broker knows, their records will not be committed."""
         waiting, self.waiting = self.waiting, []
         for _, _, future in waiting:
             fail_quietly(future, error)
 
 
 def fail_quietly(future: asyncio.Future[Any], error: ApiError) -> None:
-    """Fail a future. Whoever waited may have gone away, which is no reason for the loop to complain."""
+    """Fail a future. The caller may have disconnected; nobody needs to retrieve the exception."""
     if not future.done():
         future.set_exception(error)
         future.exception()
 
 
 def follow(source: asyncio.Future[None], target: asyncio.Future[None]) -> None:
-    """End `target` the way `source` ends."""
+    """Complete `target` the way `source` completes."""
 
     def copy(done: asyncio.Future[None]) -> None:
         if target.done():

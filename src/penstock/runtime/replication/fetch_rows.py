@@ -1,4 +1,4 @@
-"""What every kind of Fetch shares: how a partition is named, what is asked of it, how its answers become a response."""
+"""What all kinds of Fetch share: how a partition is named, what is requested, and how results become a response."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.wire.messages.fetch import (
 )
 
 TOPIC_IDS_SINCE = 13
-# Topics have ids by then.
+# The first version with topic ids.
 HINTS_SINCE = 16
 
 
@@ -32,7 +32,7 @@ class Key(NamedTuple):
 
 
 class Found(NamedTuple):
-    """One partition's answer."""
+    """The result for one partition."""
 
     key: Key
     data: PartitionData
@@ -40,7 +40,7 @@ class Found(NamedTuple):
 
 
 def wanted_in(request: FetchRequest) -> Iterator[tuple[Key, Wanted]]:
-    """The partitions that a request names, and what it asks of them."""
+    """The partitions in a request, and what it asks for each."""
     for topic in request.topics:
         for row in topic.partitions:
             yield (
@@ -56,7 +56,7 @@ def wanted_in(request: FetchRequest) -> Iterator[tuple[Key, Wanted]]:
 
 
 def forgotten_in(request: FetchRequest) -> Iterator[Key]:
-    """The partitions that a request drops from its session."""
+    """The partitions that a request removes from its session."""
     for topic in request.forgotten_topics_data:
         for partition in topic.partitions:
             yield Key(topic.topic, topic.topic_id, partition)
@@ -65,10 +65,10 @@ def forgotten_in(request: FetchRequest) -> Iterator[Key]:
 def respond(
     fetch: FetchContext, found: Sequence[Found], partitions: Partitions, api_version: int, listener_name: str
 ) -> FetchResponse:
-    """The response to a client of this listener: in a session only what is news."""
+    """The response for a client of this listener; in a session only partitions with something new."""
     session = fetch.session
     if session is not None:
-        told = [
+        included = [
             row
             for row in found
             if session.must_include(
@@ -79,12 +79,12 @@ def respond(
             or row.data.diverging_epoch.epoch >= 0
         ]
     else:
-        told = list(found)
+        included = list(found)
     endpoints: list[NodeEndpoint] = []
-    if api_version >= HINTS_SINCE and any(row.data.error_code in HINTED for row in told):
-        told, endpoints = _with_hints(told, LeaderHints(partitions), listener_name)
+    if api_version >= HINTS_SINCE and any(row.data.error_code in HINTED for row in included):
+        included, endpoints = _with_hints(included, LeaderHints(partitions), listener_name)
     topics: dict[tuple[str, Uuid], list[PartitionData]] = {}
-    for row in told:
+    for row in included:
         topics.setdefault((row.key.topic, row.key.topic_id), []).append(row.data)
     return FetchResponse(
         session_id=fetch.session_id,

@@ -1,9 +1,9 @@
-"""Follows one leader over one connection: fetches what its partitions lack, appends it, cuts what the leader lacks.
+"""Replicates from one leader over one connection: fetches, appends, and truncates where the leader's log diverges.
 
-One request is under way at a time. In a fetch session (KIP-227) it names only partitions whose offset changed since
-the last one. Every request carries the epoch of the last batch that the follower has; where that is not the leader's
-history, the answer says where to cut (KIP-595), and the next request goes on from there. A partition with an error is
-left out of the session for a while that doubles with every failure.
+One request is in flight at a time. In a fetch session (KIP-227) it names only partitions whose offset changed since
+the last one. Every request carries the epoch of the follower's last batch; if the leader's log diverges, the response
+says where to truncate (KIP-595), and the next request continues from there. A partition with an error is left out of
+the session for a backoff that doubles with every failure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffset
 
 BACKOFF_FIRST_MS = 50
 THROTTLED_MS = 100
-# After an answer that came early and empty: the leader has something for us that we have not heard of yet.
+# After a response that came early and empty: the leader has news that has not reached us yet.
 EXPECTANT_WAIT_MS = 25
 SESSION_EPOCH_MAX = 2**31 - 1
 LATEST, EARLIEST = -1, -2
@@ -66,12 +66,12 @@ class Followed:
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        # What the request under way asks for; -1 when it does not name the partition.
+        # The offset in the current request; -1 when it does not name the partition.
         self.asked_offset = -1
         self.failures = 0
-        # Committed records that were missing here when the leader last answered.
+        # Committed records that were missing here at the leader's last response.
         self.lag = 0
-        # Left out until then; 0 while it takes part.
+        # Left out until then; 0 while it is included.
         self.resume_ms = 0
 
     @property
@@ -101,23 +101,23 @@ class ReplicaFetcher:
         self._broker_epoch = broker_epoch
         self._throttle = throttle
         self._following: dict[Key, Followed] = {}
-        # What the next request has to say of the session's partitions.
+        # Changes of the session's partitions for the next request.
         self._changed: dict[Key, None] = {}
         self._forgotten: dict[Key, None] = {}
         self._resting: dict[Key, None] = {}
-        # Cut since their checkpoints were lowered.
+        # Truncated since their checkpoints were last lowered.
         self._cut: dict[Partition, None] = {}
         self._session_id = 0
         self._session_epoch = 0
         self._failures = 0
-        # When the leader last answered, on the clock that never jumps.
+        # When the leader last responded, on the monotonic clock.
         self.answered_ms = env.monotonic_ms()
         self._wait_ms = settings.wait_max_ms
         self._wake = asyncio.Event()
         self._task = env.spawn(self._run(), f"follow broker {leader_id}")
 
     def add(self, partition: Partition) -> None:
-        """Follow a partition from now on, from where its log ends."""
+        """Follow a partition from now on, from its log end offset."""
         followed = Followed(partition)
         self._following[followed.key] = followed
         self._changed[followed.key] = None
@@ -126,7 +126,7 @@ class ReplicaFetcher:
         self._wake.set()
 
     def remove(self, key: Key) -> None:
-        """Follow a partition no longer; what is under way for it is not appended."""
+        """Stop following a partition; a response in flight is not appended."""
         if self._following.pop(key, None) is not None:
             self._leave_out(key)
             self._resting.pop(key, None)
@@ -138,7 +138,7 @@ class ReplicaFetcher:
 
     @property
     def lag_max(self) -> int:
-        """Committed records that the partition furthest behind lacks, as far as the leader told."""
+        """The largest number of committed records that a partition lacks, as far as the leader reported."""
         return max((followed.lag for followed in self._following.values()), default=0)
 
     @property
@@ -147,7 +147,7 @@ class ReplicaFetcher:
         return not self._following
 
     def close(self) -> None:
-        """Stop, and let go of the connection."""
+        """Stop, and close the connection."""
         self._task.cancel()
         self._peer.close()
 
@@ -182,9 +182,9 @@ class ReplicaFetcher:
                 await self._lost(error)
 
     def _note_cuts(self) -> None:
-        """Lower the checkpoints of what was just cut.
+        """Lower the checkpoints of logs that were just truncated.
 
-        Nothing may be awaited in between: somebody could append where something else was durable, if only because
+        Nothing may be awaited in between: another task could append where something else was durable, if only because
         this broker leads the partition by then.
         """
         if self._cut:
@@ -192,7 +192,7 @@ class ReplicaFetcher:
             self._cut = {}
 
     async def _rest(self) -> None:
-        """Nothing can be fetched now: wait for a partition, or for one that rests."""
+        """Nothing can be fetched now: wait for a partition to be added, or for a backoff to end."""
         self._wake.clear()
         times = [self._following[key].resume_ms for key in self._resting if key in self._following]
         timeout_s = max(1, min(times) - self._env.monotonic_ms()) / 1000 if times else None
@@ -203,13 +203,13 @@ class ReplicaFetcher:
         self._begin_session()
         self._failures += 1
         if self._failures == 1:
-            logger.info("following broker %d stops for now: %s", self._leader_id, error)
+            logger.info("cannot follow broker %d for now: %s", self._leader_id, error)
         await asyncio.sleep(self._backoff_ms(self._failures) / 1000)
 
     def _backoff_ms(self, failures: int) -> int:
         return int(min(self._settings.backoff_ms, BACKOFF_FIRST_MS << min(failures - 1, 10)))
 
-    # Asking.
+    # Requests.
 
     def _begin_session(self) -> None:
         self._session_id = self._session_epoch = 0
@@ -218,7 +218,7 @@ class ReplicaFetcher:
 
     def _continue_session(self, response: FetchResponse) -> bool:
         if response.error_code:
-            logger.debug("broker %d wants a new fetch session: error %d", self._leader_id, response.error_code)
+            logger.debug("broker %d asks for a new fetch session: error %d", self._leader_id, response.error_code)
             self._begin_session()
             return False
         if response.session_id:
@@ -229,7 +229,7 @@ class ReplicaFetcher:
         return True
 
     def _resume(self) -> None:
-        """Take partitions back whose rest is over, and leave out those that are throttled."""
+        """Include partitions whose backoff has ended, and leave out those that are throttled."""
         now_ms = self._env.monotonic_ms()
         for key in [key for key in self._resting if self._following[key].resume_ms <= now_ms]:
             del self._resting[key]
@@ -292,14 +292,14 @@ class ReplicaFetcher:
         )
 
     def _patience_ms(self) -> int:
-        """How long the leader may wait: not past the end of a partition's rest."""
+        """How long the leader may wait: not past the end of a partition's backoff."""
         now_ms = self._env.monotonic_ms()
         return min([self._wait_ms, *(max(1, self._following[key].resume_ms - now_ms) for key in self._resting)])
 
-    # Taking answers.
+    # Responses.
 
     def _take_all(self, response: FetchResponse) -> list[Followed]:
-        """Act on every partition's answer; returns those whose offset the leader does not have."""
+        """Act on every partition of a response; returns those whose offset is out of the leader's range."""
         now_ms = self._env.now_ms()
         out_of_range = []
         for topic in response.responses:
@@ -316,7 +316,7 @@ class ReplicaFetcher:
         return out_of_range
 
     def _is_current(self, followed: Followed) -> bool:
-        """Whether an answer still fits: nothing was appended, cut or decided since it was asked for."""
+        """Whether a response still applies: the log and the leader have not changed since the request."""
         partition = followed.partition
         return (
             followed.key not in self._resting
@@ -331,7 +331,7 @@ class ReplicaFetcher:
         try:
             if row.diverging_epoch.epoch >= 0 or row.diverging_epoch.end_offset >= 0:
                 cut(partition, EndOffset(*row.diverging_epoch), now_ms)
-                # Even where no record was cut off, the last epoch is another one, and the leader must hear of it.
+                # Even if no record was truncated, the last epoch is another one, and the leader must be told.
                 self._changed[followed.key] = None
             elif row.records:
                 assert isinstance(row.records, bytes | bytearray | memoryview)
@@ -359,7 +359,7 @@ class ReplicaFetcher:
         self._let_rest(followed, self._backoff_ms(followed.failures))
 
     async def _reset(self, followed: Followed) -> None:
-        """Find out what the leader has, and go on where that is possible."""
+        """Find out what the leader has, and continue where that is possible."""
         partition = followed.partition
         now_ms = self._env.now_ms()
         latest = await self._list_offset(followed, LATEST)
@@ -367,7 +367,7 @@ class ReplicaFetcher:
         if self._following.get(followed.key) is not followed or not self._is_current(followed):
             return
         if latest is None or earliest is None:
-            self._fail(followed, "the leader does not tell its offsets")
+            self._fail(followed, "the leader does not return its offsets")
             return
         end = partition.log.end_offset
         try:

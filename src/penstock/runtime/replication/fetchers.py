@@ -1,4 +1,4 @@
-"""All that this broker follows: which fetcher follows which partition, as leaders come and go."""
+"""All fetchers of this broker: which one follows which partition, as leaders come and go."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEADER_RATE = "leader.replication.throttled.rate"
 
 
 class ReplicaFetchers:
-    """One fetcher for each leader and slot; a partition keeps its slot whoever leads it."""
+    """One fetcher for each leader and slot; a partition keeps its slot when its leader changes."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class ReplicaFetchers:
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self._assigned: dict[Key, ReplicaFetcher] = {}
         self._is_stopped = False
-        # Seconds from a former leader's last answer to the moment that this broker took over a partition.
+        # Seconds from a former leader's last response to the moment that this broker took over a partition.
         self.takeovers = Histogram()
 
     def start(self) -> None:
-        """Follow the leaders of every partition here that has one, from now on."""
+        """Follow the leaders of all partitions here from now on."""
         self._partitions.on_follower(self._assign)
         self._partitions.on_leader(self._take_over)
         self._partitions.on_removed(self._release)
@@ -55,7 +55,7 @@ class ReplicaFetchers:
             self._assign(partition)
 
     def stop(self) -> None:
-        """Follow nobody any more, for good."""
+        """Stop following, for good."""
         self._is_stopped = True
         for fetcher in self._fetchers.values():
             fetcher.close()
@@ -71,7 +71,7 @@ class ReplicaFetchers:
 
     @property
     def lag_max(self) -> int:
-        """Committed records that the partition furthest behind lacks."""
+        """The largest number of committed records that a partition lacks."""
         return max((fetcher.lag_max for fetcher in self._fetchers.values()), default=0)
 
     def _assign(self, partition: Partition) -> None:
@@ -98,7 +98,7 @@ class ReplicaFetchers:
                 asyncio.get_running_loop().call_soon(self._close_idle)
 
     def _close_idle(self) -> None:
-        """Let go of leaders that lead nothing here; one that died would keep its fetcher waiting for an answer."""
+        """Close fetchers without partitions; one of a dead leader would keep waiting for a response."""
         for place, fetcher in list(self._fetchers.items()):
             if fetcher.is_idle:
                 fetcher.close()
@@ -120,7 +120,7 @@ class ReplicaFetchers:
 
 
 def throttled_rate(image: Image, node_id: int, name: str) -> Callable[[], int]:
-    """The rate of a replication throttle as it is set now, for this broker or for all; unlimited where it is not."""
+    """The current rate of a replication throttle, for this broker or for all; unlimited if it is not set."""
 
     def rate() -> int:
         for resource in (str(node_id), ALL_BROKERS):
@@ -133,7 +133,7 @@ def throttled_rate(image: Image, node_id: int, name: str) -> Callable[[], int]:
 
 
 def fetcher_settings(settings: NodeSettings) -> FetcherSettings:
-    """What the node's properties say about following."""
+    """The fetcher's part of the node's settings."""
     return FetcherSettings(
         fetchers=settings.num_replica_fetchers,
         max_bytes=settings.replica_fetch_max_bytes,

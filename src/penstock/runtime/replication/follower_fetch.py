@@ -1,8 +1,8 @@
-"""Fetches by followers: what they ask for says what they have, which is how the high watermark moves.
+"""Serves fetches of followers: their offsets show what they have, which is how the high watermark moves.
 
-A follower reads to the log's end. Its fetch is answered at once when its history parts from ours, or when the high
-watermark or the log's start has moved since it was last told; otherwise it waits like a consumer's, for every appended
-byte.
+A follower reads to the log's end. Its fetch is answered at once when its log diverges from ours, or when the high
+watermark or the log start offset has moved since its last response; otherwise it waits like a consumer's, for any
+appended byte.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ REPLICA_STATE_SINCE = 15
 
 
 class FollowerFetch:
-    """Serves one broker's followers, and keeps what their fetch sessions have to look at.
+    """Serves this broker's followers, and keeps track of what their fetch sessions must look at.
 
-    Whoever builds it has `end_session` called for every session that is over, and `invite` for every partition that
-    this broker begins to lead.
+    The owner must call `end_session` for every session that ends, and `invite` for every partition that this broker
+    starts to lead.
     """
 
     def __init__(
@@ -43,20 +43,20 @@ class FollowerFetch:
         propose: Callable[[Partition], None],
         throttle: Throttle,
     ) -> None:
-        """`propose` is told of followers that may be in sync; `throttle` holds back those that are not."""
+        """`propose` is called for followers that may be in sync; `throttle` holds back those that are not."""
         self._env = env
         self._partitions = partitions
         self._sessions = sessions
         self._reads = _FollowerReads(env, partitions, response_bytes_max, propose, throttle)
         # By session.
         self._views: dict[int, FollowerView] = {}
-        # By follower, its fetches that wait.
+        # Parked fetches by follower.
         self._parked: dict[int, dict[LongPoll[FetchResponse], None]] = {}
 
     def fetch(
         self, request: FetchRequest, api_version: int, listener_name: str
     ) -> FetchResponse | asyncio.Future[FetchResponse]:
-        """Answer a follower, at once or when there is news for it."""
+        """Answer a follower, at once or when there is something new for it."""
         session = self._sessions.open(
             request.session_id,
             request.session_epoch,
@@ -85,13 +85,13 @@ class FollowerFetch:
         return self._park(view, LongPoll((), request.min_bytes - size, request.max_wait_ms, answer_late))
 
     def invite(self, partition: Partition) -> None:
-        """Have the followers of a partition that we lead now ask again: they know of it, or will in a moment."""
+        """Answer the parked fetches of a partition's followers, which know of its new leader, or will in a moment."""
         for replica in partition.replicas:
             for poll in list(self._parked.get(replica, ())):
                 poll.wake()
 
     def end_session(self, session: Session) -> None:
-        """A fetch session is over."""
+        """A fetch session has ended."""
         view = self._views.pop(session.session_id, None)
         if view is not None:
             view.close()
@@ -122,7 +122,7 @@ class FollowerFetch:
 
 
 class _FollowerReads:
-    """Reads for followers, and notes what their fetches tell."""
+    """Reads for followers, and records their progress."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class _FollowerReads:
         self._throttle = throttle
 
     def collect(self, view: FollowerView, request: FetchRequest, api_version: int, *, is_news: bool) -> list[Found]:
-        """What there is for a follower. `is_news` says that its offsets have just come, and are progress."""
+        """What there is for a follower. `is_news` says that its offsets have just arrived, and show progress."""
         now_ms = self._env.monotonic_ms()
         by_id = api_version >= TOPIC_IDS_SINCE
         replica, broker_epoch = _replica(request, api_version)
@@ -155,7 +155,7 @@ class _FollowerReads:
                 if eligible is None or leading is None:
                     raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} has registered again since")
                 if leading.follower(replica) is None:
-                    # The metadata that makes it a replica has not come here yet.
+                    # The metadata that assigns it a replica has not arrived here yet.
                     raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{partition.name} has no replica on {replica}")
                 check_leader_epoch(wanted.leader_epoch, partition.state.leader_epoch)
                 row = self._divergence(partition, key, wanted)
@@ -174,13 +174,13 @@ class _FollowerReads:
                 and wanted.offset == partition.log.end_offset
                 and replica in leading.in_sync_replicas
             ):
-                # One that is not in sync shows with every fetch that it could be.
+                # A follower that is not in sync could be proposed with every fetch.
                 view.mark_clean(key)
             found.append(row)
         return found
 
     def _check_broker(self, replica: int, broker_epoch: int) -> bool | None:
-        """Whether the controller would let this incarnation of a broker be in sync; None for one that is over."""
+        """Whether the controller would accept this incarnation of a broker as in sync; None for an earlier one."""
         broker = self._partitions.image.brokers.get(replica)
         if broker is None:
             return False
@@ -238,7 +238,7 @@ class _FollowerReads:
             else:
                 data = b""
         except ApiError as problem:
-            # The follower needs the log's bounds to find out where to go on.
+            # The follower needs the log's bounds to find out where to continue.
             return _row(partition, key, b"", problem.code)
         if throttle is not None:
             throttle.spent(len(data))
@@ -254,7 +254,7 @@ class _FollowerReads:
 
 
 def _replica(request: FetchRequest, api_version: int) -> tuple[int, int]:
-    """The follower's broker id and epoch; -1 for the epoch that old versions do not tell."""
+    """The follower's broker id and epoch; -1 for the epoch in versions without it."""
     if api_version >= REPLICA_STATE_SINCE:
         return request.replica_state
     return request.replica_id, -1
@@ -265,10 +265,10 @@ def _is_urgent(fetch: FetchContext, found: Iterable[Found]) -> bool:
     for key, data, _ in found:
         if data.error_code or data.diverging_epoch.epoch >= 0:
             return True
-        told = cached.get(key)
-        if told is None:
+        known = cached.get(key)
+        if known is None:
             continue
-        if told.high_watermark != data.high_watermark or told.log_start_offset != data.log_start_offset:
+        if known.high_watermark != data.high_watermark or known.log_start_offset != data.log_start_offset:
             return True
     return False
 

@@ -1,7 +1,7 @@
-"""What one follower's fetch session has to look at: only the partitions where something happened since its last look.
+"""Which partitions of a follower's fetch session must be looked at: those that changed since its last fetch.
 
-A broker may follow thousands of partitions in one session, most of them quiet. Every partition of the session tells
-the view when it grows, when its high watermark moves, and when it is led elsewhere; a fetch looks at those, and at the
+A broker may follow thousands of partitions in one session, most of them idle. Every partition of the session notifies
+the view when it grows, when its high watermark moves, and when its leader changes; a fetch looks at those, and at the
 partitions that it names itself. A partition is clean again when the follower is in sync, has all of it and knows its
 watermarks.
 """
@@ -17,7 +17,7 @@ from penstock.runtime.replication.watcher import EVERYTHING
 
 
 class FollowerView:
-    """One session's partitions. `on_grown`, while set, is called with the bytes that are appended to them."""
+    """One session's partitions. `on_grown`, while set, is called with the number of bytes appended to them."""
 
     def __init__(self, replica: int, now_ms: Callable[[], int]) -> None:
         self.replica = replica
@@ -28,7 +28,7 @@ class FollowerView:
         self._dirty: dict[Key, None] = {}
 
     def update(self, wanted: Iterable[tuple[Key, Wanted]], forgotten: Iterable[Key]) -> None:
-        """Take what a request names; it goes to the end of the line."""
+        """Apply a request's partitions; they go to the end of the order."""
         for key, want in wanted:
             self._wanted[key] = want
             self._dirty.pop(key, None)
@@ -42,7 +42,7 @@ class FollowerView:
         return [(key, wanted[key]) for key in self._dirty]
 
     def watch(self, key: Key, partition: Partition) -> None:
-        """Hear of what happens to this partition from now on."""
+        """Watch this partition from now on."""
         watch = self._watches.get(key)
         if watch is None or watch.partition is not partition:
             if watch is not None:
@@ -51,11 +51,11 @@ class FollowerView:
             partition.watch(watch)
 
     def mark_clean(self, key: Key) -> None:
-        """The follower has all there is, and knows it."""
+        """The follower has everything, and knows the watermarks."""
         self._dirty.pop(key, None)
 
     def mark_dirty(self, key: Key, size_bytes: int) -> None:
-        """Something happened to a partition."""
+        """A partition changed."""
         self._dirty[key] = None
         if size_bytes and self.on_grown is not None:
             self.on_grown(size_bytes)
@@ -67,7 +67,7 @@ class FollowerView:
         self.mark_dirty(key, size_bytes)
 
     def close(self) -> None:
-        """The session is over."""
+        """The session has ended."""
         for key in list(self._wanted):
             self._forget(key)
 
@@ -80,7 +80,7 @@ class FollowerView:
 
 
 class Watch:
-    """One partition's line to a view."""
+    """Connects one partition to a view."""
 
     __slots__ = ("_key", "_view", "partition")
 
@@ -94,9 +94,9 @@ class Watch:
         self._view.fell_behind(self._key, self.partition, size_bytes)
 
     def moved(self) -> None:
-        """The high watermark moved: worth telling, not worth waking anybody."""
+        """The high watermark moved: to be reported, but not worth answering a parked fetch for."""
         self._view.mark_dirty(self._key, 0)
 
     def changed(self) -> None:
-        """The follower has to hear of it."""
+        """The follower must be told."""
         self._view.mark_dirty(self._key, EVERYTHING)

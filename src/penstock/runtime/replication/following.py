@@ -1,4 +1,4 @@
-"""What a replica does while it follows: append what the leader sent as it is, and cut off what the leader lacks."""
+"""What a replica does as a follower: append the leader's batches, and truncate where its log diverges."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ logger = logging.getLogger("penstock.replication")
 
 
 def replicate(partition: Partition, data: memoryview, now_ms: int) -> None:
-    """Append the leader's batches; one that is cut short at the end is left for the next time.
+    """Append the leader's batches; one that is cut short at the end is left for the next fetch.
 
-    An empty log may begin within a batch, as the leader's does where records were deleted. Then the log begins again,
-    with all of that batch; what comes before its start stays unreadable.
+    An empty log may begin within a batch, as the leader's does after records were deleted. Then the log starts again
+    with all of that batch; what is before its log start offset stays unreadable.
 
-    Raises CorruptBatch, and appends nothing, when a batch is damaged or does not go on where the log ends.
+    Raises CorruptBatch, and appends nothing, when a batch is damaged or does not continue the log.
     """
     assert not partition.is_leader
     log = partition.log
@@ -46,7 +46,7 @@ def replicate(partition: Partition, data: memoryview, now_ms: int) -> None:
 
 
 def take_watermarks(partition: Partition, high_watermark: int, log_start_offset: int) -> None:
-    """What the leader's answer says of committed and of deleted records."""
+    """Update high watermark and log start offset from the leader's response."""
     state = _state(partition)
     log = partition.log
     if state.update_high_watermark(high_watermark, log.end_offset):
@@ -56,14 +56,14 @@ def take_watermarks(partition: Partition, high_watermark: int, log_start_offset:
 
 
 def cut(partition: Partition, leader_end: EndOffset, now_ms: int) -> None:
-    """Cut off what the leader does not have; it said where its history parts from ours."""
+    """Truncate what the leader does not have; `leader_end` says where the logs diverge."""
     log = partition.log
     local = log.epochs.end_offset_for(leader_end.epoch, log.end_offset)
     truncate_to(partition, truncation_offset(*leader_end, *local, log.end_offset), now_ms)
 
 
 def truncate_to(partition: Partition, offset: int, now_ms: int) -> None:
-    """Cut the log here, following a leader that has less."""
+    """Truncate the log here, following a leader that has less."""
     state, log = _state(partition), partition.log
     level = logging.INFO
     if offset < state.high_watermark:
@@ -71,7 +71,7 @@ def truncate_to(partition: Partition, offset: int, now_ms: int) -> None:
         logger.error("%s: the leader lacks committed records; it was elected uncleanly", partition.name)
     logger.log(
         level,
-        "%s: cutting from %d back to %d, following broker %d in epoch %d",
+        "%s: truncating from %d to %d, following broker %d in epoch %d",
         partition.name,
         log.end_offset,
         offset,
@@ -84,7 +84,7 @@ def truncate_to(partition: Partition, offset: int, now_ms: int) -> None:
 
 
 def start_again_at(partition: Partition, offset: int, now_ms: int) -> None:
-    """Drop everything: the leader's log begins after our end."""
+    """Delete everything: the leader's log begins after our end."""
     state = _state(partition)
     partition.log.truncate_fully_and_start_at(offset, now_ms)
     state.high_watermark = offset

@@ -1,9 +1,9 @@
-"""Proposes to the controller who is in sync, for the partitions that this broker leads.
+"""Proposes changes of the in-sync replicas to the controller, for the partitions that this broker leads.
 
-A follower that caught up is proposed at once, one that lags at the next look around. One request is under way at a time
-and holds all that has come up. Until the controller's word is there, by answer or by the metadata log, whichever comes
-first, the leader counts everybody whom that word could name. So a proposal whose fate is unknown is sent again as it
-was: if it had been taken, its partition epoch is over and the metadata log tells the rest.
+A follower that has caught up is proposed at once, one that lags at the next periodic check. One request is in flight at
+a time, with all pending proposals. Until the controller's decision arrives, in its response or through the metadata
+log, whichever is first, the leader counts every replica that the decision could include. So a proposal whose outcome is
+unknown is sent again unchanged: if it was accepted, its partition epoch is outdated and the metadata log has the rest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PARTITIONS_PER_TURN = 512
 PARTITIONS_PER_REQUEST_MAX = 10_000
 RECOVERED, RECOVERING = 0, 1
 
-# The partition is no longer what the proposal was made for; the metadata log says what it is.
+# The partition has changed since the proposal was made; the metadata log has its state.
 OVERTAKEN = frozenset(
     (
         ErrorCode.INVALID_UPDATE_VERSION,
@@ -47,7 +47,7 @@ OVERTAKEN = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
 )
-# The controller has not taken the proposal, and will not.
+# The controller rejected the proposal.
 REFUSED = frozenset((ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INVALID_REQUEST))
 
 logger = logging.getLogger("penstock.replication")
@@ -56,7 +56,7 @@ Key = tuple[Uuid, int]
 
 
 class Proposal(NamedTuple):
-    """Who should be in sync, and for which state of the partition that was found."""
+    """The proposed in-sync replicas, and the state of the partition that they were proposed for."""
 
     partition: Partition
     leading: LeaderState
@@ -65,12 +65,12 @@ class Proposal(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing was decided about the partition since."""
+        """Whether the partition has not changed since."""
         return self.partition.leading is self.leading and self.partition.partition_epoch == self.partition_epoch
 
 
 class InSyncKeeper:
-    """Keeps the in-sync replicas of this broker's partitions what they should be."""
+    """Keeps the in-sync replicas of this broker's partitions up to date."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class InSyncKeeper:
         self._failures = 0
 
     def start(self) -> None:
-        """Begin to look around and to propose."""
+        """Start checking and proposing."""
         self._partitions.on_leader(self._led)
         self._partitions.on_joinable(self.propose)
         for partition in self._partitions:
@@ -101,7 +101,7 @@ class InSyncKeeper:
         self._env.spawn(self._run(), "propose in-sync replicas")
 
     def propose(self, partition: Partition) -> None:
-        """A partition's in-sync replicas may not be what they should be."""
+        """A partition's in-sync replicas may have to change."""
         self._due[partition] = None
         self._wake.set()
 
@@ -134,7 +134,7 @@ class InSyncKeeper:
                 await self._back_off(error)
                 continue
             if not self._take_all(response):
-                await self._back_off(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "some partitions are to be asked again"))
+                await self._back_off(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "some partitions must be retried"))
                 continue
             self._failures = 0
 
@@ -144,10 +144,10 @@ class InSyncKeeper:
             logger.info("in-sync replicas cannot be changed for now: %s", error)
         await asyncio.sleep(min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS << min(self._failures - 1, 10)) / 1000)
 
-    # Asking.
+    # Requests.
 
     def _gather(self) -> None:
-        """Drop proposals that were overtaken, and make those that are due."""
+        """Drop outdated proposals, and make those that are due."""
         self._asked = {key: proposal for key, proposal in self._asked.items() if proposal.is_current}
         now_ms = self._env.monotonic_ms()
         while self._due and len(self._asked) < PARTITIONS_PER_REQUEST_MAX:
@@ -167,9 +167,9 @@ class InSyncKeeper:
             self._asked[key] = Proposal(partition, leading, partition.partition_epoch, wanted)
 
     def _must_sync_first(self, partition: Partition, leading: LeaderState, wanted: frozenset[int]) -> bool:
-        """Whether this broker would be alone with what others hold as well, and has not got all of it on disk.
+        """Whether this broker would be the only in-sync replica, and has not synced everything to disk yet.
 
-        Once the controller has heard of that proposal nobody else is eligible. It is made when the sync is done.
+        Once the controller has accepted such a proposal no other replica is eligible. It is made when the sync is done.
         """
         if len(wanted) > 1 or not leading.has_followers:
             return False
@@ -204,10 +204,10 @@ class InSyncKeeper:
         follower = leading.follower(replica)
         return follower.broker_epoch if follower is not None else self._broker_epoch()
 
-    # Taking answers.
+    # Responses.
 
     def _take_all(self, response: AlterPartitionResponse) -> bool:
-        """Act on the controller's answers; returns whether all proposals were answered for good."""
+        """Act on the controller's response; returns whether all proposals were decided."""
         for topic in response.topics:
             for row in topic.partitions:
                 proposal = self._asked.get((topic.topic_id, row.partition_index))
@@ -221,7 +221,7 @@ class InSyncKeeper:
             self._settle(partition, row)
             return True
         logger.info(
-            "%s: in-sync replicas %s were not taken: error %d",
+            "%s: in-sync replicas %s were not accepted: error %d",
             partition.name,
             sorted(proposal.in_sync_replicas),
             row.error_code,
@@ -249,7 +249,7 @@ class InSyncKeeper:
             leader=row.leader_id,
             leader_epoch=row.leader_epoch,
             partition_epoch=row.partition_epoch,
-            # The answer does not name them; with enough replicas in sync the controller keeps none.
+            # The response does not contain them; with enough in-sync replicas the controller keeps none.
             eligible_leader_replicas=() if len(row.isr) >= leading.min_in_sync else tuple(leading.eligible_replicas),
         )
         if row.leader_id == self._partitions.node_id and row.partition_epoch > partition.partition_epoch:

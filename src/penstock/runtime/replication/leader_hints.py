@@ -1,4 +1,4 @@
-"""KIP-951: who leads a partition instead, told along with the error, so that a client need not ask for metadata."""
+"""KIP-951: the current leader along with the error, so that a client need not refresh its metadata."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Endpoint = TypeVar("Endpoint")
 
 
 class LeaderHints:
-    """Collects the leaders that one response names, and where they are reached on the client's listener."""
+    """Collects the leaders in one response, and their addresses on the client's listener."""
 
     __slots__ = ("_leaders", "_partitions")
 
@@ -24,7 +24,7 @@ class LeaderHints:
         self._leaders: dict[int, None] = {}
 
     def leader(self, code: int, topic: str, topic_id: Uuid, partition: int, *, by_id: bool) -> tuple[int, int]:
-        """The leader's id and epoch, where the error calls for a hint and there is one; otherwise -1 twice."""
+        """The leader's id and epoch, if the error calls for a hint and it is known; otherwise -1 twice."""
         if code not in HINTED:
             return -1, -1
         known = self._partitions.state_of(topic, topic_id, partition, by_id=by_id)
@@ -34,7 +34,7 @@ class LeaderHints:
         return known.leader, known.leader_epoch
 
     def endpoints(self, listener_name: str, make: Callable[[int, str, int, str | None], Endpoint]) -> list[Endpoint]:
-        """The leaders that were named and can be reached."""
+        """The collected leaders that have an address."""
         found = []
         for leader in self._leaders:
             broker = self._partitions.image.brokers.get(leader)

@@ -1,5 +1,5 @@
-"""What a replica does for its followers while it leads: say where their history parts from its own, note how far they
-are and who of them is in sync, and delete records with them.
+"""What a replica does for its followers as a leader: find where their logs diverge, track their progress and in-sync
+state, and delete records.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from penstock.storage.leader_epochs import UNDEFINED_EPOCH, EndOffset
 
 
 def divergence(partition: Partition, offset: int, last_epoch: int) -> EndOffset | None:
-    """Where a reader that has everything before `offset`, the last of it from `last_epoch`, must cut its log.
+    """Where a reader with everything before `offset`, the last of it from `last_epoch`, must truncate its log.
 
-    None when its history is ours. Raises OFFSET_OUT_OF_RANGE when nothing is known of such a history.
+    None when its log does not diverge. Raises OFFSET_OUT_OF_RANGE when nothing is known of such an epoch.
     """
     if last_epoch < 0:
         return None
@@ -34,7 +34,7 @@ def note_fetch(
     is_eligible: bool,
     now_ms: int,
 ) -> bool:
-    """A follower has everything before `offset`; returns whether it is worth proposing as in sync."""
+    """A follower has everything before `offset`; returns whether to propose it as in sync."""
     leading = partition.leading
     assert leading is not None
     if leading.fetched(
@@ -46,13 +46,13 @@ def note_fetch(
 
 
 def exclude(partition: Partition, replica: int) -> None:
-    """The controller would not let this follower join now."""
+    """The controller would not accept this follower now."""
     if partition.leading is not None and partition.leading.excluded(replica):
         partition.committed_more()
 
 
 def keep_pace(partition: Partition, now_ms: int) -> frozenset[int] | None:
-    """Who should be in sync instead of those who are; None when that is right."""
+    """The in-sync replicas to propose; None when they are right."""
     leading = partition.leading
     if leading is None or not leading.has_followers:
         return None
@@ -62,7 +62,7 @@ def keep_pace(partition: Partition, now_ms: int) -> frozenset[int] | None:
 
 
 def delete_records(partition: Partition, offset: int) -> int:
-    """Move the log's start up to `offset` (-1: the high watermark); returns the start."""
+    """Move the log start offset up to `offset` (-1: the high watermark); returns it."""
     high_watermark = partition.high_watermark
     wanted = high_watermark if offset == -1 else offset
     if wanted < 0 or wanted > high_watermark:
@@ -71,13 +71,13 @@ def delete_records(partition: Partition, offset: int) -> int:
             f"records can be deleted up to the high watermark {high_watermark}, not up to {offset}",
         )
     partition.log.advance_start_offset(wanted)
-    # Followers hear of it with their next answer.
+    # Followers learn of it with their next response.
     partition.tell_watchers()
     return partition.log.start_offset
 
 
 def deleted(partition: Partition, offset: int) -> asyncio.Future[None]:
-    """Done when every in-sync replica has dropped what lies before `offset`."""
+    """Completes when every in-sync replica has deleted what is before `offset`."""
     waiting = partition.start_waiters.wait(offset, sync=False)
     partition.check_deleted()
     return waiting

@@ -1,4 +1,4 @@
-"""Requests that wait: a long poll until enough bytes can be read, or until its time is up."""
+"""A long poll: a request that waits until enough bytes can be read, or until its wait time is up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Response = TypeVar("Response")
 class LongPoll(Generic[Response]):
     """Completes `reply` with `respond()` once `bytes_wanted` became readable in the partitions, or after `wait_ms`.
 
-    Whoever cancels `reply` ends the wait.
+    Cancelling `reply` ends the wait.
     """
 
     __slots__ = ("_bytes_wanted", "_loop", "_partitions", "_respond", "_timer", "_woken", "reply")
@@ -34,14 +34,14 @@ class LongPoll(Generic[Response]):
             partition.listen(self.grown)
 
     def wake(self) -> None:
-        """Answer with what there is."""
+        """Answer now."""
         self.grown(self._bytes_wanted)
 
     def grown(self, size_bytes: int) -> None:
-        """So many more bytes can be read."""
+        """More bytes can be read."""
         self._bytes_wanted -= size_bytes
         if self._bytes_wanted <= 0 and not self._woken:
-            # The producer is answered first, and what it appends next rides along.
+            # The producer is answered first, and what it appends next is included.
             self._woken = True
             self._loop.call_soon(self._complete)
 
@@ -50,7 +50,7 @@ class LongPoll(Generic[Response]):
             return
         try:
             self.reply.set_result(self._respond())
-        except Exception as error:  # noqa: BLE001 - whoever waits for the reply gets it
+        except Exception as error:  # noqa: BLE001 - the awaiting request gets it
             self.reply.set_exception(error)
 
     def _forget(self, _: asyncio.Future[Response]) -> None:

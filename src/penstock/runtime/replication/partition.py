@@ -1,11 +1,11 @@
 """One partition of which this broker holds a replica: it leads it, or follows its leader.
 
-As leader it checks what producers send, appends it, and serves what consumers and followers may see. `append` either
-takes the whole batch or raises `ApiError` and changes nothing. Every check on a batch's content is made before an
-offset is given out. Readers see what is below the high watermark, or below the first undecided transaction when they
-read committed records only; followers see all.
+As leader it checks what producers send, appends it, and serves consumers and followers. `append` either appends the
+whole batch or raises `ApiError` and changes nothing. All checks of a batch's content are made before an offset is
+assigned. Consumers see what is below the high watermark, or below the last stable offset with read_committed; followers
+see everything.
 
-What it does for its followers is in `leading`, what it does as follower in `following`.
+What it does for its followers is in `leading`, what it does as a follower in `following`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition, Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.logs.sync import LogSync
+from penstock.runtime.replication.batch_validation import CODECS, check_records, check_times, compression_level
 from penstock.runtime.replication.commit_waiters import CommitWaiters, follow
-from penstock.runtime.replication.store import log_settings
-from penstock.runtime.replication.topic_rules import CODECS, check_records, check_times, compression_level
+from penstock.runtime.replication.replica_store import log_settings
 from penstock.runtime.replication.watcher import EVERYTHING, Watcher
 from penstock.storage.files import StorageError
 from penstock.storage.leader_epochs import EndOffset
@@ -51,7 +51,7 @@ CODEC_MASK = 0x07
 
 
 class Appended(NamedTuple):
-    """Where a produced batch went. `next_offset` is what must be durable or replicated before it is acknowledged."""
+    """The offsets of a produced batch. `next_offset` must be durable or replicated before it is acknowledged."""
 
     base_offset: int
     next_offset: int
@@ -59,7 +59,7 @@ class Appended(NamedTuple):
 
 
 class Partition:
-    """One replica. `leading` is its progress as leader, None while another broker leads; `state` is either role's."""
+    """One replica. `leading` is its state as leader, None while another broker leads; `state` is either role's."""
 
     __slots__ = (
         "_announced_bytes",
@@ -114,20 +114,20 @@ class Partition:
         self._lag_ms_max = lag_ms_max
         self.on_failure = on_failure
         self.sync = LogSync(env, log, on_failure, self.counters.flushes)
-        # All bytes ever appended since this broker opened the partition, and how many of them readers were told of.
+        # All bytes appended since this broker opened the partition, and how many of them readers were notified of.
         self.appended_bytes = 0
         self._announced_bytes = 0
         self._recalled: set[int] = set()
         self._waiters = CommitWaiters()
-        # Those who wait until deleted records are gone from every in-sync replica.
+        # Futures that wait until deleted records are gone from every in-sync replica.
         self.start_waiters = CommitWaiters()
-        # Parked fetches that want to hear of new records; called with the bytes that became visible.
+        # Parked fetches that wait for records; called with the number of bytes that became visible.
         self._append_listeners: dict[Callable[[int], None], None] = {}
         self._watchers: dict[Watcher, None] = {}
         self.configure(settings)
 
     def configure(self, settings: TopicSettings) -> None:
-        """Take new topic settings; they hold from the next batch on."""
+        """Apply new topic settings, from the next batch on."""
         self.settings = settings
         self._codec = CODECS.get(settings.compression_type)
         self.log.settings = log_settings(settings)
@@ -143,7 +143,7 @@ class Partition:
 
     @property
     def must_confirm(self) -> bool:
-        """Whether this broker leads, and the controller is to hear that it goes on without replicas still eligible."""
+        """Whether this broker leads, and must confirm to the controller that it commits without eligible replicas."""
         return self.leading is not None and self.leading.must_confirm
 
     @property
@@ -153,13 +153,13 @@ class Partition:
 
     @property
     def leader_epoch(self) -> int:
-        """The leader's term."""
+        """The leader epoch."""
         return self.state.leader_epoch
 
     def make_leader(self, node_id: int, known: PartitionState, now_ms: int) -> bool:
-        """Lead as the metadata says; returns whether that began a leader epoch.
+        """Lead as the metadata says; returns whether that started a leader epoch.
 
-        Within an epoch only the replicas and who of them is in sync change. Old news is passed over.
+        Within an epoch only the replicas and the in-sync replicas change. Outdated states are ignored.
         """
         leading = self.leading
         if leading is not None and leading.leader_epoch >= known.leader_epoch:
@@ -182,9 +182,9 @@ class Partition:
             min_in_sync=self.settings.min_insync_replicas,
             eligible_replicas=known.eligible_leader_replicas,
         )
-        # Followers that ask where an older epoch ends are told of this one's start, before it has a batch.
+        # Followers that ask for the end of an older epoch get this one's start, before it has a batch.
         log.assign_epoch(known.leader_epoch, log.end_offset)
-        # Batches of this producer may have come by replication since.
+        # Batches of this producer may have been replicated since.
         self._recalled.clear()
         self.announce(EVERYTHING)
         if self.leading.is_sole_replica and self.leading.has_followers:
@@ -192,7 +192,7 @@ class Partition:
         return True
 
     def make_follower(self, known: PartitionState) -> bool:
-        """Follow the leader that the metadata names, or nobody for now; returns whether that began a leader epoch."""
+        """Follow the leader in the metadata, or none for now; returns whether that started a leader epoch."""
         if known.leader_epoch < self.state.leader_epoch:
             return False
         self.replicas = known.replicas
@@ -211,7 +211,7 @@ class Partition:
         return True
 
     def settle(self, known: PartitionState, now_ms: int) -> None:
-        """Take the controller's word on replicas and in-sync replicas in this leader epoch, unless it is old news."""
+        """Apply the controller's replicas and in-sync replicas of this leader epoch, unless they are outdated."""
         leading = self.leading
         if leading is None or known.leader_epoch != leading.leader_epoch:
             return
@@ -219,7 +219,7 @@ class Partition:
             return
         self.replicas = known.replicas
         if known.partition_epoch == self.partition_epoch:
-            # The answer to a proposal told of this change before, except for replicas; another may be under way.
+            # The response to a proposal contained this change, except for replicas; another may be in flight.
             leading.eligible_replicas = frozenset(known.eligible_leader_replicas)
             if leading.assigned(known.replicas, now_ms):
                 self.committed_more()
@@ -233,14 +233,14 @@ class Partition:
             watcher.moved()
         self.check_deleted()
         if leading.is_sole_replica and not was_sole:
-            # Nobody else holds what was acknowledged from here on.
+            # No other replica has what is acknowledged from here on.
             self.sync.request()
         if self._waiters.waiting and not leading.has_enough_in_sync:
             self._waiters.fail(
                 ApiError(
                     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
                     f"{self.name}: the records are in the log, but only {len(leading.in_sync_replicas)} replicas are "
-                    f"still in sync, and min.insync.replicas asks for {leading.min_in_sync}",
+                    f"still in sync, and min.insync.replicas is {leading.min_in_sync}",
                 )
             )
 
@@ -249,7 +249,7 @@ class Partition:
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{leader} leads {self.name} in epoch {self.leader_epoch}")
 
     def fence(self) -> None:
-        """Nothing here is served any more: whoever waits is told, and looks again."""
+        """Stop serving: waiting requests fail with an error that makes clients refresh their metadata."""
         self._waiters.fail(self._not_leader())
         self.start_waiters.fail(self._not_leader())
         self.announce(EVERYTHING)
@@ -261,7 +261,7 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset before which every transaction is decided, for good."""
+        """The offset before which every transaction is decided and its marker committed."""
         high_watermark = self.state.high_watermark
         unstable = self.log.producers.first_unstable_offset(high_watermark)
         if unstable is None or unstable > high_watermark:
@@ -270,7 +270,7 @@ class Partition:
         return max(unstable, self.log.start_offset)
 
     def check_enough_replicas(self) -> None:
-        """Refuse an acks=all produce that too few replicas would hold."""
+        """Reject an acks=all produce with too few in-sync replicas."""
         leading = self.leading
         if leading is not None and not leading.has_enough_in_sync:
             raise ApiError(
@@ -288,9 +288,9 @@ class Partition:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         verification: Verification | None = NOT_REQUIRED,
     ) -> Appended:
-        """Append the one batch that `data` holds. `data` is patched in place and not kept.
+        """Append the one batch in `data`. `data` is patched in place and not kept.
 
-        A batch that begins a transaction here needs the token of `begin_verification`.
+        A batch that starts a transaction here needs the token of `begin_verification`.
         """
         header = read_header(data)
         self._check_size(header, len(data))
@@ -322,7 +322,7 @@ class Partition:
         return appended
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: EndMarker, now_ms: int) -> Appended:
-        """Append the end of a producer's transaction, unless it is not for this coordinator to end."""
+        """Append a producer's transaction marker, unless another coordinator is responsible."""
         batch = bytearray(build_end_marker(producer_id, producer_epoch, marker, now_ms))
         header = read_header(batch)
         refused = self.log.producers.check_marker(header, marker)
@@ -334,13 +334,13 @@ class Partition:
         return appended
 
     def begin_verification(self, header: BatchHeader, now_ms: int, *, bumps_epoch: bool) -> Verification | None:
-        """Ask for this before a transaction's coordinator; None when the transaction is open here already."""
+        """The token to get before asking a transaction's coordinator; None when the transaction is open here."""
         return self.log.producers.begin_verification(
             header.producer_id, header.producer_epoch, header.base_sequence, now_ms, bumps_epoch=bumps_epoch
         )
 
     def _recall(self, producer_id: int) -> bool:
-        """Look in the log, once, for batches of a producer that its snapshot did not keep."""
+        """Search the log, once, for batches of a producer that its snapshot did not keep."""
         if producer_id in self._recalled:
             return False
         self._recalled.add(producer_id)
@@ -385,10 +385,10 @@ class Partition:
     # Committing.
 
     def committed(self, next_offset: int, *, sync: bool = True) -> asyncio.Future[None]:
-        """Done when every in-sync replica has everything before `next_offset`.
+        """Completes when every in-sync replica has everything before `next_offset`.
 
-        Where this broker is the only one of them, and with `sync`, when it is on disk as well. Fails when leadership
-        or too many replicas are lost before; the records may then be committed or not.
+        If this broker is the only one of them, and with `sync`, it must be on disk as well. Fails when leadership or
+        too many replicas are lost before that; the records may then be committed or not.
         """
         leading = self.leading
         if leading is not None and leading.high_watermark < next_offset:
@@ -404,7 +404,7 @@ class Partition:
         return future
 
     def committed_more(self) -> None:
-        """The high watermark moved: wake those whom it passed, and readers."""
+        """The high watermark moved: complete the futures that it passed, and notify readers."""
         state = self.state
         self.log.producers.first_unstable_offset(state.high_watermark)
         if self._waiters.waiting:
@@ -447,27 +447,27 @@ class Partition:
         self._append_listeners.pop(listener, None)
 
     def watch(self, watcher: Watcher) -> None:
-        """Have `watcher` told of every change."""
+        """Have `watcher` notified of every change."""
         self._watchers[watcher] = None
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Tell `watcher` nothing any more."""
+        """Stop notifying `watcher`."""
         self._watchers.pop(watcher, None)
 
     def announce(self, size_bytes: int) -> None:
-        """Tell those who wait for records that so many more bytes can be read."""
+        """Tell parked fetches that more bytes can be read."""
         for listener in tuple(self._append_listeners):
             listener(size_bytes)
         if size_bytes == EVERYTHING:
             self.tell_watchers()
 
     def tell_watchers(self) -> None:
-        """Have whoever watches look again."""
+        """Make all watchers look again."""
         for watcher in self._watchers:
             watcher.changed()
 
     def check_deleted(self) -> None:
-        """Wake those who wait for deleted records, once every in-sync replica has dropped them."""
+        """Complete the futures of deleted records, once every in-sync replica has deleted them."""
         leading = self.leading
         if self.start_waiters.waiting and leading is not None:
             lowest = leading.low_watermark
@@ -476,7 +476,7 @@ class Partition:
                     future.set_result(None)
 
     def forget_recalled(self) -> None:
-        """The log was cut: what was looked up in it may not be there any more."""
+        """The log was truncated: what was found in it may no longer be there."""
         self._recalled.clear()
 
     def end_of_epoch(self, epoch: int) -> EndOffset:

@@ -1,4 +1,4 @@
-"""What happens to a broker's partitions, and who hears of it."""
+"""Events of a broker's partitions, and their listeners."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Listener = Callable[[Partition], object]
 
 
 class PartitionEvents:
-    """The listeners; they are called in the order in which they came."""
+    """The listeners; they are called in the order of registration."""
 
     def __init__(self) -> None:
         self._on_change: list[Listener] = []
@@ -25,15 +25,15 @@ class PartitionEvents:
         self._on_change.append(listener)
 
     def on_removed(self, listener: Listener) -> None:
-        """Have `listener` called when a partition is gone."""
+        """Have `listener` called when a partition was removed."""
         self._on_removed.append(listener)
 
     def on_leader(self, listener: Listener) -> None:
-        """Have `listener` called when this broker begins a leader epoch of a partition."""
+        """Have `listener` called when this broker starts a leader epoch of a partition."""
         self._on_leader.append(listener)
 
     def on_resigned(self, listener: Listener) -> None:
-        """Have `listener` called when this broker has ceased to lead a partition, or to hold it."""
+        """Have `listener` called when this broker no longer leads a partition, or no longer has it."""
         self._on_resigned.append(listener)
 
     def on_follower(self, listener: Listener) -> None:
@@ -41,8 +41,8 @@ class PartitionEvents:
         self._on_follower.append(listener)
 
     def on_joinable(self, listener: Listener) -> None:
-        """Have `listener` called when the in-sync replicas may have to be proposed anew.
+        """Have `listener` called when the in-sync replicas may have to be proposed again.
 
-        A follower may join that could not before, or the controller is to hear that the leader goes on without some.
+        A follower may now be accepted, or the controller must be told that the leader commits without some.
         """
         self._on_joinable.append(listener)

@@ -1,10 +1,10 @@
 """The replicas on this broker, kept in step with the committed metadata.
 
 `follow` is called with every committed batch of metadata records and opens, reconfigures, promotes, demotes or removes
-replicas. What changes little it does at once; many replicas it opens off the loop, a few at a time. What it does
-follows from the image alone, so a record may come twice. A replica that goes away has its directory renamed at once
-and deleted later, so that a crash in between leaves no half of it. A directory that the metadata does not know is set
-aside under another name, never deleted.
+replicas. Small changes are done at once; many replicas are opened off the loop, a few at a time. The result depends on
+the image alone, so a record may come twice. A removed replica's directory is renamed at once and deleted later, so that
+a crash in between leaves no partial replica. A directory that the metadata does not know is renamed and kept, never
+deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.runtime.logs.open_logs import OpenLogs
 from penstock.runtime.replication.leading import exclude
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partition_events import Listener, PartitionEvents
-from penstock.runtime.replication.store import Opened, Placement, ReplicaStore, log_settings
+from penstock.runtime.replication.replica_store import Opened, Placement, ReplicaStore, log_settings
 from penstock.runtime.replication.watcher import EVERYTHING
 from penstock.storage.files import StorageError
 from penstock.storage.settings import LogSettings
@@ -45,8 +45,8 @@ from penstock.wire.messages.metadata_records import (
 )
 
 # How many replicas are opened at once where they are few, so that a small topic is there as soon as it is known; how
-# many in one piece of work off the loop, which it shares the interpreter with; and how many change their role before
-# the loop gets its turn. To open one takes a millisecond, on a busy disk many.
+# many per piece of work off the loop, with which it shares the GIL; and how many change their role before the loop gets
+# its turn. Opening one takes a millisecond, on a busy disk many.
 OPENED_AT_ONCE = 8
 OPENED_TOGETHER = 4
 CHANGED_PER_TURN = 128
@@ -83,12 +83,12 @@ class Partitions(PartitionEvents):
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[Uuid, int], Partition] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
-        # Partitions that should be here and could not be opened, and why.
+        # Partitions that should be here but could not be opened, and why.
         self._unopened: dict[TopicPartition, tuple[Uuid, StorageError]] = {}
-        # Partitions that the metadata changed, waiting for their turn.
+        # Partitions that the metadata changed and that have not been processed yet.
         self._changed: dict[tuple[Uuid, int], None] = {}
         self._working: asyncio.Task[None] | None = None
-        # Those that a worker opens at the moment: nobody else may touch their directories.
+        # Partitions that a worker is opening: nothing else may touch their directories.
         self._opening: Collection[TopicPartition] = ()
 
     def __iter__(self) -> Iterator[Partition]:
@@ -99,12 +99,12 @@ class Partitions(PartitionEvents):
 
     @property
     def unopened_count(self) -> int:
-        """How many partitions should be here and could not be opened."""
+        """How many partitions should be here but could not be opened."""
         return len(self._unopened)
 
     @property
     def are_all_open(self) -> bool:
-        """Whether every partition that should be here is, and was checked when it was opened."""
+        """Whether every partition that should be here is open, and was checked when it was opened."""
         return not (self._unopened or self._changed or self._opening)
 
     def get(self, topic: str, partition: int) -> Partition | None:
@@ -112,7 +112,7 @@ class Partitions(PartitionEvents):
         return self._by_name.get((topic, partition))
 
     def lookup(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool) -> Partition:
-        """The partition a request means, which this broker leads; raises the error that Kafka has otherwise."""
+        """The partition in a request, which this broker must lead; otherwise raises Kafka's error for it."""
         found = self._by_id.get((topic_id, partition)) if by_id else self._by_name.get((topic, partition))
         if found is not None and found.leading is not None:
             return found
@@ -142,16 +142,16 @@ class Partitions(PartitionEvents):
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {known.name}-{partition}")
 
     def state_of(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool) -> PartitionState | None:
-        """What the metadata says of a partition, wherever its replicas are."""
+        """The metadata of a partition, wherever its replicas are."""
         known = self.image.topics_by_id.get(topic_id) if by_id else self.image.topics.get(topic)
         return known.partitions[partition] if known is not None and 0 <= partition < len(known.partitions) else None
 
     def home(self, partition: Partition) -> LogDirectory:
-        """The directory a partition lies in."""
+        """The directory of a partition."""
         return self._homes[partition.name]
 
     def settings_of(self, topic: str) -> TopicSettings:
-        """What a topic runs with now."""
+        """The current settings of a topic."""
         return topic_settings(self.image.overrides(ResourceType.TOPIC, topic), self._defaults())
 
     # Start and stop.
@@ -165,7 +165,7 @@ class Partitions(PartitionEvents):
             self._adopt(*key)
 
     async def open_gradually(self) -> None:
-        """The same, leaving the loop its turns."""
+        """The same, yielding to other work."""
         self._changed.update(dict.fromkeys(self._all_here()))
         self._working = self._env.spawn(self._adopt_rest(), "open partitions")
         await self._working
@@ -194,12 +194,12 @@ class Partitions(PartitionEvents):
                     self.fail_directory(home, error)
 
     def wake_readers(self) -> None:
-        """Have every long poll answered with what there is: nothing more will come."""
+        """Answer every long poll now: no more records will come."""
         for partition in self._by_name.values():
             partition.announce(EVERYTHING)
 
     def open_missing(self) -> None:
-        """Try again to open the partitions that found the disk full or no free descriptor."""
+        """Retry partitions that could not be opened because of a full disk or missing descriptors."""
         for name, (topic_id, error) in list(self._unopened.items()):
             if error.is_passing:
                 self._adopt(topic_id, name.partition)
@@ -214,7 +214,7 @@ class Partitions(PartitionEvents):
             self._by_name[name].log.fail(error)
 
     def note_cut(self, partitions: Iterable[Partition]) -> None:
-        """Lower the checkpoints of logs that were cut; a directory where that fails has failed."""
+        """Lower the checkpoints of truncated logs; a directory where that fails has failed."""
         by_home: dict[Path, list[tuple[TopicPartition, int, int]]] = {}
         for partition in partitions:
             home = self._homes.get(partition.name)
@@ -227,10 +227,10 @@ class Partitions(PartitionEvents):
             except StorageError as error:
                 self.fail_directory(directory, error)
 
-    # Following the metadata.
+    # Applying the metadata.
 
     def follow(self, records: Sequence[Any]) -> None:
-        """Do what committed records say about this broker's partitions."""
+        """Apply committed records to this broker's partitions."""
         configured: dict[str, None] = {}
         changed: dict[tuple[Uuid, int], None] = {}
         for record in records:
@@ -254,7 +254,7 @@ class Partitions(PartitionEvents):
                 self._configure_topic(found)
         missing = sum(self._is_missing(*key) for key in changed)
         if len(changed) <= CHANGED_PER_TURN and missing <= OPENED_AT_ONCE:
-            # Whatever else is being opened: it may be thousands.
+            # Even while others are being opened: they may be thousands.
             for key in changed:
                 if self._is_being_opened(*key):
                     self._changed[key] = None
@@ -267,7 +267,7 @@ class Partitions(PartitionEvents):
             self._working = self._env.spawn(self._adopt_rest(), "follow metadata")
 
     def _next_to_open(self, count: int) -> list[tuple[Uuid, int]]:
-        """The next changed partitions that are to be opened; what changes for others on the way is done."""
+        """The next changed partitions to open; changes of already open ones are applied on the way."""
         found: list[tuple[Uuid, int]] = []
         for _ in range(min(CHANGED_PER_TURN, len(self._changed))):
             key = next(iter(self._changed))
@@ -289,7 +289,7 @@ class Partitions(PartitionEvents):
             self._working = None
 
     async def _open_together(self, keys: list[tuple[Uuid, int]]) -> None:
-        """Open some replicas off the loop; the metadata may say otherwise by the time they are open."""
+        """Open some replicas off the loop; the metadata may have changed by the time they are open."""
         placed: dict[tuple[Uuid, int], tuple[Placement, LogSettings]] = {}
         for topic_id, index in keys:
             topic = self.image.topics_by_id[topic_id]
@@ -326,12 +326,12 @@ class Partitions(PartitionEvents):
         )
 
     def _is_being_opened(self, topic_id: Uuid, index: int) -> bool:
-        """Whether a worker is busy with a partition of this name, of this topic or of one that was deleted since."""
+        """Whether a worker is opening a partition of this name, of this topic or of one that was deleted since."""
         topic = self.image.topics_by_id.get(topic_id)
         return topic is not None and TopicPartition(topic.name, index) in self._opening
 
     def _adopt(self, topic_id: Uuid, index: int) -> None:
-        """Bring one partition in step with the image."""
+        """Bring one partition in line with the image."""
         if self._is_missing(topic_id, index):
             topic = self.image.topics_by_id[topic_id]
             with self._noting_failure(topic, index):
@@ -398,7 +398,7 @@ class Partitions(PartitionEvents):
             counters=self.counters.topic(topic.name),
         )
         if opened.owed is not None:
-            # Before records in it are acknowledged, neither a power cut may take the directory nor whose it is.
+            # Before records in it are acknowledged, the directory and its topic id must survive a power failure.
             partition.sync.owe(opened.owed)
         self._open_logs.add(opened.log)
         self._by_name[name] = partition
@@ -420,9 +420,9 @@ class Partitions(PartitionEvents):
                         _tell(self._on_joinable, partition)
 
     def _note_broker(self, broker_id: int) -> None:
-        """A broker that is fenced, leaving or new cannot join: no high watermark waits for what it fetched before.
+        """A broker that is fenced, shutting down or new cannot be in sync: the high watermark does not wait for it.
 
-        One that was let in can, and may have shown that it holds everything when it could not yet.
+        An unfenced one can, and may have shown that it has everything before that.
         """
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.fenced or broker.in_controlled_shutdown:
@@ -457,7 +457,7 @@ class Partitions(PartitionEvents):
 
 
 def _open(placement: Placement, settings: LogSettings) -> Opened | Exception:
-    """What one of several attempts comes to: one that fails must not take the others with it."""
+    """The result of one of several attempts: one that fails must not affect the others."""
     try:
         return placement.open(settings)
     except (StorageError, FileNotFoundError) as error:

@@ -1,21 +1,21 @@
-"""Those who keep in step with a partition."""
+"""The listener interface for changes of a partition."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-# More bytes than anybody waits for: whoever does is to look again.
+# More bytes than anybody waits for: every parked fetch must look again.
 EVERYTHING = 2**62
 
 
 class Watcher(Protocol):
-    """Whoever keeps in step with a partition for a follower."""
+    """Follows a partition on behalf of a follower."""
 
     def grown(self, size_bytes: int) -> None:
-        """So many bytes were appended."""
+        """Bytes were appended."""
 
     def moved(self) -> None:
-        """The high watermark moved, or others are in sync."""
+        """The high watermark or the in-sync replicas changed."""
 
     def changed(self) -> None:
-        """The log's start moved, or this broker leads no longer: whoever waits is to look again."""
+        """The log start offset moved, or this broker no longer leads: parked fetches must look again."""

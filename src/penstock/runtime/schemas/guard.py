@@ -1,7 +1,7 @@
-"""Stands before writes to topics that take only records with registered schema ids.
+"""Checks writes to topics that only accept records with registered schema ids.
 
-Other topics never come here: as long as no topic asks for it, there is one look at an empty table a request. Where an
-id is not known yet the request waits for the registry.
+Other topics never get here: as long as no topic requires it, the cost is one look-up in an empty table per request. If
+an id is not known yet the request waits for the registry.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from penstock.core.schema_ids import RefusedRecord, Registered, Rules, Use, check, rules_of, uses_of
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.replication.admission import Place, Produced, Refusals
 from penstock.runtime.replication.partition import Partition
-from penstock.runtime.replication.produced import Place, Produced, Refusals
 from penstock.runtime.schemas.registry_client import RegistryClient, RegistryUnreachable
 
-# What a batch may grow to when it is decompressed to be looked at.
+# How large a batch may become when it is decompressed to be checked.
 BODY_BYTES_MAX = 128 * 1024 * 1024
 
 
@@ -30,11 +30,11 @@ class Unchecked(NamedTuple):
 
 
 class SchemaGuard:
-    """Knows which topics ask for schema ids. Without a registry it refuses what they would have to check."""
+    """Knows which topics require schema ids. Without a registry it rejects writes to them."""
 
     def __init__(self, registry: RegistryClient | None) -> None:
         self._registry = registry
-        # By topic, those whose records are checked.
+        # Rules by topic, for those whose records are checked.
         self.watched: dict[str, Rules] = {}
 
     def note(self, partition: Partition) -> None:
@@ -46,7 +46,7 @@ class SchemaGuard:
             self.watched.pop(partition.name.topic, None)
 
     def check(self, batches: Iterable[Produced]) -> tuple[Refusals, list[Unchecked]]:
-        """What is refused whatever the registry says, and what it must be asked about."""
+        """What is rejected whatever the registry says, and what it must be asked about."""
         refusals: dict[Place, ApiError] = {}
         unchecked = []
         for place, partition, records in batches:
@@ -59,18 +59,18 @@ class SchemaGuard:
             except RefusedRecord as error:
                 refusals[place] = error
             except ApiError:
-                # No batch at all: that is found out, and told, when it is to be appended.
+                # Not a batch: that is found and reported when it is appended.
                 continue
             else:
                 if self._registry is None:
-                    why = f"topic {topic} checks schema ids, and this broker has no confluent.schema.registry.url"
+                    why = f"topic {topic} checks schema ids, but this broker has no confluent.schema.registry.url"
                     refusals[place] = ApiError(ErrorCode.INVALID_RECORD, why)
                 elif not _is_remembered(self._registry, batch):
                     unchecked.append(batch)
         return refusals, unchecked
 
     async def ask(self, batches: Sequence[Unchecked]) -> Refusals:
-        """Ask the registry; what it does not know must not be appended."""
+        """Ask the registry; unknown ids must not be appended."""
         registry = self._registry
         assert registry is not None
         schema_ids = sorted({use.schema_id for batch in batches for use in batch.uses})
@@ -82,14 +82,14 @@ class SchemaGuard:
                 if not refused:
                     break
         except RegistryUnreachable as error:
-            # Producers try again after this error, so nothing is lost and nothing unchecked gets in.
-            why = f"the schema registry cannot be asked: {error}"
+            # Producers retry after this error, so nothing is lost and nothing unchecked gets in.
+            why = f"the schema registry cannot be reached: {error}"
             return {batch.place: ApiError(ErrorCode.REQUEST_TIMED_OUT, why) for batch in batches}
         return refused
 
 
 def _is_remembered(registry: RegistryClient, batch: Unchecked) -> bool:
-    """Whether a batch is good by what is remembered. That may let a record in, but only news may keep it out."""
+    """Whether a batch is valid by cached answers. They may admit a record, but only a new answer may reject it."""
     known = {use.schema_id: registry.remembered(use.schema_id) for use in batch.uses}
     found = {schema_id: registered for schema_id, registered in known.items() if registered is not None}
     return len(found) == len(known) and not _judge([batch], found)

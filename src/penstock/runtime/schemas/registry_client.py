@@ -1,4 +1,4 @@
-"""Asks a schema registry about ids: plain HTTP, one question a connection, answers remembered for a while."""
+"""Asks a schema registry about ids: plain HTTP, one request per connection, answers are cached for a while."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from penstock.runtime.env import Env
 TIMEOUT_S = 5.0
 BODY_BYTES_MAX = 8 * 1024 * 1024
 REMEMBERED_MAX = 10_000
-# A schema that is there seldom goes away; what is not there may be there the next moment and is not remembered.
+# A registered schema rarely goes away; an unknown one may be registered at any moment and is not cached.
 KNOWN_MS = 300_000
 NOT_FOUND = 404
 
 
 class RegistryUnreachable(Exception):
-    """None of the registry's addresses gave an answer."""
+    """None of the registry's addresses answered."""
 
 
 class RegistryClient:
-    """What a registry says of schema ids. Questions for one id that come together are one question."""
+    """Looks up schema ids in a registry. Concurrent requests for one id are combined."""
 
     def __init__(self, env: Env, urls: Sequence[str]) -> None:
         self._env = env
@@ -36,12 +36,12 @@ class RegistryClient:
         self._asking: dict[int, asyncio.Future[Registered]] = {}
 
     def remembered(self, schema_id: int) -> Registered | None:
-        """What is known of an id without asking."""
+        """The cached answer for an id."""
         known = self._known.get(schema_id)
         return known[1] if known is not None and known[0] > self._env.monotonic_ms() else None
 
     async def ask(self, schema_id: int) -> Registered:
-        """What the registry knows of an id, or knew a while ago; raises RegistryUnreachable."""
+        """The answer for an id, which may be cached; raises RegistryUnreachable."""
         known = self.remembered(schema_id)
         if known is not None:
             return known
@@ -52,7 +52,7 @@ class RegistryClient:
         return await asyncio.shield(asking)
 
     async def ask_anew(self, schema_id: int) -> Registered:
-        """What the registry knows of an id now; raises RegistryUnreachable."""
+        """The current answer for an id; raises RegistryUnreachable."""
         found = NOT_REGISTERED
         subjects = await self._get(f"/schemas/ids/{schema_id}/subjects")
         schema = await self._get(f"/schemas/ids/{schema_id}") if subjects else None
@@ -66,12 +66,12 @@ class RegistryClient:
 
     def _answered(self, schema_id: int, done: asyncio.Future[Registered]) -> None:
         del self._asking[schema_id]
-        # Whoever asked may be gone; the next one hears of a failure again.
+        # The caller may have disconnected; the next one gets a new failure.
         if not done.cancelled():
             done.exception()
 
     async def _get(self, path: str) -> Any:
-        """The JSON at a path, None where there is nothing; the addresses are tried in turn."""
+        """The JSON at a path, None for 404; the addresses are tried in turn."""
         reasons = []
         for url in self._urls:
             try:
@@ -96,14 +96,14 @@ async def _fetch(url: str, path: str) -> tuple[int, bytes]:
     port = parts.port or (443 if secure else 80)
     reader, writer = await asyncio.open_connection(parts.hostname or "", port, ssl=secure, limit=BODY_BYTES_MAX)
     try:
-        # HTTP/1.0, so that the answer ends where the connection ends and comes in one piece.
+        # HTTP/1.0, so that the body ends with the connection and is not chunked.
         writer.write(f"GET {parts.path}{path} HTTP/1.0\r\nHost: {parts.netloc}\r\nAccept: */*\r\n\r\n".encode())
         line, *headers = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         words = line.split(" ", 2)
         if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
             raise ValueError("it does not speak HTTP")
         if any(header.lower().startswith("transfer-encoding:") for header in headers):
-            raise ValueError("it answers in chunks, which nobody asked for")
+            raise ValueError("it answers in chunks, which HTTP/1.0 does not have")
         body = await reader.read(BODY_BYTES_MAX + 1)
         while more := await reader.read(BODY_BYTES_MAX + 1 - len(body)):
             body += more

@@ -1,4 +1,4 @@
-"""The access lists of the cluster, followed as they are committed, and the question that every handler asks."""
+"""The access lists of the cluster, kept up to date as they are committed, and the checks of all handlers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("penstock.security")
 
 
 class Asker(Protocol):
-    """Who wants something: a connection's peer, or the client behind a forwarded request."""
+    """The requester: a connection's peer, or the client of a forwarded request."""
 
     principal: str
     host: str
@@ -37,7 +37,7 @@ Denied = Callable[[Asker, Operation, ResourceType, str], None]
 
 
 class AccessControl:
-    """Decides for whoever asks. Without an authorizer (`None`) everybody may do everything."""
+    """Decides on requests. Without an authorizer (`None`) everybody may do everything."""
 
     def __init__(self, authorizer: Authorizer | None = None) -> None:
         self._authorizer = authorizer
@@ -49,16 +49,16 @@ class AccessControl:
         return self._authorizer is not None
 
     def on_denied(self, listener: Denied) -> None:
-        """Have `listener` called with every denial that somebody should hear of."""
+        """Have `listener` called with every denial worth reporting."""
         self._on_denied.append(listener)
 
     def load(self, image: Image) -> None:
-        """Begin with what an image has."""
+        """Start with the entries of an image."""
         if self._authorizer is not None:
             self._authorizer.replace_all((entry.id, entry_of(entry)) for entry in image.security.entries.values())
 
     def committed(self, records: Sequence[Any]) -> None:
-        """Follow the metadata log: a right that is revoked is gone with the next request."""
+        """Apply the metadata log: a revoked right is gone with the next request."""
         if self._authorizer is None:
             return
         for record in records:
@@ -68,7 +68,7 @@ class AccessControl:
                 self._authorizer.remove(record.id)
 
     def allows(self, asker: Asker, operation: Operation, kind: ResourceType, name: str, *, quiet: bool = False) -> bool:
-        """Whether somebody may do something. `quiet` is for filtering lists: nobody asked for just this."""
+        """Whether the requester may do this. `quiet` is for filtering lists: denials are not reported."""
         authorizer = self._authorizer
         if authorizer is None or authorizer.allows(asker.principal, asker.host, operation, kind, name):
             return True
@@ -82,24 +82,24 @@ class AccessControl:
         return self.allows(asker, operation, ResourceType.CLUSTER, CLUSTER_NAME, quiet=quiet)
 
     def operations_on_cluster(self, asker: Asker) -> int:
-        """What somebody may do with the cluster; nothing, unless that includes to describe it."""
+        """The operations on the cluster that the requester may do; none without DESCRIBE."""
         if not self.allows_on_cluster(asker, Operation.DESCRIBE):
             return 0
         return self.operations(asker, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def allows_some(self, asker: Asker, operation: Operation, kind: ResourceType) -> bool:
-        """Whether there is any resource of a kind with which somebody may do something."""
+        """Whether there is any resource of a kind on which the requester may do this."""
         authorizer = self._authorizer
         return authorizer is None or authorizer.allows_some(asker.principal, asker.host, operation, kind)
 
     def allowed(self, asker: Asker, operation: Operation, kind: ResourceType, names: Iterable[str]) -> list[str]:
-        """Those of the names on which somebody may do something; the others are left out without a word."""
+        """The names on which the requester may do this; the others are left out silently."""
         if self._authorizer is None:
             return list(names)
         return [name for name in names if self.allows(asker, operation, kind, name, quiet=True)]
 
     def operations(self, asker: Asker, kind: ResourceType, name: str) -> int:
-        """What somebody may do with a resource, as Kafka's bit field (KIP-430)."""
+        """The operations that the requester may do on a resource, as Kafka's bit field (KIP-430)."""
         if self._authorizer is None:
             return _EVERYTHING[kind]
         return sum(
@@ -107,12 +107,12 @@ class AccessControl:
         )
 
 
-# Where nobody decides, or where the node itself is the one who asks.
+# Allows everything: for clusters without an authorizer, and for the node's own requests.
 OPEN = AccessControl()
 
 
 def entry_of(record: AccessControlEntryRecord) -> Entry:
-    """An entry as the authorizer has it."""
+    """An entry in the authorizer's form."""
     return Entry(
         ResourceType(record.resource_type),
         record.resource_name,

@@ -1,7 +1,7 @@
 """Checks JSON Web Tokens against the keys of an identity provider.
 
 Only signatures by the provider's private keys count: tokens without one (`alg=none`), or signed with a secret that
-anybody could make of a public key (`HS256`), are refused before anything else is looked at. The clock is passed in.
+anybody could derive from a public key (`HS256`), are rejected before anything else is checked. The clock is passed in.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger("penstock.security")
 
 
 class TokenRules(NamedTuple):
-    """What a token has to say."""
+    """What a token must contain."""
 
     audiences: Sequence[str] = ()
     issuer: str | None = None
@@ -40,14 +40,14 @@ class TokenRules(NamedTuple):
 
 
 class KeySet:
-    """The provider's public keys by id, as its JWKS document had them."""
+    """The provider's public keys by id, from its JWKS document."""
 
     def __init__(self, keys: Mapping[str, jwt.PyJWK]) -> None:
         self._keys = keys
 
     @classmethod
     def read(cls, text: str) -> KeySet:
-        """Raises ValueError for a document that holds no usable key."""
+        """Raises ValueError for a document without a usable key."""
         try:
             listed = json.loads(text)["keys"]
         except (ValueError, KeyError, TypeError):
@@ -65,7 +65,7 @@ class KeySet:
         return cls(keys)
 
     def find(self, key_id: str | None) -> jwt.PyJWK | None:
-        """The key of an id; a token without one is meant for the only key there is."""
+        """The key with an id; a token without one belongs to the only key there is."""
         if key_id is None:
             return next(iter(self._keys.values())) if len(self._keys) == 1 else None
         return self._keys.get(key_id)
@@ -85,7 +85,7 @@ def read_key_set(source: str) -> KeySet:
 
 
 def key_id_of(token: str) -> str | None:
-    """Which key a token says that it is signed with; raises InvalidToken for what is no such token."""
+    """The id of a token's signing key; raises InvalidToken if it is not a JSON Web Token."""
     if len(token) > TOKEN_LENGTH_MAX:
         raise InvalidToken("it is too long")
     try:
@@ -99,7 +99,7 @@ def key_id_of(token: str) -> str | None:
 
 
 def validate(token: str, keys: KeySet, rules: TokenRules, now_ms: Callable[[], int]) -> Identity:
-    """Who a token is for; raises InvalidToken."""
+    """The identity in a token; raises InvalidToken."""
     key = keys.find(key_id_of(token))
     if key is None:
         raise InvalidToken("its key is not among those of the provider")

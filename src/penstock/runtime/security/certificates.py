@@ -1,4 +1,4 @@
-"""Makes a small certificate authority and certificates of it, for clusters that have none of their own."""
+"""Creates a small certificate authority and its certificates, for clusters that have none of their own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 397
-# Clocks of machines differ a little: what was made just now is good already.
+# The machines' clocks differ a little: a new certificate is valid from a little earlier.
 BACKDATED = datetime.timedelta(minutes=5)
 
 
@@ -32,7 +32,7 @@ class KeyPair(NamedTuple):
 
     @property
     def pem(self) -> str:
-        """Both in one text, which is what Kafka calls a PEM key store."""
+        """Both in one text, which Kafka calls a PEM key store."""
         return self.key + self.certificate
 
 
@@ -58,7 +58,7 @@ def issue(
     days: float = CERTIFICATE_DAYS,
     organization: str = "",
 ) -> KeyPair:
-    """A certificate for a node (with the names and addresses that it is reached by) or for a client."""
+    """A certificate for a node (with its host names and addresses) or for a client."""
     issuer = x509.load_pem_x509_certificate(authority.certificate.encode())
     signer = load_pem_private_key(authority.key.encode(), None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)

@@ -1,4 +1,4 @@
-"""The quotas of clients, followed as they are committed, and what clients do measured against them."""
+"""The quotas of clients, kept up to date as they are committed, and the measurement of what clients do."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from penstock.runtime.security.access_control import Asker
 from penstock.wire.messages.fetch import FetchResponse
 from penstock.wire.messages.metadata_records import ClientQuotaRecord
 
-# Nobody waits longer than this at once, whatever it has done.
+# The longest throttle time.
 THROTTLE_MS_MAX = 30_000
 
 
 class ClientQuotas:
-    """What this broker allows its clients. A quota holds on each broker by itself, as in Kafka."""
+    """What this broker allows its clients. A quota applies per broker, as in Kafka."""
 
     def __init__(self, env: Env, windows: Windows, mutation_windows: Windows) -> None:
         self._env = env
@@ -36,7 +36,7 @@ class ClientQuotas:
         self.are_set = False
 
     def load(self, image: Image) -> None:
-        """Begin with what an image has."""
+        """Start with the quotas of an image."""
         self.table.clear()
         for entity, values in image.security.quotas.items():
             for key, value in values.items():
@@ -44,7 +44,7 @@ class ClientQuotas:
         self.are_set = not self.table.is_empty
 
     def committed(self, records: Sequence[Any]) -> None:
-        """Follow the metadata log."""
+        """Apply the metadata log."""
         for record in records:
             if isinstance(record, ClientQuotaRecord):
                 value = None if record.remove else record.value
@@ -52,24 +52,24 @@ class ClientQuotas:
         self.are_set = not self.table.is_empty
 
     def produced(self, asker: Asker, client_id: str, size_bytes: int) -> int:
-        """Count a produce request; returns for how many milliseconds its client is to be held back."""
+        """Count a produce request; returns its throttle time in milliseconds."""
         return self._record(PRODUCER_BYTE_RATE, asker, client_id, size_bytes)
 
     def fetched(self, asker: Asker, client_id: str, response: FetchResponse) -> int:
-        """Count what a fetch is answered with."""
+        """Count a fetch response; returns its throttle time in milliseconds."""
         size = sum(len(row.records or b"") for topic in response.responses for row in topic.partitions)
         return self._record(CONSUMER_BYTE_RATE, asker, client_id, size)
 
     def worked(self, asker: Asker, client_id: str, work_s: float) -> int:
-        """Count the time that a request took of this broker, in hundredths of one core."""
+        """Count the time that a request took, in hundredths of one core; returns its throttle time in milliseconds."""
         return self._record(REQUEST_PERCENTAGE, asker, client_id, work_s * 100)
 
     def may_mutate_in_ms(self, asker: Asker, client_id: str) -> int:
-        """For how long a client may not change the cluster any more."""
+        """For how long a client may not make further changes to the cluster."""
         return self._quotas.mutation_throttle_ms(_user(asker), client_id, self._env.monotonic_ms())
 
     def mutated(self, asker: Asker, client_id: str, count: int) -> int:
-        """Count changes of the cluster; returns for how many milliseconds the client is to be held back."""
+        """Count changes to the cluster; returns the throttle time in milliseconds."""
         throttle_ms = self._quotas.mutated(_user(asker), client_id, count, self._env.monotonic_ms())
         return min(throttle_ms, THROTTLE_MS_MAX)
 

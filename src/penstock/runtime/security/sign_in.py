@@ -1,4 +1,4 @@
-"""How peers sign in on one listener: its mechanisms, the users and credentials that they know, and bearer tokens."""
+"""Sign-in on one listener: its mechanisms, the users and credentials they know, and bearer tokens."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ from penstock.runtime.security.bearer_tokens import KeySet, TokenRules
 SUPPORTED = (PLAIN, *scram.MECHANISMS, OAUTHBEARER)
 SALT_BYTES = 16
 NONCE_BYTES = 18
-# Keys of a provider are fetched again when a token names one that is not known, but not more often than this.
+# A provider's keys are fetched again when a token names an unknown one, but not more often than this.
 KEYS_REFETCH_MS = 10_000
 
 logger = logging.getLogger("penstock.security")
 
 
 class SignInUnusable(Exception):
-    """Settings with which nobody could sign in; the text says what to do."""
+    """Settings that don't allow anybody to sign in; the text says what to do."""
 
 
 class SignInSettings(NamedTuple):
-    """What one listener's mechanisms need."""
+    """The settings of one listener's mechanisms."""
 
     mechanisms: tuple[str, ...]
     plain_users: Mapping[str, str]
     token_keys_source: str | None
     token_rules: TokenRules
     token_keys_refresh_ms: int
-    # How long a sign-in is good for; 0 for as long as the connection.
+    # How long a sign-in lasts; 0 for as long as the connection.
     lifetime_ms: int
     failure_delay_ms: int
 
     @classmethod
     def read(cls, look_up: Callable[[str], str | None], jaas: Callable[[str], str | None]) -> SignInSettings:
-        """`look_up` has a listener's properties by name, `jaas` its sasl.jaas.config by mechanism."""
+        """`look_up` returns a listener's properties by name, `jaas` its sasl.jaas.config by mechanism."""
         mechanisms = _listed(look_up("sasl.enabled.mechanisms"))
         for name in mechanisms:
             if name == "GSSAPI":
@@ -99,7 +99,7 @@ def _plain_users(text: str | None) -> dict[str, str]:
 
 
 class DelegationTokens:
-    """The secrets of delegation tokens; all brokers compute the same from the cluster's key."""
+    """The secrets of delegation tokens; all brokers derive the same from the cluster's key."""
 
     def __init__(
         self, secret_key: str | None, lifetime_ms_max: int = 604_800_000, renewal_ms: int = 86_400_000
@@ -110,16 +110,16 @@ class DelegationTokens:
 
     @property
     def are_on(self) -> bool:
-        """Whether this cluster has tokens at all."""
+        """Whether this cluster has delegation tokens."""
         return self._key is not None
 
     def secret(self, token_id: str) -> bytes:
-        """What the owner of a token knows."""
+        """The secret that a token's owner gets."""
         assert self._key is not None
         return hmac.digest(self._key, token_id.encode(), "sha512")
 
     def credential(self, mechanism: scram.Mechanism, token_id: str, salt: bytes) -> scram.Credential:
-        """By which the owner signs in; made once, since it costs some work."""
+        """The SCRAM credential of a token; cached, since deriving it is expensive."""
         known = self._credentials.get((token_id, mechanism.code))
         if known is None:
             password = b64encode(self.secret(token_id)).decode()
@@ -128,13 +128,13 @@ class DelegationTokens:
         return known
 
     def forget(self, token_id: str) -> None:
-        """The token is gone."""
+        """The token was removed."""
         for mechanism in scram.MECHANISMS.values():
             self._credentials.pop((token_id, mechanism.code), None)
 
 
 class SignIn:
-    """Begins exchanges for the peers of one listener."""
+    """Starts exchanges for the peers of one listener."""
 
     def __init__(
         self, env: Env, settings: SignInSettings, image: Callable[[], Image], tokens: DelegationTokens
@@ -143,14 +143,14 @@ class SignIn:
         self._env = env
         self._image = image
         self._tokens = tokens
-        # Gives users who do not exist a salt that stays the same while this process lives.
+        # Gives unknown users a salt that stays the same while this process lives.
         self._pepper = env.random.randbytes(SALT_BYTES)
         self._keys: KeySet | None = None
         self._keys_fetched_ms = 0
         self._fetching: asyncio.Task[None] | None = None
 
     def begin(self, mechanism: str) -> Exchange | None:
-        """An exchange of a mechanism; None when this listener does not have it."""
+        """A new exchange of a mechanism; None if it is not enabled on this listener."""
         if mechanism not in self.settings.mechanisms:
             return None
         if mechanism == PLAIN:
@@ -163,13 +163,13 @@ class SignIn:
         return ScramExchange(mechanism, server)
 
     async def prepare(self, exchange: Exchange, message: bytes) -> None:
-        """Have at hand what the next step needs and cannot wait for: the provider's keys."""
+        """Fetch what the next step needs but cannot wait for: the provider's keys."""
         if not isinstance(exchange, BearerExchange):
             return
         try:
             key_id = bearer_tokens.key_id_of(bearer_token(message))
         except (InvalidToken, SignInRefused):
-            # What is wrong with it, the exchange will say.
+            # The exchange will report what is wrong with it.
             return
         now_ms = self._env.now_ms()
         age_ms = now_ms - self._keys_fetched_ms
@@ -186,7 +186,7 @@ class SignIn:
         try:
             self._keys = await asyncio.to_thread(bearer_tokens.read_key_set, source)
         except (OSError, ValueError) as error:
-            # Keys that are known stay good while the provider cannot be reached.
+            # Known keys stay valid while the provider cannot be reached.
             logger.error("sasl.oauthbearer.jwks.endpoint.url=%s cannot be read: %s", source, error)
         finally:
             self._keys_fetched_ms = self._env.now_ms()
@@ -215,7 +215,7 @@ class SignIn:
         return hmac.digest(self._pepper, user.encode(), "sha256")[:SALT_BYTES]
 
     def lifetime_ms(self, identity: Identity) -> int:
-        """For how long a sign-in that has just succeeded is good; 0 for as long as the connection."""
+        """How long a new sign-in lasts; 0 for as long as the connection."""
         limits = [self.settings.lifetime_ms] if self.settings.lifetime_ms > 0 else []
         if identity.expires_ms is not None:
             limits.append(max(1, identity.expires_ms - self._env.now_ms()))

@@ -1,8 +1,8 @@
 """TLS from Kafka's settings: contexts for listeners and for connections to other nodes.
 
-Keys and certificates come as PEM, in files or in the setting itself, or as PKCS12. What only Java reads (JKS) is
-refused with the command that converts it. A context is made of texts that were read once; `TlsFiles.fingerprint` says
-whether the files behind it have changed since.
+Keys and certificates are PEM, in files or in the setting itself, or PKCS12. Java key stores (JKS) are rejected with the
+command that converts them. A context is created from the files' contents at the time; `TlsSettings.fingerprint` says
+whether the files have changed since.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PEM, PKCS12, JKS = "PEM", "PKCS12", "JKS"
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
-# Java's names of the suites of TLS 1.2 that are still safe. Those of 1.3 are always on.
+# Java's names of the TLS 1.2 suites that are still safe. Those of 1.3 are always enabled.
 SUITES = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
     "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -36,7 +36,7 @@ Lookup = Callable[[str], str | None]
 
 
 class TlsUnusable(Exception):
-    """Settings that no context can be made of; the text says what to do, and never holds a secret."""
+    """Settings that no context can be created from; the text says what to do, and never contains a secret."""
 
 
 class TlsSettings(NamedTuple):
@@ -82,12 +82,12 @@ class TlsSettings(NamedTuple):
         )
 
     def fingerprint(self) -> tuple[object, ...]:
-        """Changes when a file does that a context was made of."""
+        """Changes when a file that a context was created from changes."""
         return tuple(map(_stamp, (self.keystore_location, self.truststore_location)))
 
 
 def _store_type(stated: str | None, location: str | None) -> str:
-    """What kind of store it is; where nothing is said, what the file looks like."""
+    """The type of a store; if it is not stated, by the file's content."""
     stated = (stated or "").upper()
     if stated in (PEM, PKCS12):
         return stated
@@ -110,13 +110,13 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     context.verify_mode = CLIENT_AUTH.get(settings.client_auth, ssl.CERT_NONE)
     if context.verify_mode is not ssl.CERT_NONE:
         _load_trust(context, settings)
-    # A session must not outlive a certificate that was replaced, and tickets would be shared by no other node.
+    # A session must not outlive a replaced certificate, and tickets would be shared by no other node.
     context.num_tickets = 0
     return context
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """For connections to other nodes: their certificates are checked, and their names unless that is turned off."""
+    """For connections to other nodes: certificates are checked, and host names unless that is turned off."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _choose(context, settings)
     context.check_hostname = settings.checks_host_names
@@ -178,7 +178,7 @@ def _key_and_chain(settings: TlsSettings) -> tuple[bytes, str | None]:
 
 
 def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """The authorities that peers' certificates must come from; without any, those that this machine trusts."""
+    """The authorities that peers' certificates must come from; by default those that this machine trusts."""
     location = settings.truststore_location
     if settings.trusted_certificates:
         text = _lines(settings.trusted_certificates)
@@ -232,13 +232,13 @@ def _jks(path: Path, store: str) -> str:
 
 
 def _lines(text: str) -> str:
-    """A PEM text in a property may be in one line, with \\n for its ends of lines."""
+    """A PEM text in a property may be in one line, with \\n for line breaks."""
     return text.replace("\\n", "\n").strip()
 
 
 @contextlib.contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """OpenSSL reads keys from files only; this one nobody else can read, and it is gone at once."""
+    """OpenSSL reads keys from files only; this one is private, and deleted at once."""
     with tempfile.TemporaryDirectory(prefix="penstock-tls-") as directory:
         path = Path(directory) / "key.pem"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

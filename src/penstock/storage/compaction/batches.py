@@ -1,12 +1,12 @@
-"""What compaction leaves of a single batch: all of it, some records, an empty shell, or nothing.
+"""What compaction leaves of a single batch: all of it, some records, an empty batch, or nothing.
 
-A batch keeps its range of offsets, its codec, its producer and its sequences, whatever becomes of its records. A
+A batch keeps its range of offsets, its codec, its producer and its sequences, whatever happens to its records. A
 tombstone stays for `delete.retention.ms` after the first cleaning that finds it to be its key's latest record, so that
-consumers on their way learn of the deletion; the time is noted in the batch itself, as its delete horizon, which takes
-the place of the base timestamp. Markers of transactions that are gone are treated the same way.
+lagging consumers see the deletion; that time is stored in the batch itself, as its delete horizon, which replaces the
+base timestamp. Markers of transactions without remaining records are treated the same way.
 
-A batch without records stays as long as it is its producer's last, since it holds the sequence to go on from, or where
-it must say how far its segment reaches.
+A batch without records stays as long as it is its producer's last, since it holds the last sequence, or where it marks
+the end of its segment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.wire.kernel import OffsetMap, filter_records, walk_keys
 from penstock.wire.record_types import Buffer
 from penstock.wire.records import BatchHeader, TimestampType, assemble, read_body
 
-# A stored batch passed the limits for messages when it was appended; this bounds what a damaged one can unfold to.
+# A stored batch was within the size limits when it was appended; this bounds what a damaged one can decompress to.
 UNFOLDED_BYTES_MAX = 2**30
 NO_TIMESTAMP = -1
 NO_OFFSET = -1
@@ -31,7 +31,7 @@ _KEPT_WHEN_EMPTY = 0x38
 
 
 class BatchCleaner:
-    """Cleans batches one after the other. `latest_horizon_ms` is when the last of the kept tombstones may go.
+    """Cleans batches one after the other. `latest_horizon_ms` is when the last of the kept tombstones may be removed.
 
     `producers` has, for each active producer, the last offset it wrote (or -1) and its epoch.
     """
@@ -52,9 +52,9 @@ class BatchCleaner:
         self.latest_horizon_ms = NO_TIMESTAMP
 
     def clean(self, header: BatchHeader, batch: memoryview, *, keep_shell: bool) -> Buffer | None:
-        """The batch as it is to be written, the very same object if nothing changes; None if it goes.
+        """The batch to write, the same object if nothing changes; None if it is removed.
 
-        `keep_shell` keeps an empty batch where all records go.
+        `keep_shell` keeps an empty batch if all records are removed.
         """
         horizon_ms = header.delete_horizon
         has_expired = horizon_ms is not None and horizon_ms <= self._now_ms
@@ -111,7 +111,7 @@ class BatchCleaner:
         return assemble(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, records_count=0), b"")
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether the batch tells a producer's last sequence, or its epoch if it has written nothing in that."""
+        """Whether the batch has a producer's last sequence, or its epoch if it has written nothing in that."""
         if header.producer_id < 0 or header.producer_id not in self._producers:
             return False
         last_offset, epoch = self._producers[header.producer_id]

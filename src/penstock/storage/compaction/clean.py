@@ -1,11 +1,10 @@
-"""Cleaning a log's finished segments: a function of files, made to run in a process of its own.
+"""Cleans a log's rolled segments: a function of files, made to run in a process of its own.
 
 The dirty part is read once to learn the latest offset of each key, as far as the map of keys has room. Then all
-segments up to there are copied, a group of neighbours into one, without what is superseded. Nothing of the log is
-touched: the copies are `.cleaned` files, synced, and whoever owns the log swaps them in.
+segments up to there are copied, neighbouring ones into one, without the superseded records. The log itself is not
+touched: the copies are `.cleaned` files, synced, and the log's owner swaps them in.
 
-Every cleaned segment ends with the last batch of its sources, emptied if need be, so that it is plain to see how far
-it reaches.
+Every cleaned segment ends with the last batch of its sources, emptied if necessary, so that its end offset is known.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from penstock.wire.records import BatchHeader, read_body, read_header
 
 READ_CHUNK_BYTES = 1024 * 1024
 WRITE_CHUNK_BYTES = 1024 * 1024
-# Written bytes are synced in small portions: one large sync at the end would hold up those of other logs.
+# Written bytes are synced in small portions: one large sync at the end would delay those of other logs.
 SYNC_BYTES = 8 * 1024 * 1024
 SEGMENT_SIZE_MAX = 2**31 - 1
 UNFOLDED_BYTES_MAX = 2**30
 
-# A slot of the map, and the share of slots that is used.
+# The size of a slot in the map, and the fraction of slots that is used.
 _SLOT_BYTES = 24
 _SLOTS_PER_KEY = 4 / 3
 
 
 class CompactionError(Exception):
-    """A cleaning came to nothing; the message says why and what to do. `is_passing`: it may work another time."""
+    """A cleaning failed; the message says why and what to do. `is_passing`: a retry may succeed."""
 
     def __init__(self, message: str, *, is_passing: bool = False) -> None:
         super().__init__(message)
@@ -55,7 +54,7 @@ class CompactionError(Exception):
 class CompactionJob:
     """What to clean: the finished `segments`, of which the records before `first_dirty_offset` are clean already.
 
-    `later_segments` are those behind; end markers of transactions may lie there. `producers` lists active ones as
+    `later_segments` are the ones after them, which may hold transaction markers. `producers` lists active ones as
     producer id, last offset (or -1) and epoch. `seed` is sixteen secret bytes.
     """
 
@@ -95,12 +94,12 @@ class Compaction:
         self._job = job
         self._home = PartitionFiles(filesystem, Path(job.directory))
         self._pace = pace
-        # Segments before this one may have been swapped by now, and are not what the job says any more.
+        # Segments before this one may have been swapped by now, and differ from the job's description.
         self._first_unswapped = 0
         self.report = CompactionReport(job.first_dirty_offset)
 
     def run(self) -> Iterator[CleanedSegment]:
-        """Clean group by group; each cleaned segment may be swapped in before the next is asked for.
+        """Clean group by group; each cleaned segment may be swapped in before the next is requested.
 
         Raises CompactionError.
         """
@@ -130,7 +129,7 @@ class Compaction:
         return self._home.open(file_name(segment.base_offset, LOG_SUFFIX))
 
     def _find_aborted(self) -> AbortedRanges:
-        """Asked for at the first batch of a transaction, so that nothing before the segment at hand matters."""
+        """Called at the first batch of a transaction, so that nothing before the current segment matters."""
         segments = (*self._job.segments, *self._job.later_segments)
         return find_aborted(
             (self._open(segment), segment.size_bytes)
@@ -141,10 +140,10 @@ class Compaction:
     # The map
 
     def _map_offsets(self) -> OffsetMap:
-        """The latest offset of each key in the dirty part, as much of it as fits; sets the report's `end_offset`."""
+        """The latest offset of each key in the dirty part, as far as they fit; sets the report's `end_offset`."""
         job, report = self._job, self.report
         dirty = [segment for segment in job.segments if segment.end_offset > job.first_dirty_offset]
-        # There are no more keys than offsets, and a small map stays in the processor's cache.
+        # There are no more keys than offsets, and a small map stays in the CPU's cache.
         offset_count = dirty[-1].end_offset - job.first_dirty_offset if dirty else 0
         memory_bytes = int((offset_count * _SLOTS_PER_KEY + 4) * _SLOT_BYTES)
         offsets = OffsetMap(min(memory_bytes, job.map_bytes_max), job.seed)
@@ -188,7 +187,7 @@ class Compaction:
                     continue
                 if len(cleaned) > len(batch):
                     if output.size + unread_bytes + len(cleaned) > SEGMENT_SIZE_MAX:
-                        # Not to clean a batch is always right; positions in a segment have 31 bits.
+                        # Leaving a batch as it is is always correct; positions in a segment have 31 bits.
                         cleaned = batch
                     report.batches_oversized += len(cleaned) > job.max_message_bytes
                 kept = header if cleaned is batch else read_header(cleaned)
@@ -218,7 +217,7 @@ class Compaction:
             position += scan.position
             if scan.problem is not None:
                 raise CorruptLogError(file.path, position, scan.problem)
-            # A batch that is longer than a chunk says how long it is.
+            # The header of a batch that is longer than a chunk has its length.
             chunk_bytes = READ_CHUNK_BYTES if scan.position else header_at(file, position, end).size_bytes
 
 
@@ -234,7 +233,7 @@ class _Output:
         self._markers: set[int] = set()
         self._pace = pace
         self._interval_bytes = job.index_interval_bytes
-        # It is no part of the log until it has lost its suffix.
+        # It is not part of the log until its suffix is removed.
         self._segment = Segment(home, base_offset, 0, job.now_ms, job.index_interval_bytes)
         self._segment.suffix = CLEANED_SUFFIX
         self._segment.create_file()
@@ -266,11 +265,11 @@ class _Output:
         self._pace(size)
 
     def finish(self) -> Segment:
-        """Write what is left, and the indexes, and wait until it is all on disk."""
+        """Write the rest and the indexes, and sync everything to disk."""
         if self._headers:
             self._write()
         self._segment.save_indexes()
-        # Readers skip from an aborted transaction's first record to its marker, so both must be known, or neither.
+        # Readers skip from an aborted transaction's first record to its marker, so both must be there, or neither.
         aborted = keep_entries(self._home, self._sources, self._markers)
         if aborted:
             self._home.write(self._segment.file_name(TRANSACTION_INDEX_SUFFIX), aborted)

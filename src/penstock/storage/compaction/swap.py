@@ -1,4 +1,4 @@
-"""Putting a cleaned segment in the place of those it was made from: a crash at any point leaves one or the other.
+"""Replaces segments by the cleaned one made from them: a crash at any point leaves one or the other.
 
     1. The cleaner writes and syncs the `.cleaned` files. A start finds them and removes them.
     2. `Log.begin_swap` renames them to `.swap`, the log file first, and the directory is synced. From here on the
@@ -6,8 +6,8 @@
     3. `Log.apply_swap` renames the old files to `.deleted` and reads go to the new segment. The directory is synced.
     4. `Log.finish_swap` takes the suffix away.
 
-The second sync keeps the order where a file system does not: no old segment may come back beside a new one that has
-already lost its suffix. The renames are quick and happen where the log lives; the syncs belong into a worker.
+The second sync keeps the order where a file system does not: no old segment may reappear beside a new one that has
+already lost its suffix. The renames are quick and happen on the log's thread; the syncs belong in a worker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.storage.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class CleanedSegment:
-    """A whole, synced `.cleaned` segment, and the base offset and size of each segment that it stands for."""
+    """A complete, synced `.cleaned` segment, and the base offset and size of each segment that it replaces."""
 
     base_offset: int
     size_bytes: int
@@ -32,7 +32,7 @@ class CleanedSegment:
 
 
 class SegmentSwap:
-    """A replacement under way. `sync` may run in any thread, between the steps that the log takes."""
+    """A replacement in progress. `sync` may run in any thread, between the steps of the log."""
 
     __slots__ = ("_home", "old", "segment")
 
@@ -45,7 +45,7 @@ class SegmentSwap:
     def begin(
         cls, home: PartitionFiles, cleaned: CleanedSegment, finished: Sequence[Segment], interval_bytes: int
     ) -> SegmentSwap | None:
-        """Rename the new files; None, and they are removed, if the log's finished segments are not what they were."""
+        """Rename the new files; None, and they are removed, if the log's rolled segments have changed."""
         bases = {base_offset for base_offset, _ in cleaned.replaces}
         old = [segment for segment in finished if segment.base_offset in bases]
         created_ms = old[0].created_ms if old else 0
@@ -64,6 +64,6 @@ class SegmentSwap:
         self._home.filesystem.sync_directory(self._home.path)
 
     def abandon(self) -> None:
-        """Remove the new files: the log has changed under them."""
+        """Remove the new files: the log has changed meanwhile."""
         for suffix in SEGMENT_SUFFIXES:
             self._home.unlink(self.segment.file_name(suffix))

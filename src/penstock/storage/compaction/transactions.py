@@ -1,9 +1,9 @@
-"""What compaction must know of transactions: whose records do not count, and whose end marker is still needed.
+"""What compaction must know of transactions: which records were aborted, and which markers are still needed.
 
-Records of an aborted transaction supersede nothing and can go at once. A marker stays until a cleaning meets none of
-its transaction's batches any more; from then on it is treated like a tombstone. Nothing is read for a log without
-transactions: outcomes are looked up when the first transactional batch comes along, in the batches themselves, since
-an end marker may lie far behind what is being cleaned.
+Records of an aborted transaction supersede nothing and can be removed at once. A marker stays until a cleaning finds
+none of its transaction's batches any more; from then on it is treated like a tombstone. Nothing is read for a log
+without transactions: outcomes are looked up when the first transactional batch is found, in the batches themselves,
+since a marker may be far after the part being cleaned.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Transactions:
     def __init__(self, find: Callable[[], AbortedRanges]) -> None:
         self._find = find
         self._aborted: AbortedRanges | None = None
-        # Producers of which a batch was met since their last marker.
+        # Producers with a batch since their last marker.
         self._met: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
@@ -59,7 +59,7 @@ class Transactions:
         return slot > 0 and header.base_offset <= ranges[slot - 1][1]
 
     def is_spent(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Whether a control batch ends a transaction of which no batch was met."""
+        """Whether a control batch ends a transaction of which no batch was found."""
         if header.records_count == 0:
             return True
         if read_end_marker(batch) is None:

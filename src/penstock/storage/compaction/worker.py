@@ -1,8 +1,8 @@
-"""The process that cleans logs: `python -m penstock.storage.compaction.worker`, one job a process.
+"""The process that cleans logs: `python -m penstock.storage.compaction.worker`, one job per process.
 
-It talks in lines of JSON. In comes the job; out comes each cleaned segment, and the worker waits for an empty line
-before it goes on, so that no more than one waits to be swapped in. Last comes the report, or what went wrong. When its
-input closes, its owner is gone, and it ends at once. It has the lowest priority: whatever it does can wait.
+It communicates in lines of JSON. It reads the job; it writes each cleaned segment and waits for an empty line before it
+continues, so that no more than one waits to be swapped in. The report, or the error, comes last. When its input closes,
+its owner is gone, and it exits at once. It runs at the lowest priority.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Pacer:
         if due > spent + 0.1:
             self._sleep(due - spent)
         if spent > 1.0:
-            # What was saved in a quiet second is not made up for later.
+            # Bytes that were not used in a quiet second are not made up for later.
             self._since, self._bytes = self._clock(), 0
 
 
@@ -73,7 +73,7 @@ def decode_job(line: bytes) -> CompactionJob:
 
 
 def decode_answer(line: bytes) -> CleanedSegment | CompactionReport:
-    """What the worker said; raises the CompactionError that it met."""
+    """A message of the worker; raises its CompactionError."""
     answer: dict[str, Any] = json.loads(line)
     if CLEANED in answer:
         fields = answer[CLEANED]
@@ -85,7 +85,7 @@ def decode_answer(line: bytes) -> CleanedSegment | CompactionReport:
 
 
 def main() -> None:
-    """Do the job that comes in."""
+    """Do the job on standard input."""
     os.nice(NICENESS)
     lines: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_listen, args=(lines,), daemon=True).start()

@@ -1,7 +1,7 @@
 """The aborted transactions of a whole log: one index file for each segment that has any.
 
-An entry is written right after its marker and becomes durable with it, in the same sync. After an unclean stop the
-segments that are read through again have their indexes made anew from the markers in them (`rebuild`).
+An entry is written right after its marker and becomes durable with it, in the same sync. After an unclean shutdown the
+indexes of segments that are read again are rebuilt from the markers in them (`rebuild`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.storage.producers.transaction_index import AbortedTransaction, Tra
 
 
 class AbortedTransactions:
-    """What readers of committed records leave out. Segments are known by their base offsets."""
+    """The aborted transactions that read_committed readers skip. Segments are identified by their base offsets."""
 
     __slots__ = ("_base_offsets", "_home", "_indexes")
 
@@ -56,7 +56,7 @@ class AbortedTransactions:
         self._home.await_sync(name, file)
 
     def rebuild(self, base_offset: int, aborted: Sequence[AbortedTransaction]) -> None:
-        """Replace a segment's index by what reading it through has shown."""
+        """Replace a segment's index by the result of reading the segment."""
         self.forget(base_offset)
         name = file_name(base_offset, TRANSACTION_INDEX_SUFFIX)
         if not aborted:
@@ -67,7 +67,7 @@ class AbortedTransactions:
         self._put(base_offset, index)
 
     def adopt(self, base_offset: int, name: str) -> None:
-        """A cleaned segment has taken the place of others; its index is in the file `name`, if it has any."""
+        """A cleaned segment has replaced others; its index is in the file `name`, if it has any."""
         try:
             data = self._home.read(name)
         except FileNotFoundError:
@@ -77,7 +77,7 @@ class AbortedTransactions:
     def overlapping(self, offset: int, upper_bound: int) -> list[AbortedTransaction]:
         """The aborted transactions with records from `offset` on and below `upper_bound`, by their markers."""
         found: list[AbortedTransaction] = []
-        # Markers before `offset` may be in its segment, and all that matter are in it or behind it.
+        # Markers before `offset` may be in its segment, and all relevant ones are in it or after it.
         for base_offset in self._base_offsets[max(0, bisect_right(self._base_offsets, offset) - 1) :]:
             overlap = self._indexes[base_offset].overlapping(offset, upper_bound)
             found += overlap.transactions

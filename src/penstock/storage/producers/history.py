@@ -1,4 +1,4 @@
-"""What a log keeps of its producers besides their batches: their state, snapshots of it, and aborted transactions."""
+"""A log's producer state: its current value, snapshots of it, and aborted transactions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONTROL = 0x20
 
 
 class ProducerHistory:
-    """The producers of one log. `snapshots` are the offsets, in order, as of which their state is on disk."""
+    """The producers of one log. `snapshots` are the offsets, in order, of the snapshots on disk."""
 
     __slots__ = ("_aborted", "_home", "_producers", "_snapshots")
 
@@ -36,7 +36,7 @@ class ProducerHistory:
         base_offset: int,
         end_offset: int,
     ) -> None:
-        """Take in batches that were appended to the segment at `base_offset`; all of them, also when it raises.
+        """Add batches that were appended to the segment at `base_offset`; all of them, even when it raises.
 
         Raises StorageError when an aborted transaction could not be written to its index.
         """
@@ -57,9 +57,9 @@ class ProducerHistory:
             self._aborted.note(base_offset, one)
 
     def take_snapshot(self, offset: int, start_offset: int) -> None:
-        """Store the state as of `offset`, where the log ends now; the one before it stays as a fallback.
+        """Store the state as of `offset`, where the log ends now; the previous snapshot stays as a fallback.
 
-        Nothing happens where there is one already, or nothing behind the log's first segment.
+        Does nothing if there is one already, or at the start of the log's first segment.
         """
         if offset <= (self._snapshots[-1] if self._snapshots else start_offset):
             return
@@ -85,14 +85,14 @@ class ProducerHistory:
         replay_producers(producers, segments, end_offset)
 
     def clear(self, offset: int) -> None:
-        """The log starts again at `offset` with nobody known."""
+        """The log starts again at `offset` without producers."""
         for snapshot in self._snapshots:
             self._home.unlink(file_name(snapshot, SNAPSHOT_SUFFIX))
         self._snapshots.clear()
         self._producers.clear(offset)
 
     def let_go(self, base_offset: int) -> list[str]:
-        """A segment goes; returns the name of the snapshot that goes with it, if there is one."""
+        """A segment is removed; returns the name of its snapshot, if there is one."""
         if base_offset not in self._snapshots:
             return []
         self._snapshots.remove(base_offset)

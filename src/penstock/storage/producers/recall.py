@@ -1,11 +1,11 @@
-"""Finds what a producer wrote lately in the log itself, where no snapshot has kept it."""
+"""Finds a producer's recent batches in the log itself, where no snapshot has kept them."""
 
 from __future__ import annotations
 
 from penstock.storage.log import Log
 from penstock.wire.records import BatchHeader, split_batches
 
-# How far back a producer that repeats itself after our restart is looked for.
+# How far back the log is searched for a producer that retries after our restart.
 OFFSETS_MAX = 20_000
 READ_BYTES = 1024 * 1024
 

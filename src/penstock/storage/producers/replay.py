@@ -1,4 +1,4 @@
-"""Bringing producer state up to date from stored batches: headers, and the markers that end transactions."""
+"""Updates producer state from stored batches: headers, and transaction markers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _CONTROL = 0x20
 
 
 def read_end_marker(batch: Buffer, position: int = 0) -> EndMarker | None:
-    """What the control batch at `position` says about a transaction; None when it ends none."""
+    """The transaction marker in the control batch at `position`; None when it has none."""
     records = read_records(batch, _MARKER_BYTES_MAX, position)
     if not records:
-        # Compaction took the marker out because all of its transaction is gone.
+        # Compaction removed the marker because all of its transaction is gone.
         return None
     kind = control_type(records[0].key)
     if kind not in (ControlType.COMMIT, ControlType.ABORT):
@@ -54,7 +54,7 @@ def build_end_marker(producer_id: int, producer_epoch: int, marker: EndMarker, n
 
 
 def read_end_markers(headers: Sequence[BatchHeader], data: Buffer) -> dict[int, EndMarker] | None:
-    """The ends of transactions among these batches, by base offset; None for the usual none."""
+    """The transaction markers among these batches, by base offset; None for the usual case of none."""
     markers: dict[int, EndMarker] | None = None
     position = 0
     for header in headers:
@@ -90,7 +90,7 @@ def replay_producers(producers: ProducerState, segments: Sequence[Segment], end_
             ):
                 note_batch(producers, header, segment, position)
         except CorruptLogError:
-            # Producers behind the damage are unknown to us, which they survive: they may start anywhere.
+            # Producers after the damage are unknown to us, which is safe: unknown producers may start anywhere.
             continue
     producers.end_offset = end_offset
 
@@ -103,7 +103,7 @@ def note_batch(
         try:
             marker = read_end_marker(segment.file.read(position, header.size_bytes))
         except BatchError:
-            # Whatever it says, it is in the log and cannot be refused any more.
+            # It is in the log already and cannot be rejected any more.
             return None
         if marker is not None:
             return aborted_transaction(producers.complete(header, marker), producers)

@@ -1,4 +1,4 @@
-"""Producer snapshots, `<offset>.snapshot`: who had written what when the log ended at that offset.
+"""Producer snapshots, `<offset>.snapshot`: the state of producers when the log ended at that offset.
 
     version int16 = 1 · crc uint32 · count int32 · entries
 
@@ -27,7 +27,7 @@ _SUMMED_FROM = 6
 
 
 class DamagedSnapshotError(Exception):
-    """A snapshot that was not written whole; an older one, or the log itself, must serve instead."""
+    """An incomplete snapshot; an older one, or the log itself, must be used instead."""
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
@@ -50,7 +50,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry]:
-    """Read a snapshot file; raises DamagedSnapshotError unless every byte is as it was written."""
+    """Read a snapshot file; raises DamagedSnapshotError if its checksum does not match."""
     if len(data) < _HEAD.size:
         raise DamagedSnapshotError(f"only {len(data)} bytes")
     version, crc, count = _HEAD.unpack_from(data)

@@ -2,12 +2,12 @@
 
     version int16 = 0 · producer id int64 · first offset int64 · last offset int64 · last stable offset int64
 
-A segment's index has the transactions whose abort marker lies in it, so they are in the order of their last offsets,
-and a transaction may have begun in an earlier segment. The last stable offset is the one after the marker: what is
-below it is decided. A reader of committed records needs the aborted transactions that overlap what it reads, looks into
-the indexes from its first segment on, and stops at the first entry that was written when all it reads was decided.
+A segment's index has the transactions whose abort marker is in it, so they are in the order of their last offsets, and
+a transaction may have begun in an earlier segment. The last stable offset is the one after the marker: everything below
+it is decided. A read_committed reader needs the aborted transactions that overlap what it reads, searches the indexes
+from its first segment on, and stops at the first entry that was written when everything it reads was decided.
 
-Unlike the other indexes this one is needed for correctness. It can be built again from the log's markers.
+Unlike the other indexes this one is needed for correctness. It can be rebuilt from the log's markers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Overlap(NamedTuple):
 
 
 class TransactionIndex:
-    """The index of one segment, in memory; whoever has the file appends to it what `append` gives back."""
+    """The index of one segment, in memory; the owner of the file appends the bytes that `append` returns."""
 
     __slots__ = ("_entries", "_last_offsets")
 
@@ -68,7 +68,7 @@ class TransactionIndex:
         """The aborted transactions with records from `offset` on and below `upper_bound`."""
         start = bisect_left(self._last_offsets, offset)
         found: list[AbortedTransaction] = []
-        # What is skipped may already say that everything below the bound was decided.
+        # Skipped entries may already show that everything below the bound was decided.
         for entry in self._entries[max(0, start - 1) :]:
             if entry.last_offset >= offset and entry.first_offset < upper_bound:
                 found.append(entry)
@@ -100,7 +100,7 @@ class TransactionIndex:
             if entry.last_offset <= previous:
                 raise DamagedIndexError("entries are out of order or point outside the segment")
             if not 0 <= entry.first_offset <= entry.last_offset or entry.producer_id < 0:
-                raise DamagedIndexError("an entry says what cannot be")
+                raise DamagedIndexError("an entry has impossible offsets")
             index.append(entry)
             previous = entry.last_offset
         return index

@@ -1,4 +1,4 @@
-"""A produce request's batches as those see them who decide whether they may be appended."""
+"""A produce request's batches, as seen by the checks that decide whether they may be appended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.runtime.replication.partition import Partition
 
 # A partition as a request names it: topic, topic id, index.
 Place = tuple[str, bytes, int]
-# What must not be appended, and why.
+# The batches that must not be appended, and why.
 Refusals = Mapping[Place, ApiError]
 
 
@@ -24,16 +24,16 @@ class Produced(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """What is known of a request's batches before any of them is appended."""
+    """The result of the checks before any batch of a request is appended."""
 
     refusals: Refusals
-    # The tokens of those that begin a transaction in their partition; None where none is asked for.
+    # The tokens of batches that start a transaction in their partition; None where none is needed.
     verifications: Mapping[Place, Verification] | None
 
     def verification(self, place: Place) -> Verification | None:
-        """What to append a transaction's batch with."""
+        """The token to append a transaction's batch with."""
         return NOT_REQUIRED if self.verifications is None else self.verifications.get(place)
 
 
-# Nothing stands in the way; no batch may begin a transaction.
+# Everything may be appended, except batches that start a transaction.
 ADMITTED = Admission({}, {})

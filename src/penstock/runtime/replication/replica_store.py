@@ -1,4 +1,4 @@
-"""Where this broker's replicas lie on disk: finding them, making new ones, taking them away."""
+"""This broker's replicas on disk: finding, creating and deleting them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger("penstock.runtime")
 
 
 class Opened(NamedTuple):
-    """A replica's log, the directory it lies in, and what its first sync must do as well."""
+    """A replica's log, its directory, and what its first sync must also do."""
 
     home: LogDirectory
     log: Log
@@ -33,7 +33,7 @@ class Opened(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Where a replica lies or is to lie, and what the checkpoints say of it."""
+    """The location of a replica, existing or new, and its checkpoints."""
 
     env: Env
     name: TopicPartition
@@ -45,7 +45,7 @@ class Placement(NamedTuple):
     high_watermark: int
 
     def open(self, settings: LogSettings) -> Opened:
-        """Open the log, or make it. Blocks, and may be called in any thread."""
+        """Open the log, or create it. Blocks, and may be called in any thread."""
         filesystem, path = self.env.filesystem, self.home.path / str(self.name)
         if self.is_new:
             filesystem.make_directory(path)
@@ -64,9 +64,9 @@ class Placement(NamedTuple):
             start_offset=self.start_offset,
             lost_power=self.home.lost_power,
         )
-        # The checkpoint may be ahead of a log whose end was cut, and behind one whose start was deleted since.
+        # The checkpoint may be past the end of a truncated log, and before the start of one with deleted records.
         high_watermark = max(log.start_offset, min(self.high_watermark, log.end_offset))
-        # A process that was killed may have made the directory and died before the first sync of it.
+        # A killed process may have created the directory and died before its first sync.
         is_durable = self.home.clean or self.recovery_point > 0
         return Opened(self.home, log, high_watermark, None if is_durable and not self.is_new else owed)
 
@@ -77,18 +77,18 @@ class ReplicaStore:
     def __init__(self, env: Env, directories: Sequence[LogDirectory]) -> None:
         self._env = env
         self.directories = directories
-        # Whose the directories were that lay here at the start.
+        # The topic ids of the directories that were here at the start.
         self._owners: dict[TopicPartition, Uuid] = {}
 
     def begin_use(self) -> None:
-        """From here on a crash is one; what was on its way out at the last stop goes now."""
+        """Start using the directories: crash detection starts, and leftovers of deleted replicas are removed."""
         for directory in self.directories:
             begin_use(self._env, directory)
 
     def place(self, name: TopicPartition, topic_id: Uuid, wanted: Uuid | None) -> Placement:
-        """Where a replica lies; a new one goes into the directory with the id `wanted`, or into the emptiest one."""
+        """The location of a replica; a new one goes into the directory with the id `wanted`, or the emptiest one."""
         if self._owners.pop(name, topic_id) != topic_id:
-            # The topic went before its replica was opened, and this one has its name.
+            # Its topic was deleted before this replica was opened, and a new topic has the same name.
             self.remove_unopened(name)
         home = self._home_of(name)
         is_new = home is None
@@ -107,7 +107,7 @@ class ReplicaStore:
         )
 
     def remove(self, name: TopicPartition, log: Log) -> None:
-        """Rename an open replica's directory at once and delete it later, so that a crash leaves no half of it."""
+        """Rename an open replica's directory at once and delete it later, so that a crash leaves no partial replica."""
         try:
             target = log.delete_directory(self._env.random.randbytes(16), durable=False)
         except (StorageError, FileNotFoundError) as error:
@@ -116,7 +116,7 @@ class ReplicaStore:
         self._env.spawn(self._unlink(target), f"remove {target.name}")
 
     def remove_unopened(self, name: TopicPartition) -> None:
-        """Take what lies on disk of a replica that never opened out of the way of a namesake."""
+        """Move what is on disk of a replica that never opened out of the way of one with the same name."""
         home = self._home_of(name)
         if home is None:
             return
@@ -130,7 +130,7 @@ class ReplicaStore:
         self._env.spawn(self._unlink(target), f"remove {target.name}")
 
     def set_strays_aside(self, image: Image, node_id: int) -> None:
-        """Keep directories that the metadata does not place here under another name, out of the way."""
+        """Rename and keep directories that the metadata does not place here."""
         for directory in self.directories:
             for name in sorted(directory.found):
                 path = directory.path / str(name)
@@ -174,10 +174,10 @@ class ReplicaStore:
 
 
 def log_settings(settings: TopicSettings) -> LogSettings:
-    """The part of a topic's settings that its log acts on."""
+    """The log's part of a topic's settings."""
     segment_ms = settings.segment_ms
     if settings.compacts:
-        # Only finished segments are compacted, so a record's wait for it bounds a segment's age.
+        # Only rolled segments are compacted, so max.compaction.lag.ms limits a segment's age.
         segment_ms = max_segment_ms(segment_ms, settings.max_compaction_lag_ms)
     return LogSettings(
         segment_bytes=settings.segment_bytes,

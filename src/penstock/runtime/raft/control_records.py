@@ -1,4 +1,4 @@
-"""The control batches of the metadata log and its snapshots: who leads, who votes, where a snapshot begins and ends."""
+"""The control records of the metadata log and its snapshots: leader changes, voters, snapshot headers and footers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Control(NamedTuple):
 
 
 def control_batch(messages: Iterable[ControlMessage], offset: int, epoch: int, now_ms: int) -> bytes:
-    """One batch of control records; each message comes with its kind and version."""
+    """One batch of control records; each message comes with its type and version."""
     records = [
         Record(number, now_ms, control_key(kind), codec.encode(message, version))
         for number, (kind, message, version) in enumerate(messages, offset)
@@ -53,18 +53,18 @@ def control_batch(messages: Iterable[ControlMessage], offset: int, epoch: int, n
 
 
 def read_controls(batch: Buffer) -> Iterator[Control]:
-    """The control records of a batch that this version of Penstock knows."""
+    """The control records of a batch that this version knows."""
     for record in read_records(batch, BATCH_BYTES_MAX):
         kind = control_type(record.key)
         if kind not in _CLASSES or record.value is None:
             continue
-        # Every version of these messages begins with its own number.
+        # Every version of these messages begins with its version number.
         version = int.from_bytes(bytes(record.value[:2]), "big") if kind is ControlType.LEADER_CHANGE else 0
         yield Control(record.offset, kind, codec.decode(_CLASSES[kind], version, record.value, whole=False))
 
 
 def leader_change(change: LeaderChange, voters: VoterSet, kraft_version: int) -> ControlMessage:
-    """What opens an epoch."""
+    """The record that starts an epoch."""
 
     def named(ids: Sequence[int]) -> list[LeaderChangeMessageVoter]:
         found = [voters.get(voter_id) or Voter(voter_id) for voter_id in ids]
@@ -80,21 +80,21 @@ def leader_change(change: LeaderChange, voters: VoterSet, kraft_version: int) ->
 
 
 def epoch_opening(change: LeaderChange, history: VoterHistory) -> list[ControlMessage]:
-    """What a leader begins its epoch with."""
+    """What a leader starts its epoch with."""
     messages = [leader_change(change, history.voters, history.kraft_version)]
     if history.kraft_version and history.offset < 0:
-        # The set that this node was formatted with becomes everybody's by being in the log.
+        # The set that this node was formatted with applies to all nodes once it is in the log.
         messages += [kraft_version(history.kraft_version), voters_record(history.voters)]
     return messages
 
 
 def kraft_version(version: int) -> ControlMessage:
-    """Which rules the quorum goes by: 0 has a fixed set of voters, 1 one that the log carries."""
+    """The quorum's protocol version: 0 has a static set of voters, 1 one in the log."""
     return ControlType.KRAFT_VERSION, KRaftVersionRecord(version=0, kraft_version=version), 0
 
 
 def voters_record(voters: VoterSet) -> ControlMessage:
-    """The set of voters from here on."""
+    """The set of voters from this record on."""
     rows = [
         VotersRecordVoter(
             voter.voter_id,
@@ -108,7 +108,7 @@ def voters_record(voters: VoterSet) -> ControlMessage:
 
 
 def read_voters(message: VotersRecord) -> VoterSet:
-    """The set that a record names."""
+    """The set of voters in a record."""
     return VoterSet(
         Voter(
             row.voter_id,
@@ -122,7 +122,7 @@ def read_voters(message: VotersRecord) -> VoterSet:
 
 
 def snapshot_header(now_ms: int, version: int, voters: VoterSet | None) -> list[ControlMessage]:
-    """What a snapshot begins with; the voters only where the log carries them."""
+    """What a snapshot begins with; the voters only if they are in the log."""
     messages: list[ControlMessage] = [
         (ControlType.SNAPSHOT_HEADER, SnapshotHeaderRecord(version=0, last_contained_log_timestamp=now_ms), 0)
     ]
@@ -132,5 +132,5 @@ def snapshot_header(now_ms: int, version: int, voters: VoterSet | None) -> list[
 
 
 def snapshot_footer() -> list[ControlMessage]:
-    """What a whole snapshot ends with."""
+    """What a complete snapshot ends with."""
     return [(ControlType.SNAPSHOT_FOOTER, SnapshotFooterRecord(version=0), 0)]

@@ -1,4 +1,4 @@
-"""What a topic's settings ask of produced batches: keys, timestamps within a window, a codec and its level."""
+"""Validates produced batches by their topic's settings: keys, timestamps, codec and compression level."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from penstock.wire.records import BatchHeader, TimestampType, patch_timestamps
 
 NO_TIMESTAMP = -1
 TIMESTAMP_MAX = 2**63 - 1
-# A batch's attribute that its timestamps are the broker's.
+# The attribute bit for timestamps set by the broker.
 APPEND_TIME = 0x08
-# As many as fill librdkafka's largest batch: a small batch can unfold to millions of records.
+# As many as fill librdkafka's largest batch: a small batch can decompress to millions of records.
 NAMED_RECORDS_MAX = 10_000
 
-# By compression.type; a topic that keeps the producer's codec has none.
+# By compression.type; `producer` keeps the producer's codec and is not in here.
 CODECS = {
     "uncompressed": Compression.NONE,
     "gzip": Compression.GZIP,
@@ -37,7 +37,7 @@ def compression_level(settings: TopicSettings) -> int | None:
 
 
 def check_records(settings: TopicSettings, header: BatchHeader, body: Buffer, now_ms: int) -> RecordFacts:
-    """Refuse records that are not sound, or without a key that the topic needs."""
+    """Reject malformed records, and records without a key where the topic requires one."""
     try:
         return validate_records(body, header.records_count, require_keys=settings.compacts)
     except InvalidRecords:
@@ -53,9 +53,9 @@ def check_times(
     facts: RecordFacts,
     now_ms: int,
 ) -> BatchHeader:
-    """Refuse timestamps outside the topic's window, and put right a header that misstates its largest one.
+    """Reject timestamps outside the topic's window, and correct a header that misstates its largest one.
 
-    Where the topic has the broker's time, that is put in.
+    With LogAppendTime, the broker's time is set.
     """
     claims_append_time = header.attributes & APPEND_TIME
     if settings.log_append_time:
@@ -75,14 +75,14 @@ def check_times(
 
 
 def _refuse_each(settings: TopicSettings, header: BatchHeader, body: Buffer, now_ms: int) -> None:
-    """Raise RefusedRecords with each record that the topic does not take; return if there is none."""
+    """Raise RefusedRecords with each record that the topic rejects; return if there is none."""
     keys = walk_keys(body, header.records_count)
     refused: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
     count = 0
     for index, (key_start, delta) in enumerate(zip(keys.key_starts, keys.timestamp_deltas, strict=True)):
         if settings.compacts and key_start < 0:
-            why = "it has no key, and a compacted topic needs one"
+            why = "it has no key, but a compacted topic requires one"
         else:
             why = _wrong_time(settings, header, header.base_timestamp + delta, now_ms)
             if not why:
@@ -93,12 +93,12 @@ def _refuse_each(settings: TopicSettings, header: BatchHeader, body: Buffer, now
             refused.append((index, why))
     if refused:
         first, why = refused[0]
-        message = f"the topic refuses {count} of {header.records_count} records; the first is record {first}: {why}"
+        message = f"the topic rejects {count} of {header.records_count} records; the first is record {first}: {why}"
         raise RefusedRecords(code, message, refused)
 
 
 def _wrong_time(settings: TopicSettings, header: BatchHeader, timestamp: int, now_ms: int) -> str:
-    """Why a record's timestamp is refused; empty if it is not."""
+    """Why a record's timestamp is rejected; empty if it is valid."""
     if settings.log_append_time:
         if header.attributes & APPEND_TIME:
             return "it claims to have the broker's time (LogAppendTime), which only a broker can set"

@@ -1,6 +1,6 @@
-"""Tells the leader where this voter is reached, when that is not what the set of voters says (KIP-853).
+"""Tells the leader this voter's address, when the set of voters has another one (KIP-853).
 
-A controller that comes back at another address can still reach the others; only this lets the others reach it.
+A controller that restarts at another address can still reach the others; this lets the others reach it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Announcer:
         return self._raft.quorum
 
     def check(self, _leader_id: int = -1) -> None:
-        """See to it that the set of voters has this node's address; to be called when the leader changes."""
+        """Make sure that the set of voters has this node's address; to be called when the leader changes."""
         if self._task is None and self._news() is not None:
             self._task = self._env.spawn(self._announce(), "announce this voter's address")
 
@@ -57,7 +57,7 @@ class Announcer:
             self._task.cancel()
 
     def _news(self) -> Voter | None:
-        """This voter as it should be known, unless it is."""
+        """This voter with its current address, unless the set of voters already has it."""
         quorum = self._quorum
         endpoints = self._addresses.announced_by(quorum.node_id)
         known = quorum.voters.get(quorum.node_id)
@@ -68,13 +68,13 @@ class Announcer:
 
     async def _announce(self) -> None:
         try:
-            # A leader is more useful when it has been one for a moment, and voters that start find one first.
+            # Give a new leader a moment to establish itself, and starting voters a moment to find one.
             await asyncio.sleep(PAUSE_S)
             while (voter := self._news()) is not None:
                 try:
                     await self._tell_leader(voter)
                 except (PeerLost, ApiError) as error:
-                    logger.debug("this voter's address is not noted yet: %s", error)
+                    logger.debug("this voter's address is not recorded yet: %s", error)
                 await asyncio.sleep(PAUSE_S)
         finally:
             self._task = None

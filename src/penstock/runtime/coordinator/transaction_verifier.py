@@ -1,12 +1,12 @@
 """Asks transaction coordinators whether partitions are part of a producer's open transaction, before the first write.
 
-A produce that was delayed until after its transaction's end would otherwise begin one that nobody ever ends. For
-clients of version 2 the partition joins the transaction by this very question (`adds`). Questions to one broker go out
-one request at a time, all that wait for it together, each transactional id at most once.
+A produce that was delayed past its transaction's end would otherwise start one that nobody ever ends. For clients of
+version 2 this request also adds the partition to the transaction (`adds`). There is one request at a time per broker,
+with all pending questions, each transactional id at most once.
 
-The answer is the coordinator's error code. NETWORK_EXCEPTION stands for no answer, COORDINATOR_NOT_AVAILABLE for nobody
-to ask. While the transaction before is still being ended, `adds` tries again for a short while, since that is what a
-client that goes straight on meets.
+The answer is the coordinator's error code. NETWORK_EXCEPTION stands for no answer, COORDINATOR_NOT_AVAILABLE for no
+coordinator. While the previous transaction is still being completed, `adds` retries for a short while, since that is
+what a client that continues right away meets.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-# Whether a partition is part of a producer's open transaction; with the last argument it becomes that.
+# Whether a partition is part of a producer's open transaction; with the last argument it is added.
 Verify = Callable[[str, ProducerIdentity, TopicPartition, bool], Awaitable[ErrorCode]]
 
 logger = logging.getLogger("penstock.transactions")
 
 
 def is_verification_enabled(settings: LiveSettings) -> bool:
-    """transaction.partition.verification.enable, which may be changed while the cluster runs."""
+    """transaction.partition.verification.enable, which may change while the cluster runs."""
     return settings.current().transaction_partition_verification_enable
 
 
@@ -50,7 +50,7 @@ class Sender(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Question:
-    """What is asked about one transaction, and who waits for the answer about each partition."""
+    """The question about one transaction, and who waits for the answer about each partition."""
 
     transactional_id: str
     producer: ProducerIdentity
@@ -58,14 +58,14 @@ class Question:
     waiting: dict[TopicPartition, asyncio.Future[ErrorCode]] = field(default_factory=dict)
 
     def answer(self, errors: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> None:
-        """Tell everybody who waits."""
+        """Answer everybody who waits."""
         for partition, future in self.waiting.items():
             if not future.done():
                 future.set_result(errors.get(partition, otherwise))
 
 
 class TransactionVerifier:
-    """This broker's questions to transaction coordinators, of which it may be one itself."""
+    """This broker's verification requests to transaction coordinators, one of which it may be itself."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class TransactionVerifier:
         retry_ms: int,
         retry_max_ms: int,
     ) -> None:
-        """`coordinator_of` tells the broker that leads a transactional id's partition, NO_LEADER for none.
+        """`coordinator_of` returns the leader of a transactional id's partition, NO_LEADER for none.
 
-        `retry_ms` and `retry_max_ms` are the pause and the patience of `adds`."""
+        `retry_ms` and `retry_max_ms` are the retry pause and time limit of `adds`."""
         self._env = env
         self._broker_id = broker_id
         self._coordinator_of = coordinator_of
@@ -90,13 +90,13 @@ class TransactionVerifier:
         self._retry_max_ms = retry_max_ms
         self._peers: dict[int, Sender] = {}
         self._questions: dict[int, list[Question]] = {}
-        # Brokers that a task asks.
+        # Brokers that have a task asking them.
         self._busy: set[int] = set()
 
     async def verify(
         self, transactional_id: str, producer: ProducerIdentity, partition: TopicPartition, adds: bool
     ) -> ErrorCode:
-        """Whether a partition is part of the producer's open transaction; with `adds` it becomes that."""
+        """Whether a partition is part of the producer's open transaction; with `adds` it is added."""
         deadline_ms = self._env.monotonic_ms() + self._retry_max_ms
         while True:
             error = await self._ask_once(transactional_id, producer, partition, adds)
@@ -124,7 +124,7 @@ class TransactionVerifier:
         if broker_id not in self._busy:
             self._busy.add(broker_id)
             self._env.spawn(self._put(broker_id), f"verify transactions at {broker_id}")
-        # Whoever gives up waiting leaves the others their answer.
+        # If one caller gives up, the others still get their answer.
         return await asyncio.shield(answer)
 
     async def _put(self, broker_id: int) -> None:

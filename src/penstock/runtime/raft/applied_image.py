@@ -1,7 +1,7 @@
-"""The image of the metadata log's committed part, and whoever wants to hear of its changes.
+"""The image of the metadata log's committed part, and the listeners for its changes.
 
 Entries are replayed a slice at a time, so that a node that has much to catch up with still answers its peers. A batch
-is never split: whoever looks at the image sees all of a batch or nothing of it.
+is never split: the image contains all of a batch or nothing of it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.raft.controls import Control
+from penstock.runtime.raft.control_records import Control
 from penstock.runtime.raft.metadata_files import Batch
 from penstock.runtime.raft.metadata_log import MetadataLog
 from penstock.runtime.replication.commit_waiters import CommitWaiters
 from penstock.wire.messages.metadata_records import ConfigRecord, RemoveTopicRecord, UnregisterBrokerRecord
 
-# Replaying so many records takes a few milliseconds; then others get their turn.
+# Replaying this many records takes a few milliseconds; then other work gets its turn.
 RECORDS_PER_TURN = 2_000
 
 Listener = Callable[[Sequence[Any]], None]
@@ -32,7 +32,7 @@ class AppliedImage:
         self.applied_offset = 0
         self.bytes_since_snapshot = 0
         self._listeners: list[Listener] = []
-        # Those who wait for the image, and those who wait for what this node appended as leader.
+        # Futures that wait for the image, and those that wait for what this node appended as leader.
         self._followers = CommitWaiters()
         self._leaders = CommitWaiters()
 
@@ -41,11 +41,11 @@ class AppliedImage:
         self._listeners.append(listener)
 
     def reached(self, offset: int) -> asyncio.Future[None]:
-        """Done when everything before `offset` is in the image, whoever leads."""
+        """Completes when everything before `offset` is in the image, whoever leads."""
         return self._wait(self._followers, offset)
 
     def committed(self, offset: int) -> asyncio.Future[None]:
-        """The same, failing when this node leads no longer."""
+        """The same, but fails when this node loses leadership."""
         return self._wait(self._leaders, offset)
 
     def _wait(self, waiters: CommitWaiters, offset: int) -> asyncio.Future[None]:
@@ -55,10 +55,10 @@ class AppliedImage:
         future.set_result(None)
         return future
 
-    def leads_no_longer(self) -> None:
+    def leadership_lost(self) -> None:
         """This node is not the leader: what it appended when it was may be committed or not."""
         if self._leaders.waiting:
-            self._leaders.fail(ApiError(ErrorCode.NOT_CONTROLLER, "this node leads the quorum no longer; ask again"))
+            self._leaders.fail(ApiError(ErrorCode.NOT_CONTROLLER, "this node no longer leads the quorum; try again"))
 
     def fail(self, error: ApiError) -> None:
         """Nothing more will come."""
@@ -66,7 +66,7 @@ class AppliedImage:
         self._followers.fail(error)
 
     def load(self, batches: Iterable[Batch], offset: int) -> list[Control]:
-        """Begin with a snapshot that reaches up to `offset`; nobody is told. Returns its control records."""
+        """Start with a snapshot that ends at `offset`; no listener is called. Returns its control records."""
         controls = replay_all(self.image, batches)
         self.applied_offset = offset
         return controls
@@ -82,7 +82,7 @@ class AppliedImage:
                     if count >= RECORDS_PER_TURN and not everything:
                         break
         finally:
-            # Whatever a listener made of it, the change is committed.
+            # Whatever a listener does, the change is committed.
             self._release()
         return self.applied_offset >= committed
 
@@ -101,7 +101,7 @@ class AppliedImage:
             self._tell(batch.records)
 
     def replace(self, fresh: Image, offset: int) -> None:
-        """Become another image, a leader's snapshot; listeners hear what is gone and then everything there is."""
+        """Replace the image by a leader's snapshot; listeners get the removals and then everything."""
         image = self.image
         gone = differences(image, fresh)
         vars(image).clear()
@@ -117,7 +117,7 @@ class AppliedImage:
 
 
 def replay_all(image: Image, batches: Iterable[Batch]) -> list[Control]:
-    """Take the records of batches into an image; returns their control records."""
+    """Replay the records of batches into an image; returns their control records."""
     controls: list[Control] = []
     for batch in batches:
         controls += batch.controls
@@ -127,7 +127,7 @@ def replay_all(image: Image, batches: Iterable[Batch]) -> list[Control]:
 
 
 def differences(old: Image, new: Image) -> list[Any]:
-    """The records that say what the new image no longer has."""
+    """The records that remove what the new image no longer has."""
     gone: list[Any] = [RemoveTopicRecord(topic_id=topic) for topic in old.topics_by_id if topic not in new.topics_by_id]
     gone += [
         UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.registration.broker_epoch)
