@@ -74,8 +74,8 @@ def codec_for(source: Source, file: str, directory: Path) -> Codec:
 def decode(raw: DataFrame, source: Source, codec: Codec | None, file: str) -> DataFrame:
     """The columns of the schema (or key, value and headers), those of `ORIGIN`, and `REASON`, null for good rows."""
     if codec is None:
-        names = [name for name in ("key", "value", "headers") if name in raw.columns]
         parsed, reason = raw, F.lit(None).cast("string")
+        names = ["key", "value", *(["headers"] if "headers" in raw.columns else [])]
     else:
         columns = _columns(codec, source, file)
         parsed = _parsed(raw, codec, columns)
