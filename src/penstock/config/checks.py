@@ -24,7 +24,6 @@ def check_settings(
     _check_selector(settings, errors)
     _check_groups(values, errors)
     _check_limits(settings, errors, warnings)
-    _check_security(str(values["authorizer.class.name"]), errors)
     _check_directories(settings, errors, warnings)
 
 
@@ -161,12 +160,6 @@ def _check_limits(settings: NodeSettings, errors: list[Finding], warnings: list[
         name = "log.cleaner.dedupe.buffer.size"
         text = f"{name}={settings.log_cleaner_dedupe_buffer_size}: expected more than {_MEBIBYTE}"
         errors.append(Finding(name, text))
-
-
-def _check_security(authorizer: str, errors: list[Finding]) -> None:
-    if authorizer:
-        text = "authorizer.class.name asks for ACLs, which this release does not check yet: remove the line to start "
-        errors.append(Finding("authorizer.class.name", text + "without them"))
 
 
 def _check_directories(settings: NodeSettings, errors: list[Finding], warnings: list[Finding]) -> None:

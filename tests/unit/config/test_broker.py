@@ -203,7 +203,6 @@ def test_several_listeners() -> None:
             {"listeners": "SSL://:9092,CONTROLLER://:9093", "inter_broker_listener_name": "SSL"},
             "CONTROLLER has no security",
         ),
-        ({"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, "does not check yet"),
     ],
 )
 def test_what_is_wrong_is_said(changes: dict[str, str | None], sentence: str) -> None:
