@@ -83,7 +83,7 @@ class Matrix:
     """One cluster, and all that is asked of it."""
 
     def __init__(self, address: str, controller_address: str) -> None:
-        self._address = address
+        self.address = address
         self._controller_address = controller_address
         self._world = World()
         self._stack = ExitStack()
@@ -91,7 +91,7 @@ class Matrix:
         self._markers = 0
 
     def __enter__(self) -> Self:
-        self.admin = self._stack.enter_context(sign_in(self._address, ADMIN))
+        self.admin = self._stack.enter_context(sign_in(self.address, ADMIN))
         self._make_world()
         return self
 
@@ -116,7 +116,7 @@ class Matrix:
         """What alice hears."""
         client = self._alice.get(probe.at_controller)
         if client is None:
-            address = self._controller_address if probe.at_controller else self._address
+            address = self._controller_address if probe.at_controller else self.address
             client = self._alice[probe.at_controller] = sign_in(address, ALICE)
         request = probe.make(self._world)
         try:
@@ -130,7 +130,7 @@ class Matrix:
     def resolved(self, regex: str, case: str) -> list[str]:
         """The topics that alice gets when she subscribes by a pattern, the first that she is given."""
         group = f"{SEEN}-{case.replace(' ', '-')}"
-        with sign_in(self._address, ALICE) as client:
+        with sign_in(self.address, ALICE) as client:
             member_id, epoch = f"{ALICE}-of-{group}", 0
             names = {topic_id: name for name, topic_id in self._world.topic_ids.items()}
             deadline = time.monotonic() + REGEX_PATIENCE_S
