@@ -8,13 +8,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from support.secure_cluster import SecureCluster
+from penstock.runtime.security.access_control import STANDARD_AUTHORIZER
+from support.secure_cluster import ADMIN, SecureCluster
 
 
 @pytest.fixture(scope="session")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
     """One node that everybody has to sign in to."""
-    settings = {"delegation.token.secret.key": "the cluster's own", "connection.failed.authentication.delay.ms": "10"}
+    settings = {
+        "delegation.token.secret.key": "the cluster's own",
+        "connection.failed.authentication.delay.ms": "10",
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "super.users": f"User:{ADMIN}",
+        "allow.everyone.if.no.acl.found": "true",
+    }
     with SecureCluster(tmp_path_factory.mktemp("secured"), settings=settings) as cluster:
         yield cluster
 

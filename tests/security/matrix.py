@@ -83,7 +83,7 @@ class Matrix:
     """One cluster, and all that is asked of it."""
 
     def __init__(self, address: str, controller_address: str) -> None:
-        self._address = address
+        self.address = address
         self._controller_address = controller_address
         self._world = World()
         self._stack = ExitStack()
@@ -91,7 +91,7 @@ class Matrix:
         self._markers = 0
 
     def __enter__(self) -> Self:
-        self.admin = self._stack.enter_context(sign_in(self._address, ADMIN))
+        self.admin = self._stack.enter_context(sign_in(self.address, ADMIN))
         self._make_world()
         return self
 
@@ -116,7 +116,7 @@ class Matrix:
         """What alice hears."""
         client = self._alice.get(probe.at_controller)
         if client is None:
-            address = self._controller_address if probe.at_controller else self._address
+            address = self._controller_address if probe.at_controller else self.address
             client = self._alice[probe.at_controller] = sign_in(address, ALICE)
         request = probe.make(self._world)
         try:
@@ -130,7 +130,7 @@ class Matrix:
     def resolved(self, regex: str, case: str) -> list[str]:
         """The topics that alice gets when she subscribes by a pattern, the first that she is given."""
         group = f"{SEEN}-{case.replace(' ', '-')}"
-        with sign_in(self._address, ALICE) as client:
+        with sign_in(self.address, ALICE) as client:
             member_id, epoch = f"{ALICE}-of-{group}", 0
             names = {topic_id: name for name, topic_id in self._world.topic_ids.items()}
             deadline = time.monotonic() + REGEX_PATIENCE_S
@@ -214,7 +214,8 @@ class Matrix:
     def _make_victims(self) -> None:
         """What some probe took away, or made, is as it was before."""
         self.admin.call(DeleteTopicsRequest([DeleteTopicState(CREATED)], (), 5_000), 6)
-        self.admin.call(CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in TOPICS], 5_000), 7)
+        created = self.admin.call(CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in TOPICS], 5_000), 7)
+        self._world.topic_ids |= {row.name: row.topic_id for row in created.topics if not row.error_code}
         _until(self._is_known)
         for group, topics in ((f"{SEEN}-consumers", [SEEN]), (f"{SEEN}-mixed", [SEEN, HIDDEN])):
             joined = ConsumerGroupHeartbeatRequest(
@@ -234,8 +235,8 @@ class Matrix:
             return False
         if any(topic.error_code or topic.partitions[0].leader_id < 0 for topic in found.values()):
             return False
-        self._world.topic_ids = {name: topic.topic_id for name, topic in found.items()}
-        return True
+        # A broker may still know the one that was there before.
+        return self._world.topic_ids == {name: topic.topic_id for name, topic in found.items()}
 
 
 def _until(condition: Any) -> None:

@@ -71,8 +71,12 @@ def test_every_answer_is_that_of_kafka(tmp_path: Path) -> None:
     with penstock() as matrix:
         answers = matrix.ask_everything()
     assert len(expected) == len(cases()) * len(PROBES)
-    different = {key: (expected[key], answers[key]) for key in expected if answers[key] != expected[key]}
-    assert different == {}
+    different = [
+        f"{probe} with {case}: {expected[case, probe]} is Kafka's, {answers[case, probe]} ours"
+        for case, probe in expected
+        if answers[case, probe] != expected[case, probe]
+    ]
+    assert not different, "\n".join(different[:20])
 
 
 @pytest.mark.java

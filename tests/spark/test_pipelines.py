@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -26,6 +27,7 @@ from penstock.spark.pipelines.build import Builder
 from penstock.spark.pipelines.document import PipelineError
 from penstock.spark.pipelines.running import PipelineStatus, run, running
 from penstock.spark.pipelines.spec import parse_pipeline
+from penstock.spark.pipelines.template import render
 
 SHOP = """\
 name: shop
@@ -270,3 +272,35 @@ def test_archive_replay_and_audit(spark: SparkSession, cluster: Cluster, tmp_pat
     lost = {each.partition: (each.missing, each.duplicated, each.sound) for each in found}
     assert lost[0] == (10, 1, False)
     assert lost[1][0] == sum(each.partition == 1 for each in written)
+
+
+def test_the_template_for_copies_keeps_headers(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    source, target = cluster.create_topic(), cluster.create_topic()
+    headers = (("trace", b"abc"), ("empty", b""))
+    write(cluster.bootstrap_servers, source, [Entry(b"k", b"v", headers=headers), Entry(None, b"plain")])
+    text = render("copy", source, cluster.bootstrap_servers, "copy.yaml", "copy").replace(f"{source}-copy", target)
+    run(spark, parse_pipeline(text, "copy.yaml", tmp_path), once=True, show=lambda _: None)
+    copied = [(row.key, bytes(row.value), row.headers) for row in values(spark, cluster, target)]
+    assert [(key, value) for key, value, _ in copied] == [(bytearray(b"k"), b"v"), (None, b"plain")]
+    assert [(name, bytes(value)) for name, value in copied[0][2]] == list(headers)
+    assert not copied[1][2]
+
+
+def test_a_step_file_may_be_called_like_a_module(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    source, target = cluster.create_topic(), cluster.create_topic()
+    write(cluster.bootstrap_servers, source, [Entry(b"k", b"v")])
+    (tmp_path / "json.py").write_text("def same(frame):\n    return frame.select('key', 'value')\n")
+    text = f"""\
+name: named
+bootstrap: {cluster.bootstrap_servers}
+sources:
+  lines: {{topic: {source}, start: earliest}}
+steps:
+  same: {{from: lines, python: "json.py:same"}}
+sinks:
+  out: {{from: same, topic: {target}, encode: raw}}
+"""
+    run(spark, parse_pipeline(text, "named.yaml", tmp_path), once=True, show=lambda _: None)
+    assert len(values(spark, cluster, target)) == 1
+    assert json.loads("[1]") == [1]
+    assert hasattr(sys.modules["json"], "loads")

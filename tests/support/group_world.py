@@ -51,13 +51,16 @@ class GroupWorld:
         self.shard = self._new_shard()
         self.observer: Callable[[Effects], None] = lambda _effects: None
         self._next_token = 0
+        # The topics that whoever asks may know of; None for all.
+        self.may_describe: Callable[[str], bool] | None = None
 
     def ask(self, method: str, request: Any, version: int = 9, client: str = "client") -> int:
         """Send a request; the token finds its response, now or later."""
         token = self._next_token
         self._next_token += 1
         self.tokens_open.add(token)
-        self.perform(getattr(self.shard, method)(request, Caller(client, CLIENT_HOST, version), token, self.now_ms))
+        caller = Caller(client, CLIENT_HOST, version, self.may_describe)
+        self.perform(getattr(self.shard, method)(request, caller, token, self.now_ms))
         return token
 
     def answer(self, method: str, request: Any, version: int = 9, client: str = "client") -> Any:

@@ -24,6 +24,10 @@ COMMANDS = {
         "penstock.cli.cluster.commands",
         "Look at the cluster; move replicas, add and remove nodes.",
     ),
+    "security": (
+        "penstock.cli.security.commands",
+        "Say who may connect and do what: certificates, users, access lists.",
+    ),
     "gateway": ("penstock.cli.gateway", "Serve HTTP: REST for records and topics, and the schema registry."),
     "pipeline": ("penstock.cli.pipeline", "Run data pipelines on Spark."),
     "demo": ("penstock.cli.demo", "Watch a shop's evening on three nodes and Spark, audited."),

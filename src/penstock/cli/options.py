@@ -12,6 +12,8 @@ import click
 
 from penstock.cli.failures import CommandFailure
 
+JAVA_ONLY = ("sasl.jaas.config", "ssl.truststore.location", "ssl.truststore.certificates", "ssl.keystore.type")
+
 
 @dataclass(frozen=True, slots=True)
 class SharedOptions:
@@ -42,18 +44,50 @@ def parse_assignments(assignments: tuple[str, ...], option: str) -> dict[str, st
 
 
 def connection_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add -b and -X; the command receives them as `connection`."""
+    """Add -b, -X and --command-config; the command receives them as `connection`."""
 
     @click.option("-b", "--bootstrap", metavar="HOST:PORT,…", help="Where the cluster is.")
     @click.option("-X", "properties", multiple=True, metavar="NAME=VALUE", help="A librdkafka property.")
+    @click.option(
+        "--command-config",
+        type=click.Path(dir_okay=False),
+        envvar="PENSTOCK_COMMAND_CONFIG",
+        metavar="FILE",
+        help="Properties of a client, librdkafka's or Java's; -b and -X win over them.",
+    )
     @functools.wraps(function)
-    def command(*args: Any, bootstrap: str | None, properties: tuple[str, ...], **kwargs: Any) -> None:
+    def command(
+        *args: Any, bootstrap: str | None, properties: tuple[str, ...], command_config: str | None, **kwargs: Any
+    ) -> None:
         shared = shared_options()
-        words = parse_assignments((*shared.properties, *properties), "-X")
+        words = read_client_file(command_config) if command_config else {}
+        words |= parse_assignments((*shared.properties, *properties), "-X")
         address = bootstrap or words.pop("bootstrap.servers", None) or shared.bootstrap
         function(*args, connection=Connection(address, words), **kwargs)
 
     return command
+
+
+def read_client_file(path: str) -> dict[str, str]:
+    """A client's properties in librdkafka's words, whichever the file has. Raises CommandFailure."""
+    from penstock.client.settings import librdkafka_properties, read_settings
+    from penstock.config.load import read_properties
+    from penstock.config.properties import ConfigError
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = {entry.name: entry.value for entry in read_properties(file.read())}
+        if not any(name in JAVA_ONLY for name in found):
+            return found
+        # Where the brokers are may come from elsewhere.
+        settings = read_settings({"bootstrap.servers": "localhost:9092", **found})
+        words = librdkafka_properties(settings)
+    except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8"
+        raise CommandFailure(f"cannot read {path}", why, "name a client's properties with --command-config") from None
+    except (ValueError, ConfigError) as error:
+        raise CommandFailure(f"the properties in {path} cannot be used", str(error)) from None
+    return words if "bootstrap.servers" in found else {k: v for k, v in words.items() if k != "bootstrap.servers"}
 
 
 def output_option(function: Callable[..., None]) -> Callable[..., None]:

@@ -20,6 +20,15 @@ ADVICE: dict[int, str] = {
     ErrorCode.NOT_CONTROLLER: "the controller just changed: run it again",
     ErrorCode.REQUEST_TIMED_OUT: "the controllers may have lost their majority: look at `penstock cluster quorum`",
     ErrorCode.BROKER_ID_NOT_REGISTERED: "`penstock cluster info` shows the brokers that are",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "sign in as somebody who has this right on the cluster, or as a super user",
+    ErrorCode.SECURITY_DISABLED: "turn access lists on: authorizer.class.name on every node; see docs/security.md",
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "set delegation.token.secret.key, the same on every node",
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: (
+        "sign in with a password or a certificate of your own, and not with a token"
+    ),
+    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "`penstock security token list` shows the tokens that you may see",
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "only a token's owner, its requester and its renewers may change it",
+    ErrorCode.DELEGATION_TOKEN_EXPIRED: "make another one with `penstock security token create`",
     ErrorCode.UNSUPPORTED_VERSION: "the cluster does not have this feature; `penstock cluster info` shows its features",
 }
 

@@ -88,6 +88,12 @@ def librdkafka_properties(settings: ConnectionSettings) -> dict[str, str]:
         properties["sasl.username"] = settings.credentials.username
         properties["sasl.password"] = settings.credentials.password
         properties["sasl.mechanisms"] = settings.credentials.mechanism
+    if properties.get("ssl.keystore.type", "").upper() == "PEM" and "ssl.keystore.location" in properties:
+        # One file with both; by librdkafka's word it would be PKCS12.
+        del properties["ssl.keystore.type"]
+        properties["ssl.key.location"] = properties["ssl.certificate.location"] = properties.pop(
+            "ssl.keystore.location"
+        )
     if "ssl.truststore.type" in properties and properties.pop("ssl.truststore.type").upper() != "PEM":
         raise ValueError("ssl.truststore.type must be PEM: Java key stores cannot be read here, convert with keytool")
     return properties

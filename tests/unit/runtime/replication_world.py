@@ -92,7 +92,7 @@ class Broker:
         self.partitions.on_leader(followers.invite)
         handlers = {
             0: self.produce,
-            1: make_fetch(self.env, self.partitions, sessions, followers, SIZE, OPEN, by_rack=True),
+            1: make_fetch(self.env, self.partitions, sessions, followers, SIZE, self.cluster.access, by_rack=True),
             2: make_list_offsets(self.partitions, OPEN),
             18: make_api_versions(VERSIONS, {}, lambda: (0, {})),
         }
@@ -167,6 +167,7 @@ class Cluster:
         self.proposals: list[AlterPartitionRequest] = []
         self.refuse_proposals = False
         self.fetch_max_bytes = SIZE
+        self.access = OPEN
         self._epoch = 10
         self._log: list[Any] = []
 

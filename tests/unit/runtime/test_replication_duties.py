@@ -18,16 +18,18 @@ from penstock.api.offset_for_leader_epoch import make_offset_for_leader_epoch
 from penstock.core.group.contract import Effects
 from penstock.core.metadata.image import ResourceType
 from penstock.core.replica.fetch_session import Wanted
+from penstock.core.security.authorizer import Authorizer
+from penstock.model.access import ANONYMOUS
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.shards import Coordinator
 from penstock.runtime.replication.fetch_rows import Key
 from penstock.runtime.replication.follower_view import FollowerView
 from penstock.runtime.replication.leading import exclude
-from penstock.runtime.security.access_control import OPEN
+from penstock.runtime.security.access_control import OPEN, AccessControl
 from penstock.storage.files import StorageError
 from penstock.wire.messages.alter_partition import AlterPartitionRequest
 from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
 from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.wire.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from penstock.wire.messages.offset_for_leader_epoch import (
@@ -401,5 +403,29 @@ def test_a_topic_that_is_made_again_while_its_namesake_is_opened_keeps_its_direc
         assert partition.log.directory.is_dir()
         partition.append(bytearray(build_batch([Record(0, 1, None, b"kept")])), 1)
         assert partition.log.read(0, 1 << 20).read()
+
+    in_cluster(tmp_path, story)
+
+
+@pytest.mark.parametrize("version", [12, 16])
+def test_whoever_only_says_that_it_is_a_replica_moves_no_high_watermark(tmp_path: Path, version: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.access = AccessControl(Authorizer(super_users=[ANONYMOUS]))
+        one, two = await pair(cluster)
+        cluster.refuse_proposals = True
+        two.fetchers.stop()
+        await one.send(b"not committed", acks=1)
+        wanted = FetchPartition(0, fetch_offset=1, partition_max_bytes=1 << 20)
+        request = FetchRequest(topics=[FetchTopic(TOPIC, TOPIC_ID, [wanted])])
+        if version < 15:
+            request = request._replace(replica_id=2)
+        else:
+            request = request._replace(replica_state=ReplicaState(2, two.epoch))
+        mallory = Client(("127.0.0.1", 1), LISTENER, principal="User:mallory")
+        response = one.fetch(request, RequestContext(version, "test", mallory))
+        assert response.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert one.partition.high_watermark == 0
+        one.fetch(request, CONTEXT._replace(api_version=version))
+        assert one.partition.high_watermark == 1, "the true one does"
 
     in_cluster(tmp_path, story)

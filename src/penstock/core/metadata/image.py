@@ -176,6 +176,11 @@ class Image:
             raise UnknownRecord(f"cannot replay a {type(record).__name__}; a newer Penstock or Kafka wrote this log")
         apply(self, record)
 
+    def become(self, other: Image) -> None:
+        """Hold what another image holds, which is given up for it: whoever looks at this one sees that."""
+        vars(self).clear()
+        vars(self).update(vars(other))
+
     def default_directory(self, broker_id: int) -> Uuid:
         """The directory of a new replica: known if the broker has only one; a broker with several chooses itself."""
         broker = self.brokers.get(broker_id)

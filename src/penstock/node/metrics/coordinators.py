@@ -73,7 +73,7 @@ LAG_SECONDS_MAX = Metric(
 LAG_STATUS = Metric(
     "penstock_group_status",
     "gauge",
-    "1 for the state that a group's progress is in: OK, WARN, ERR, STOP or STALL.",
+    "1 for the state that a group's progress is in: OK, WARN, STALL or STOP.",
     ("group", "status"),
     GROUPS,
 )

@@ -104,8 +104,7 @@ class AppliedImage:
         """Replace the image by a leader's snapshot; listeners get the removals and then everything."""
         image = self.image
         gone = differences(image, fresh)
-        vars(image).clear()
-        vars(image).update(vars(fresh))
+        image.become(fresh)
         self.applied_offset = offset
         self.bytes_since_snapshot = 0
         self._tell([*gone, *image.snapshot()])

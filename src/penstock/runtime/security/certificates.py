@@ -24,6 +24,27 @@ CERTIFICATE_DAYS = 397
 BACKDATED = datetime.timedelta(minutes=5)
 
 
+class CertificateFacts(NamedTuple):
+    """What a certificate says."""
+
+    subject: str
+    issuer: str
+    hosts: tuple[str, ...]
+    not_before: datetime.datetime
+    not_after: datetime.datetime
+    is_authority: bool
+    fingerprint: str
+
+    def covers(self, host: str) -> bool:
+        """Whether it is good for a name or address, as clients check it: `*` stands for one word at the start."""
+        wanted = host.strip("[]").lower()
+        try:
+            return str(ipaddress.ip_address(wanted)) in self.hosts
+        except ValueError:
+            rest = wanted.partition(".")[2]
+            return any(name.lower() in (wanted, f"*.{rest}") for name in self.hosts)
+
+
 class KeyPair(NamedTuple):
     """A private key (PKCS#8) and its certificate, both as PEM."""
 
@@ -79,6 +100,32 @@ def issue(
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False)
     return _pair(key, builder.sign(signer, hashes.SHA256()))
+
+
+def read_certificates(pem: bytes) -> list[CertificateFacts]:
+    """Every certificate of a PEM text, in order; raises ValueError when there is none, or one that is damaged."""
+    return [_facts(certificate) for certificate in x509.load_pem_x509_certificates(pem)]
+
+
+def _facts(certificate: x509.Certificate) -> CertificateFacts:
+    hosts: tuple[str, ...] = ()
+    is_authority = False
+    for extension in certificate.extensions:
+        if isinstance(extension.value, x509.SubjectAlternativeName):
+            names = extension.value
+            addresses = map(str, names.get_values_for_type(x509.IPAddress))
+            hosts = (*names.get_values_for_type(x509.DNSName), *addresses)
+        elif isinstance(extension.value, x509.BasicConstraints):
+            is_authority = extension.value.ca
+    return CertificateFacts(
+        certificate.subject.rfc4514_string(),
+        certificate.issuer.rfc4514_string(),
+        hosts,
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+        is_authority,
+        certificate.fingerprint(hashes.SHA256()).hex(":").upper(),
+    )
 
 
 def _builder(

@@ -142,7 +142,7 @@ def _choose(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 def _load_key(context: ssl.SSLContext, settings: TlsSettings, *, needed: bool) -> None:
     try:
-        chain, password = _key_and_chain(settings)
+        chain, password = key_and_chain(settings)
     except OSError as error:
         raise TlsUnusable(f"ssl.keystore.location={settings.keystore_location}: {error.strerror}") from None
     if not chain:
@@ -161,8 +161,8 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings, *, needed: bool) -
             ) from None
 
 
-def _key_and_chain(settings: TlsSettings) -> tuple[bytes, str | None]:
-    """Key and certificates in one PEM text, and the password of the key."""
+def key_and_chain(settings: TlsSettings) -> tuple[bytes, str | None]:
+    """Key and certificates in one PEM text, and the password of the key; raises TlsUnusable, and OSError of a file."""
     if settings.key or settings.certificate_chain:
         if not (settings.key and settings.certificate_chain):
             raise TlsUnusable("ssl.keystore.key and ssl.keystore.certificate.chain belong together: set both")

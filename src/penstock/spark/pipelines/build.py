@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
@@ -161,7 +162,8 @@ class Builder:
         """A function out of a Python file next to the pipeline's."""
         name, _, function = (step.python or "").partition(":")
         path = Path(self._pipeline.path(name))
-        spec = importlib.util.spec_from_file_location(path.stem, path)
+        # A name that no library has: a file may be called json.py.
+        spec = importlib.util.spec_from_file_location(f"penstock_pipeline_step_{path.stem}", path)
         if spec is None or spec.loader is None or not path.is_file():
             what = f"step {step.name}: there is no file {path}"
             raise PipelineError(self._pipeline.file, step.line, what, "write python: file.py:function")
@@ -175,7 +177,8 @@ class Builder:
         if hasattr(self._spark, "addArtifact"):
             from pyspark import cloudpickle
 
-            cloudpickle.register_pickle_by_value(_registered(path.stem, module))  # type: ignore[no-untyped-call]
+            sys.modules[spec.name] = module
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         return found  # type: ignore[no-any-return]
 
     def _watermarked(self, frame: DataFrame, watermark: tuple[str, str] | None, line: int) -> DataFrame:
@@ -220,13 +223,6 @@ def letters(frame: DataFrame, reason: str) -> DataFrame:
     )
     own = F.coalesce(F.col("headers"), F.array().cast("array<struct<key:string,value:binary>>"))
     return frame.select("key", "value", F.concat(own, added).alias("headers"))
-
-
-def _registered(name: str, module: Any) -> Any:
-    import sys
-
-    sys.modules[name] = module
-    return module
 
 
 def _batch_writer(sink: Sink, options: dict[str, str]) -> Callable[[DataFrame, int], None]:

@@ -72,9 +72,10 @@ def codec_for(source: Source, file: str, directory: Path) -> Codec:
 
 
 def decode(raw: DataFrame, source: Source, codec: Codec | None, file: str) -> DataFrame:
-    """The columns of the schema (or key and value), those of `ORIGIN`, and `REASON`, which is null for good rows."""
+    """The columns of the schema (or key, value and headers), those of `ORIGIN`, and `REASON`, null for good rows."""
     if codec is None:
-        parsed, names, reason = raw, ["key", "value"], F.lit(None).cast("string")
+        parsed, reason = raw, F.lit(None).cast("string")
+        names = ["key", "value", *(["headers"] if "headers" in raw.columns else [])]
     else:
         columns = _columns(codec, source, file)
         parsed = _parsed(raw, codec, columns)

@@ -204,3 +204,10 @@ def test_a_member_of_a_group_that_is_lost_is_told_to_join_again(world: ConsumerW
     assert beat(world, member_epoch=-1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert not world.shard.list_groups()
     assert beat(world).member_epoch == 1
+
+
+def test_a_pattern_stands_for_topics_that_the_member_may_describe() -> None:
+    world = ConsumerWorld(orders=1, orders_secret=1)
+    world.may_describe = lambda name: not name.endswith("secret")
+    joined = beat(world, member_id="a", subscribed_topic_names=None, subscribed_topic_regex="orders.*")
+    assert [row.topic_id for row in joined.assignment.topic_partitions] == [world.topics.ids["orders"]]

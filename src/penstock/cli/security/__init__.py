@@ -1,0 +1,1 @@
+"""`penstock security`: certificates, users, access lists, delegation tokens and quotas."""

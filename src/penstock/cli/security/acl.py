@@ -1,0 +1,229 @@
+"""`penstock security acl …`: the access lists of a cluster (KIP-11, KIP-290)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.options import Connection, confirm, connection_options, output_option
+from penstock.cli.render import print_json, print_table
+from penstock.cli.style import StyledGroup
+
+if TYPE_CHECKING:
+    from penstock.cli.security.acl_entries import Resources
+    from penstock.model.access import PatternType
+    from penstock.wire.messages.create_acls import AclCreation
+
+SHOWN_MAX = 20
+COLUMNS = ("principal", "permission", "operation", "resource_type", "resource", "pattern", "host")
+
+
+@click.group(cls=StyledGroup)
+def command() -> None:
+    """Say who may do what. What nobody is allowed is refused, and what is denied is refused whoever allows it."""
+
+
+def resource_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name resources; the command receives them as `resources`."""
+
+    @click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic; * for all. May be repeated.")
+    @click.option("--group", "groups", multiple=True, metavar="NAME", help="A consumer group; * for all.")
+    @click.option("--transactional-id", "transactional_ids", multiple=True, metavar="ID", help="A transactional id.")
+    @click.option("--delegation-token", "tokens", multiple=True, metavar="ID", help="A delegation token.")
+    @click.option(
+        "--user-principal", "users", multiple=True, metavar="User:NAME", help="A user whose tokens are meant."
+    )
+    @click.option("--cluster", is_flag=True, help="The cluster itself.")
+    @click.option("--prefixed", is_flag=True, help="Names are beginnings: --topic orders. means orders.eu too.")
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        from penstock.cli.security.acl_entries import Resources
+
+        names = ("topics", "groups", "transactional_ids", "tokens", "users", "cluster", "prefixed")
+        function(*args, resources=Resources(**{name: kwargs.pop(name) for name in names}), **kwargs)
+
+    return wrapped
+
+
+def people_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say who, from where, and what."""
+    for option in (
+        click.option("--host", "hosts", multiple=True, metavar="ADDRESS", help="From this address only."),
+        click.option(
+            "--operation", "operations", multiple=True, metavar="NAME,…", help="READ, WRITE, DESCRIBE, ALL, …"
+        ),
+        click.option("--deny", is_flag=True, help="Entries that refuse."),
+        click.option("--allow", is_flag=True, help="Entries that allow."),
+        click.option(
+            "--principal", "principals", multiple=True, metavar="User:NAME", help="Who; User:* for everybody."
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+@command.command()
+@people_options
+@resource_options
+@click.option("--producer", is_flag=True, help="All that a producer needs on the topics and transactional ids.")
+@click.option("--consumer", is_flag=True, help="All that a consumer needs on the topics and groups.")
+@click.option("--idempotent", is_flag=True, help="With --producer: for clients and brokers older than Kafka 2.8.")
+@connection_options
+def add(
+    principals: tuple[str, ...],
+    allow: bool,
+    deny: bool,
+    operations: tuple[str, ...],
+    hosts: tuple[str, ...],
+    resources: Resources,
+    producer: bool,
+    consumer: bool,
+    idempotent: bool,
+    connection: Connection,
+) -> None:
+    """Add entries: who may (--allow, the default) or must not (--deny) do what, on which resources."""
+    from penstock.cli.security.acl_entries import (
+        Grant,
+        check_principals,
+        consumer_entries,
+        entries_for,
+        parse_operations,
+        producer_entries,
+        sentence,
+    )
+    from penstock.cli.wire_client import WireClient, check_error
+    from penstock.model.access import WILDCARD
+    from penstock.wire.messages.create_acls import CreateAclsRequest
+
+    if not principals:
+        raise click.UsageError("Say who is meant: --principal User:NAME.")
+    if bool(operations) == (producer or consumer):
+        raise click.UsageError("Say what is meant: --operation NAME,…, or else --producer or --consumer.")
+    if (producer or consumer) and deny:
+        raise click.UsageError("--producer and --consumer allow what these need; use --operation with --deny.")
+    if idempotent and not producer:
+        raise click.UsageError("--idempotent goes with --producer.")
+    check_principals(principals)
+    grant = Grant(principals, hosts or (WILDCARD,), _permission(allow, deny, only_filter=False))
+    wanted: list[AclCreation] = []
+    if producer:
+        wanted += producer_entries(grant, resources, idempotent=idempotent)
+    if consumer:
+        wanted += consumer_entries(grant, resources)
+    if operations:
+        wanted += entries_for(grant, resources, parse_operations(operations))
+    if not wanted:
+        raise click.UsageError("Say on what: --topic, --group, --transactional-id or --cluster.")
+    wanted = list(dict.fromkeys(wanted))
+    with WireClient(connection) as client:
+        response = client.ask(CreateAclsRequest(wanted))
+    for entry, result in zip(wanted, response.results, strict=True):
+        check_error(result.error_code, result.error_message, f"cannot add: {sentence(entry)}")
+    for entry in wanted:
+        click.echo(sentence(entry))
+
+
+@command.command("list")
+@people_options
+@resource_options
+@connection_options
+@output_option
+def list_entries(
+    principals: tuple[str, ...],
+    allow: bool,
+    deny: bool,
+    operations: tuple[str, ...],
+    hosts: tuple[str, ...],
+    resources: Resources,
+    connection: Connection,
+    as_json: bool,
+) -> None:
+    """List entries. With a resource's name: all that decide about it, those of prefixes and of * among them."""
+    from penstock.cli.security.acl_entries import described
+    from penstock.model.access import PatternType
+
+    pattern = None if resources.prefixed else PatternType.MATCH
+    rows = [described(one) for one in _find(connection, resources, pattern, principals, hosts, operations, allow, deny)]
+    if as_json:
+        print_json(rows)
+        return
+    print_table([name.replace("_", " ") for name in COLUMNS], [[row[name] for name in COLUMNS] for row in rows])
+
+
+@command.command()
+@people_options
+@resource_options
+@click.option("--all", "everything", is_flag=True, help="Every entry of the cluster.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connection_options
+def delete(
+    principals: tuple[str, ...],
+    allow: bool,
+    deny: bool,
+    operations: tuple[str, ...],
+    hosts: tuple[str, ...],
+    resources: Resources,
+    everything: bool,
+    yes: bool,
+    connection: Connection,
+) -> None:
+    """Delete the entries that fit all that is given. Names are literal, or prefixes with --prefixed."""
+    from penstock.cli.security.acl_entries import sentence
+    from penstock.cli.wire_client import WireClient, check_error
+    from penstock.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+
+    given = principals or operations or hosts or list(resources) or allow or deny
+    if bool(given) == everything:
+        raise click.UsageError("Say which entries are meant (--principal, --topic, …), or --all.")
+    found = _find(connection, resources, None, principals, hosts, operations, allow, deny)
+    if not found:
+        click.echo("no entry fits")
+        return
+    for entry in found[:SHOWN_MAX]:
+        click.echo(sentence(entry))
+    if len(found) > SHOWN_MAX:
+        click.echo(f"and {len(found) - SHOWN_MAX} more")
+    confirm("Delete this entry?" if len(found) == 1 else f"Delete these {len(found)} entries?", yes)
+    with WireClient(connection) as client:
+        response = client.ask(DeleteAclsRequest([DeleteAclsFilter(*entry) for entry in found]))
+    for entry, result in zip(found, response.filter_results, strict=True):
+        check_error(result.error_code, result.error_message, f"cannot delete: {sentence(entry)}")
+    click.echo(f"deleted {len(found)}")
+
+
+def _permission(allow: bool, deny: bool, *, only_filter: bool) -> Any:
+    from penstock.model.access import Permission
+
+    if allow and deny:
+        raise click.UsageError("Use either --allow or --deny.")
+    if deny:
+        return Permission.DENY
+    return Permission.ALLOW if allow or not only_filter else Permission.ANY
+
+
+def _find(
+    connection: Connection,
+    resources: Resources,
+    pattern: PatternType | None,
+    principals: tuple[str, ...],
+    hosts: tuple[str, ...],
+    operations: tuple[str, ...],
+    allow: bool,
+    deny: bool,
+) -> list[AclCreation]:
+    """The entries that fit, each once, in an order that stays."""
+    from penstock.cli.security.acl_entries import check_principals, filters_for, parse_operations, rows_of
+    from penstock.cli.wire_client import WireClient, check_error
+
+    check_principals(principals)
+    permission = _permission(allow, deny, only_filter=True)
+    found: dict[AclCreation, None] = {}
+    with WireClient(connection) as client:
+        for wanted in filters_for(resources, pattern, principals, hosts, parse_operations(operations), permission):
+            response = client.ask(wanted)
+            check_error(response.error_code, response.error_message, "access lists cannot be listed")
+            found.update(dict.fromkeys(rows_of(response)))
+    return sorted(found)
