@@ -171,10 +171,10 @@ def test_headers_whose_names_are_not_text_are_left_out_and_named(run: Run, boots
     first, *odd = [json.loads(line) for line in run("consume", topic, "-p", "0", "-e", "-J").out.splitlines()]
     assert (first["headers"], "unreadable" in first) == ([{"name": "trace", "value": "x1"}], False)
     assert [(each["value"], each["headers"]) for each in odd] == [("{}", [])] * ODD_RECORDS
-    assert all("not UTF-8" in each["unreadable"] for each in odd)
+    assert all("not valid UTF-8" in each["unreadable"] for each in odd)
     printed = run("consume", topic, "-p", "0", "-e", "-f", r"%v %H %h{%k=%v }\n")
     assert printed.out.splitlines() == ["first 1 trace=x1 ", *["{} 0 "] * ODD_RECORDS]
-    assert printed.err.count("not UTF-8") == 1
+    assert printed.err.count("not valid UTF-8") == 1
     assert f"{topic}-0 at offset 1" in printed.err
     assert run("consume", topic, "-p", "0", "-e").err == ""
 
@@ -321,6 +321,6 @@ def test_the_doctor_finds_nothing_wrong_with_a_good_broker(run: Run, tmp_path: P
 
 def test_librdkafka_properties_reach_it(run: Run) -> None:
     refused = run("topic", "list", "-X", "no.such.property=1", code=1)
-    assert "librdkafka refuses these settings" in refused.err
+    assert "librdkafka rejects these settings" in refused.err
     assert "no.such.property" in refused.err
     run("topic", "list", "-X", "socket.nagle.disable=true")

@@ -69,7 +69,7 @@ def new_topic(rest: httpx.Client) -> Callable[..., str]:
     def make(prefix: str = "topic", partitions: int = 3, name: str = "") -> str:
         name = name or f"{prefix}-{uuid.uuid4().hex[:8]}"
         body = {"topic_name": name, "partitions_count": partitions, "replication_factor": 3}
-        # 404 is a broker that was asked about the topic before it had heard of it.
+        # 404 is a broker that was asked about the topic before it had on_delivery of it.
         assert rest.post("/v3/clusters/-/topics", json=body).status_code in (201, 404)
         deadline = time.monotonic() + TOPIC_TIMEOUT_S
         while rest.get(f"/api/v1/topics/{name}").status_code != 200:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.gateway.kafka.wire import BrokerWire
+from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem
 from penstock.wire.messages.api_versions import ApiVersionsRequest

@@ -22,13 +22,13 @@ def gateway(penstock_cluster: Cluster) -> Iterator[GatewayProcess]:
 @pytest.fixture
 def registry(gateway: GatewayProcess) -> Iterator[httpx.Client]:
     """A client of the schema registry."""
-    with httpx.Client(base_url=gateway.registry, timeout=30) as client:
+    with httpx.Client(base_url=gateway.registry, timeout=60) as client:
         yield client
 
 
 @pytest.fixture
 def rest(gateway: GatewayProcess) -> Iterator[httpx.Client]:
-    """A client of the REST side."""
+    """A client of the REST port."""
     with httpx.Client(base_url=gateway.rest, timeout=60) as client:
         yield client
 

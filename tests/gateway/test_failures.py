@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
-from penstock.gateway.kafka.failures import asked
+from penstock.gateway.kafka.errors import checked_call
 from penstock.gateway.web.problem import Problem
 
 
@@ -28,28 +28,28 @@ def refuse(error: Exception) -> Any:
 )
 def test_refused_arguments_are_a_bad_request(error: Exception) -> None:
     with pytest.raises(Problem) as caught:
-        asked(refuse, error)
+        checked_call(refuse, error)
     assert caught.value.status == 400
     assert caught.value.fix
 
 
 def test_a_record_next_to_a_refused_one_may_be_sent_again() -> None:
     with pytest.raises(Problem) as caught:
-        asked(refuse, KafkaException(KafkaError(KafkaError._INVALID_DIFFERENT_RECORD)))
+        checked_call(refuse, KafkaException(KafkaError(KafkaError._INVALID_DIFFERENT_RECORD)))
     assert caught.value.status == 503
     assert "send it again" in caught.value.fix
 
 
 def test_arguments_that_no_number_holds_are_a_bad_request() -> None:
     with pytest.raises(Problem):
-        asked(NewTopic, "orders", 1 << 40, 1)
+        checked_call(NewTopic, "orders", 1 << 40, 1)
     with pytest.raises(Problem):
-        asked(TopicPartition, "orders", 0, 1 << 80)
+        checked_call(TopicPartition, "orders", 0, 1 << 80)
 
 
 def test_other_mistakes_are_ours() -> None:
     with pytest.raises(KeyError):
-        asked(refuse, KeyError("a bug"))
+        checked_call(refuse, KeyError("a bug"))
 
 
 @pytest.mark.parametrize("factor", [10_000, 10_001, 32_767, 1 << 40])

@@ -82,7 +82,7 @@ def target(penstock_cluster: Cluster) -> Iterator[GatewayProcess]:
 
 
 @pytest.fixture
-def attacked(target: GatewayProcess) -> Iterator[GatewayProcess]:
+def gateway(target: GatewayProcess) -> Iterator[GatewayProcess]:
     """The gateway, with a neighbour who must not notice what the test does, and memory that must come back."""
     before, memory = target.pid, resident_bytes(target.pid)
     with Neighbour(target) as neighbour:
@@ -107,18 +107,6 @@ def resident_bytes(pid: int) -> int:
         lines = status.read_text().splitlines() if status.exists() else []
         total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
     return total
-
-
-@pytest.fixture
-def rest(attacked: GatewayProcess) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=attacked.rest, timeout=60) as client:
-        yield client
-
-
-@pytest.fixture
-def registry(attacked: GatewayProcess) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=attacked.registry, timeout=60) as client:
-        yield client
 
 
 @pytest.fixture
@@ -172,7 +160,7 @@ def test_a_schema_that_cannot_end_is_refused(registry: httpx.Client) -> None:
     answer = register(registry, endless)
     assert answer.status_code == 422
     assert answer.json()["error_code"] == 42201
-    assert "could ever end" in answer.json()["message"]
+    assert "has no finite value" in answer.json()["message"]
     assert "union" in answer.json()["message"]
     assert register(registry, LIST).status_code == 200
 
@@ -311,14 +299,14 @@ def test_records_that_clients_cannot_read_do_not_hide_others(
     produce(penstock_cluster, topic, b"last")
     first, large, *odd, last = messages(rest, topic)
     assert (first["value"]["text"], last["value"]["text"]) == ("first", "last")
-    assert "cannot be unpacked" in large["value"]["note"]
+    assert "cannot be decoded" in large["value"]["note"]
     assert [each["value"]["text"] for each in odd] == ["{}"] * ODD_RECORDS
-    assert all("not UTF-8" in each["headers"][0]["note"] for each in odd)
+    assert all("not valid UTF-8" in each["headers"][0]["note"] for each in odd)
     plain = rest.get(f"/api/v1/topics/{topic}/partitions/0/messages").json()["messages"]
     assert len(plain) == ODD_RECORDS + 3
     seen = [rest.get(f"/topics/{topic}/subscribe", params={"group": topic}).json() for _ in range(3)]
     assert [each["value"] for each in seen] == ["first", None, "{}"]
-    assert "cannot be unpacked" in seen[1]["unreadable"]
+    assert "cannot be decoded" in seen[1]["unreadable"]
 
 
 def test_poison_texts_break_no_page(penstock_cluster: Cluster, rest: httpx.Client, topic: str) -> None:
@@ -445,7 +433,7 @@ def test_schemas_that_are_too_large_say_so(registry: httpx.Client) -> None:
     # As a text within a record each of these takes two bytes.
     answer = register(registry, {"type": "record", "name": "R", "doc": '"' * 300_000, "fields": []})
     assert answer.json()["error_code"] == 42209
-    assert "as JSON within JSON" in answer.json()["message"]
+    assert "The schema's record" in answer.json()["message"]
     fits = register(registry, {"type": "record", "name": "R", "doc": "x" * 990_000, "fields": []})
     assert fits.status_code == 200, fits.text
 

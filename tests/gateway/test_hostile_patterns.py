@@ -14,7 +14,7 @@ import pytest
 from penstock.gateway.registry.formats.json_format import JsonSchema
 from penstock.gateway.registry.patterns import is_quick, steps
 from penstock.gateway.registry.schema import SchemaUnusable
-from penstock.gateway.rest.values.json_check import check
+from penstock.gateway.rest.values.json_schema_check import check
 
 HOSTILE = "^(a+)+$"
 VICTIM = "a" * 40 + "!"
@@ -56,8 +56,8 @@ def test_values_are_checked_with_their_references() -> None:
     address = json.dumps({"type": "object", "required": ["street"]})
     assert check(schema, [("address.json", address)], {"to": {"street": "x"}}) is None
     assert "street" in (check(schema, [("address.json", address)], {"to": {}}) or "")
-    assert "not there" in (check(schema, [], {"to": {}}) or "")
-    assert "no regular expression" in (check('{"pattern": "("}', [], "x") or "")
+    assert "does not exist" in (check(schema, [], {"to": {}}) or "")
+    assert "not a valid regular expression" in (check('{"pattern": "("}', [], "x") or "")
 
 
 def test_the_gateway_answers_others_meanwhile(rest: httpx.Client) -> None:

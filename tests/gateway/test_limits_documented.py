@@ -45,8 +45,8 @@ def test_limits_that_are_not_set_stay_what_they_were() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("worker_dedline_ms", "1", "there is no limit 'worker_dedline_ms'; there are .*worker_deadline_ms"),
-        ("worker_deadline_ms", "soon", "the limit worker_deadline_ms is a whole number, not 'soon'"),
+        ("worker_dedline_ms", "1", "there is no limit 'worker_dedline_ms'; the limits are .*worker_deadline_ms"),
+        ("worker_deadline_ms", "soon", "the limit worker_deadline_ms must be an integer, not 'soon'"),
         ("worker_memory_bytes_max", "1" + "0" * 30, "at most 1,000,000,000,000,000"),
         ("head_timeout_s", "inf", "above 0 and at most"),
         ("head_timeout_s", "nan", "above 0 and at most"),

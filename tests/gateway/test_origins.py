@@ -270,11 +270,11 @@ def test_a_gateway_behind_a_balancer(friendly: GatewayProcess) -> None:
     [
         ("--allow-origin", "*", "is not an origin"),
         ("--allow-origin", "https://app.example/", "without a path"),
-        ("--allow-host", "*", "is not a host's name"),
+        ("--allow-host", "*", "is not a host name"),
         ("--allow-host", "a.example:80", "without port"),
         ("--trusted-proxy", "balancer", "is not an address"),
         ("--limit", "everything=1", "there is no limit 'everything'"),
-        ("--limit", "tails_max=many", "a whole number"),
+        ("--limit", "tails_max=many", "must be an integer"),
         ("--limit", "head_timeout_s=0", "above 0"),
         ("--limit", "tails_max", "NAME=VALUE"),
     ],

@@ -96,20 +96,20 @@ def test_a_listener_that_fails_keeps_nobody_else_from_hearing() -> None:
         failures: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
         delivery = Delivery(FakeProducer())  # type: ignore[arg-type]
-        heard: list[str] = []
+        on_delivery: list[str] = []
 
         def fail(*_: object) -> None:
             raise RuntimeError("a bug")
 
-        delivery.hand_over("t", b"", None, -1, [], 0, fail)
-        delivery.hand_over("t", b"", None, -1, [], 0, lambda *_: heard.append("second"))
+        delivery.produce("t", b"", None, -1, [], 0, fail)
+        delivery.produce("t", b"", None, -1, [], 0, lambda *_: on_delivery.append("second"))
         await delivery.stop(5)
-        assert heard == ["second"]
+        assert on_delivery == ["second"]
         assert [str(each) for each in failures] == ["a bug"]
         # It polls again when there is something to hear of again.
-        delivery.hand_over("t", b"", None, -1, [], 0, lambda *_: heard.append("third"))
+        delivery.produce("t", b"", None, -1, [], 0, lambda *_: on_delivery.append("third"))
         await delivery.stop(5)
-        assert heard == ["second", "third"]
+        assert on_delivery == ["second", "third"]
 
     asyncio.run(scenario())
 

@@ -86,14 +86,14 @@ def test_records_have_the_form_that_confluents_registry_reads(cluster: Cluster) 
         httpx.put(f"{base}/config/form", json={"compatibility": "FULL"}, timeout=30).raise_for_status()
         httpx.put(f"{base}/mode/form", json={"mode": "READWRITE"}, timeout=30).raise_for_status()
         httpx.delete(f"{base}/subjects/form", timeout=30).raise_for_status()
-    facts = [(key, value) for key, value in records_of(cluster) if key.get("subject") == "form"]
-    assert [key for key, _ in facts] == [
+    analyses = [(key, value) for key, value in records_of(cluster) if key.get("subject") == "form"]
+    assert [key for key, _ in analyses] == [
         {"keytype": "SCHEMA", "subject": "form", "version": 1, "magic": 1},
         {"keytype": "CONFIG", "subject": "form", "magic": 0},
         {"keytype": "MODE", "subject": "form", "magic": 0},
         {"keytype": "DELETE_SUBJECT", "subject": "form", "magic": 0},
     ]
-    schema, config, mode, deletion = (value for _, value in facts)
+    schema, config, mode, deletion = (value for _, value in analyses)
     assert schema is not None
     assert (schema["subject"], schema["version"], schema["schema"], schema["deleted"]) == (
         "form",
@@ -109,7 +109,7 @@ def test_records_have_the_form_that_confluents_registry_reads(cluster: Cluster) 
 def test_records_of_confluents_registry_are_read(cluster: Cluster) -> None:
     cluster.create_topic("_schemas", configs={"cleanup.policy": "compact"})
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
-    facts = [
+    analyses = [
         ('{"keytype":"NOOP","magic":0}', None),
         (
             '{"keytype":"SCHEMA","subject":"theirs","version":3,"magic":1}',
@@ -118,7 +118,7 @@ def test_records_of_confluents_registry_are_read(cluster: Cluster) -> None:
         ('{"keytype":"CONFIG","subject":"theirs","magic":0}', '{"compatibilityLevel":"NONE"}'),
         ("not json", "at all"),
     ]
-    for key, value in facts:
+    for key, value in analyses:
         producer.produce("_schemas", value, key)
     assert producer.flush(20) == 0
     with GatewayProcess(cluster.bootstrap_servers) as gateway:

@@ -15,7 +15,7 @@ from penstock.gateway.web.application import Application, json_response
 from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.problem import Problem
-from penstock.gateway.web.shares import Shares, caller_at
+from penstock.gateway.web.quotas import CallerQuota, caller_at
 
 
 def application(operations: Iterable[Operation], **limits: int) -> httpx.AsyncClient:
@@ -87,7 +87,7 @@ def test_a_request_takes_a_place_when_it_has_come_whole() -> None:
 
 
 def test_a_request_has_its_place_while_its_body_is_read() -> None:
-    """Bodies may be read by workers, for which requests wait; those that wait count."""
+    """BodyReader may be read by workers, for which requests wait; those that wait count."""
     reading, release = asyncio.Event(), asyncio.Event()
 
     async def read_json(raw: bytes, body: Body, status: int) -> str:
@@ -140,7 +140,7 @@ def test_large_bodies_share_what_memory_there_is_for_them() -> None:
 
 
 def test_a_caller_gets_a_part_of_what_there_is() -> None:
-    shares = Shares("tails", GatewaySettings("", tails_max=5, tails_per_caller_max=3), "tails", {"proxy"})
+    shares = CallerQuota("tails", GatewaySettings("", tails_max=5, tails_per_caller_max=3), "tails", {"proxy"})
     for _ in range(3):
         shares.take("one")
     with pytest.raises(Problem, match="3 tails are in use by one") as refused:
@@ -149,7 +149,7 @@ def test_a_caller_gets_a_part_of_what_there_is() -> None:
     shares.take("other", 2)
     with pytest.raises(Problem, match=r"5 tails are in use \(the limit tails_max\)"):
         shares.take("proxy")
-    shares.give_back("one", 3)
+    shares.release("one", 3)
     shares.take("one")
     shares.take("proxy")
     assert shares.taken == 4
@@ -217,7 +217,7 @@ def test_one_key_is_carried_out_once_even_at_the_same_time() -> None:
         assert {answer for answer, _ in answers} == {1}
         assert sum(again for _, again in answers) == 4
         assert await keys.once("other", "key", b"body", work) == (2, False)
-        with pytest.raises(Problem, match="another request"):
+        with pytest.raises(Problem, match="different request"):
             await keys.once("t", "key", b"another body", work)
 
     asyncio.run(scenario())

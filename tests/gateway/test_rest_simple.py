@@ -182,14 +182,14 @@ def test_large_messages_pass_and_too_large_ones_say_so(rest: httpx.Client, penst
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("{", "not JSON"),
+        ("{", "not valid JSON"),
         ("[]", "value"),
         ("{}", "value"),
         ('{"value": "x", "key": 5}', "$.key"),
         ('{"value": "x", "headers": {"a": 1}}', "$.headers"),
         ('{"value": "x", "headers": []}', "$.headers"),
-        ('{"value": NaN}', "not JSON"),
-        ('{"value": "\\ud800"}', "character"),
+        ('{"value": NaN}', "not valid JSON"),
+        ('{"value": "\\ud800"}', "unpaired surrogate"),
         ("[" * 100_000, "nested too deeply"),
     ],
 )

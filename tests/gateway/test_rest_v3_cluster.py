@@ -53,7 +53,7 @@ def test_access_lists_are_off_and_every_call_says_so(rest: httpx.Client) -> None
     ]
     for answer in calls:
         assert (answer.status_code, answer.json()["error_code"]) == (400, 40010)
-        assert "access lists are off" in answer.json()["message"]
+        assert "ACLs are disabled" in answer.json()["message"]
     assert rest.post(path, json={**RULE, "operation": "DANCE"}).status_code == 400
     assert rest.get(path, params={"operation": "DANCE"}).status_code == 400
 

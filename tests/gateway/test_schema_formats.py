@@ -30,7 +30,7 @@ message Order {
   message Line { string sku = 1; double price = 2; }
   enum State { option allow_alias = true; NEW = 0; FRESH = 0; PAID = 1; }
 }
-service Orders { rpc Place (Order) returns (stream Order) { option deprecated = true; } }
+service WorkerOptions { rpc Place (Order) returns (stream Order) { option deprecated = true; } }
 """
 
 PROTO2 = """
@@ -86,7 +86,7 @@ def test_names_of_nested_types_do_not_hide_others() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('syntax = "proto3"; message M { string a = 0; }', "field numbers go from 1"),
+        ('syntax = "proto3"; message M { string a = 0; }', "field numbers range from 1"),
         ('syntax = "proto3"; message M { string a = 1; int32 b = 1; }', "1"),
         ('syntax = "proto3"; message M { Missing a = 1; }', "Missing"),
         ('syntax = "proto3"; message M { string a = 1;', "end of the text"),
@@ -95,7 +95,7 @@ def test_names_of_nested_types_do_not_hide_others() -> None:
         ('syntax = "proto3"; import "other.proto"; message M {}', "references"),
         ('syntax = "proto3"; message M { string a 1; }', "line 1: expected '='"),
         ("message M { string a = 1; }", "optional, required or repeated"),
-        ("nonsense here", "starts no statement"),
+        ("nonsense here", "is not a statement"),
         ("AAAA", "neither"),
         ('syntax = "proto3"; message ' + "M { message " * 40 + "M {" + "}" * 41, "nested"),
     ],
@@ -127,7 +127,7 @@ def test_avro_knows_the_names_of_its_references() -> None:
     inner = '{"type":"record","name":"n.Inner","fields":[{"name":"a","type":"int"}]}'
     text = '{"type":"record","name":"R","fields":[{"name":"i","type":"n.Inner"}]}'
     assert parse("AVRO", text, (("n.Inner", inner),)).canonical == text
-    with pytest.raises(SchemaUnusable, match="not an Avro schema"):
+    with pytest.raises(SchemaUnusable, match="not a valid Avro schema"):
         parse("AVRO", text)
 
 
@@ -159,8 +159,8 @@ def test_a_bare_type_name_is_avro() -> None:
         ('{"type":"strin"}', "#/type"),
         ('{"$ref":"#/definitions/none"}', "points to nothing"),
         ('{"$ref":"other.json"}', "references"),
-        ('{"definitions":{"a":{"$ref":"#/definitions/a"}},"$ref":"#/definitions/a"}', "leads to itself"),
-        ('{"not":' * 3000 + "{}" + "}" * 3000, "not JSON|too deep"),
+        ('{"definitions":{"a":{"$ref":"#/definitions/a"}},"$ref":"#/definitions/a"}', "refers to itself"),
+        ('{"not":' * 3000 + "{}" + "}" * 3000, "not valid JSON|too deep"),
     ],
 )
 def test_a_text_that_is_no_json_schema_says_why(text: str, reason: str) -> None:

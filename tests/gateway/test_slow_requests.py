@@ -277,7 +277,7 @@ def test_unread_tails_are_dropped_and_shut_nobody_out(strict: GatewayProcess, to
                 assert next(followed.iter_lines()).startswith(":")
             eventually(lambda: in_use(strict, "tails") == 0)
     log = strict.log()
-    assert "does not read its answer" in log
+    assert "does not read its response" in log
     assert "does not read its WebSocket" in log
 
 
@@ -296,7 +296,7 @@ def test_a_slow_reader_that_comes_back_in_time_is_told_why(strict: GatewayProces
 
 def test_an_answer_that_nobody_reads_is_dropped(strict: GatewayProcess, full_topic: str) -> None:
     await_long_polls(strict, full_topic)
-    seen = strict.log().count("does not read its answer")
+    seen = strict.log().count("does not read its response")
     path = f"/topics/{full_topic}/partitions/0/records?offset=0&timeout=1000&max_bytes=8000000"
     with unread(strict, get(path, "Accept: application/vnd.kafka.binary.v2+json")):
-        eventually(lambda: strict.log().count("does not read its answer") > seen)
+        eventually(lambda: strict.log().count("does not read its response") > seen)

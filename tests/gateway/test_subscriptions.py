@@ -137,7 +137,7 @@ def test_only_so_much_may_wait_to_be_acknowledged(clock: Clock, limits: dict[str
         consumer.batches = [[record(0)], [record(1)], [record(2)]]
         for offset in range(2):
             assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(offset)
-        with pytest.raises(Problem, match=r"2 messages of .* bytes wait to be acknowledged"):
+        with pytest.raises(Problem, match=r"2 messages of .* bytes are unacknowledged"):
             await subscriptions.next("g", "t", "earliest", 1, "me")
         assert await subscriptions.acknowledge("g", "t", 0, 0)
         assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(2)

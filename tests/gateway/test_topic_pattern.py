@@ -8,7 +8,20 @@ import pytest
 
 from penstock.gateway.kafka.topic_pattern import PatternUnusable, posix_pattern
 
-NAMES = ["a", "orders", "Orders", "orders-1", "orders.v2", "orders_v2", "pre-orders", "7", "a-z", "", "aaaa", "o-r-d"]
+NAMES = [
+    "a",
+    "orders",
+    "WorkerOptions",
+    "orders-1",
+    "orders.v2",
+    "orders_v2",
+    "pre-orders",
+    "7",
+    "a-z",
+    "",
+    "aaaa",
+    "o-r-d",
+]
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,16 @@ import pytest
 
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.registry.analysis import answer
+from penstock.gateway.registry.analysis_cache import AnalysisCache, AnalysisMissing
 from penstock.gateway.registry.compatibility import Level
-from penstock.gateway.registry.facts import FactMissing, SchemaFacts
 from penstock.gateway.registry.schema import AVRO, JSON, PROTOBUF, SchemaText, SchemaUnusable
-from penstock.gateway.rest.values.avro_budget import Measure, OverBudget
-from penstock.gateway.rest.values.record_texts import show_records, v2_records
+from penstock.gateway.rest.values.avro_budget import OverBudget, SizeCheck
+from penstock.gateway.rest.values.record_json import show_records, v2_records
 from penstock.gateway.rest.values.schema_codec import _in_chunks
-from penstock.gateway.rest.values.schema_values import Unfit, decode, encode_values
+from penstock.gateway.rest.values.schema_values import SchemaMismatch, decode, encode_values
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.bodies import check_shape
-from penstock.gateway.web.body_work import Refusal, read_several, read_value
+from penstock.gateway.web.body_reader import Refusal, read_several, read_value
 from penstock.gateway.web.operations import Validator
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.work.budgets import DEFAULT_BUDGETS
@@ -74,16 +74,16 @@ def test_a_walk_over_a_value_ends_where_the_value_does() -> None:
     plain = json.loads(json.dumps(TREE).replace("logicalType", "was"))
     fastavro.schemaless_writer(out, fastavro.parse_schema(plain), tree(tree(), tree(tree())))
     data = out.getvalue()
-    assert Measure(named, DEFAULT_BUDGETS).check(parsed, data + b"more") == len(data)
+    assert SizeCheck(named, DEFAULT_BUDGETS).check(parsed, data + b"more") == len(data)
     with pytest.raises(OverBudget, match=r"deeper than 5 \(the limit value_depth_max\)"):
-        Measure(named, replace(DEFAULT_BUDGETS, value_depth_max=5)).check(parsed, data)
+        SizeCheck(named, replace(DEFAULT_BUDGETS, value_depth_max=5)).check(parsed, data)
     with pytest.raises(OverBudget, match=r"more values than 40 \(the limit value_count_max\)"):
-        Measure(named, replace(DEFAULT_BUDGETS, value_count_max=40)).check(parsed, data)
+        SizeCheck(named, replace(DEFAULT_BUDGETS, value_count_max=40)).check(parsed, data)
     with pytest.raises(OverBudget, match="too deeply"):
-        Measure({}, replace(DEFAULT_BUDGETS, value_depth_max=10**6)).check(endless(), b"")
+        SizeCheck({}, replace(DEFAULT_BUDGETS, value_depth_max=10**6)).check(endless(), b"")
     # A block's size may stand behind its count, which then is negative.
     nulls = fastavro.parse_schema({"type": "array", "items": "null"})
-    assert Measure({}, DEFAULT_BUDGETS).check(nulls, b"\x05\x00\x00") == 3
+    assert SizeCheck({}, DEFAULT_BUDGETS).check(nulls, b"\x05\x00\x00") == 3
 
 
 def endless() -> Any:
@@ -109,7 +109,7 @@ def endless() -> Any:
     ],
 )
 def test_what_cannot_be_decoded_says_why(schema: SchemaText, payload: bytes) -> None:
-    with pytest.raises(Unfit) as failure:
+    with pytest.raises(SchemaMismatch) as failure:
         decode(schema, payload, DEFAULT_BUDGETS)
     assert str(failure.value)
 
@@ -175,7 +175,7 @@ def test_one_bad_record_does_not_spoil_a_page() -> None:
         # After a few nobody tries any more.
         given_up = await _in_chunks([0.0] * 10, lambda _: 1, fails, lambda _, why: why)
         assert given_up[:3] == ["no luck"] * 3
-        assert set(given_up[3:]) == {"others before it in the same request took too much"}
+        assert set(given_up[3:]) == {"earlier records of the same request used up the time"}
 
     asyncio.run(scenario())
 
@@ -201,22 +201,22 @@ def test_lists_that_are_too_long_are_counted_before_they_are_looked_at() -> None
 
 
 def test_schemas_that_are_too_much_to_compare_are_refused() -> None:
-    facts = SchemaFacts(replace(DEFAULT_BUDGETS, schemas_bytes_max=1000))
+    analyses = AnalysisCache(replace(DEFAULT_BUDGETS, schemas_bytes_max=1000))
     new, old = SchemaText(AVRO, "x" * 10), SchemaText(AVRO, "y" * 100, (("z", "z" * 100),))
-    with pytest.raises(FactMissing):
-        facts.incompatibilities(Level.FULL_TRANSITIVE, new, [(1, old)])
+    with pytest.raises(AnalysisMissing):
+        analyses.incompatibilities(Level.FULL_TRANSITIVE, new, [(1, old)])
     with pytest.raises(Problem, match="the limit schemas_bytes_max"):
-        facts.incompatibilities(Level.FULL_TRANSITIVE, new, [(number, old) for number in range(5)])
+        analyses.incompatibilities(Level.FULL_TRANSITIVE, new, [(number, old) for number in range(5)])
 
 
 def test_facts_are_known_once_a_worker_has_answered() -> None:
-    facts = SchemaFacts()
-    with pytest.raises(FactMissing) as missing:
-        facts.texts(SchemaText(AVRO, ' "string" '))
-    facts.learn(missing.value.question, answer(missing.value.question))
-    assert facts.texts(SchemaText(AVRO, ' "string" ')).canonical == '"string"'
-    with pytest.raises(FactMissing) as missing:
-        facts.texts(SchemaText(AVRO, "{"))
-    facts.learn(missing.value.question, answer(missing.value.question))
-    with pytest.raises(SchemaUnusable, match="not JSON"):
-        facts.texts(SchemaText(AVRO, "{"))
+    analyses = AnalysisCache()
+    with pytest.raises(AnalysisMissing) as missing:
+        analyses.texts(SchemaText(AVRO, ' "string" '))
+    analyses.learn(missing.value.question, answer(missing.value.question))
+    assert analyses.texts(SchemaText(AVRO, ' "string" ')).canonical == '"string"'
+    with pytest.raises(AnalysisMissing) as missing:
+        analyses.texts(SchemaText(AVRO, "{"))
+    analyses.learn(missing.value.question, answer(missing.value.question))
+    with pytest.raises(SchemaUnusable, match="not valid JSON"):
+        analyses.texts(SchemaText(AVRO, "{"))

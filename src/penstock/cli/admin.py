@@ -1,6 +1,6 @@
-"""Brokers and topics through confluent-kafka's AdminClient. A call succeeds or ends in a CommandFailure.
+"""Brokers and topics through confluent-kafka's AdminClient. A failed call raises CommandFailure.
 
-`group_admin` adds consumer groups; nothing else talks to the AdminClient.
+`group.admin` adds consumer groups; nothing else uses the AdminClient.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic and its partitions in order. `topic_id` is known after `Admin.describe_topic` only."""
+    """A topic and its partitions in order. `topic_id` is set only by `Admin.describe_topic`."""
 
     name: str
     partitions: tuple[Partition, ...]
@@ -57,7 +57,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One setting of a topic and where its value comes from (`dynamic topic`, `default`, …)."""
+    """A topic's setting and the source of its value (`dynamic topic`, `default`, …)."""
 
     name: str
     value: str | None
@@ -65,7 +65,7 @@ class Config:
 
 
 class Admin:
-    """A connected administrator. Raises CommandFailure from the start when no broker can be reached."""
+    """A connected admin client. The constructor raises CommandFailure if no broker can be reached."""
 
     def __init__(self, connection: Connection, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         check_reachable(connection)
@@ -73,10 +73,10 @@ class Admin:
         try:
             self._client = AdminClient(client_settings(connection))
         except KafkaException as error:
-            raise explain(error.args[0], "librdkafka refuses these settings") from error
+            raise explain(error.args[0], "librdkafka rejects these settings") from error
 
     def brokers(self) -> tuple[str, int | None, list[BrokerView]]:
-        """The cluster's id, its controller and its brokers in order of their ids."""
+        """The cluster's id, its controller, and its brokers ordered by id."""
         future = self._client.describe_cluster(request_timeout=self._timeout_s)
         cluster = self._result(future, "cannot describe the cluster")
         brokers = [BrokerView(node.id, node.host, node.port, node.rack) for node in cluster.nodes]
@@ -84,7 +84,7 @@ class Admin:
         return cluster.cluster_id, controller, sorted(brokers, key=lambda broker: broker.node_id)
 
     def topics(self) -> list[Topic]:
-        """Every topic, by name."""
+        """All topics by name."""
         try:
             metadata = self._client.list_topics(timeout=self._timeout_s)
         except KafkaException as error:
@@ -112,7 +112,7 @@ class Admin:
             )
             for partition in sorted(description.partitions, key=lambda partition: int(partition.id))
         )
-        # librdkafka writes ids in plain base64; Kafka's tools write them in the URL-safe alphabet.
+        # librdkafka returns ids in standard base64; Kafka's tools use the URL-safe alphabet.
         topic_id = str(description.topic_id).replace("+", "-").replace("/", "_")
         return Topic(name, partitions, description.is_internal, topic_id)
 
@@ -124,7 +124,7 @@ class Admin:
         configs: Mapping[str, str],
         validate_only: bool = False,
     ) -> None:
-        """Create a topic; -1 leaves a number to the broker's default."""
+        """Create a topic; -1 stands for the broker's default."""
         topic = NewTopic(name, partitions, replication_factor, config=dict(configs))
         futures = self._client.create_topics(
             [topic], request_timeout=self._timeout_s, operation_timeout=self._timeout_s, validate_only=validate_only
@@ -137,12 +137,12 @@ class Admin:
         self._result(futures[name], f"cannot delete topic {name}")
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Raise a topic's number of partitions to `total`."""
+        """Increase a topic's partition count to `total`."""
         futures = self._client.create_partitions([NewPartitions(name, total)], request_timeout=self._timeout_s)
         self._result(futures[name], f"cannot raise topic {name} to {total} partitions")
 
     def topic_configs(self, name: str) -> list[Config]:
-        """Every setting of a topic, by name."""
+        """A topic's settings by name."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         futures = self._client.describe_configs([resource], request_timeout=self._timeout_s)
         entries: dict[str, ConfigEntry] = self._result(futures[resource], f"cannot read the settings of topic {name}")
@@ -159,7 +159,7 @@ class Admin:
         self._result(futures[resource], f"cannot change the settings of topic {name}")
 
     def offsets(self, name: str, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, tuple[int, int]]:
-        """(offset, timestamp) by partition for `spec`; offset -1 when no record matches."""
+        """(offset, timestamp) by partition for `spec`; offset -1 if no record matches."""
         wanted = {TopicPartition(name, partition): spec for partition in partitions}
         if not wanted:
             return {}
@@ -171,17 +171,17 @@ class Admin:
         return found
 
     def earliest_offsets(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The first offset that is there, by partition."""
+        """The first offset, by partition."""
         found = self.offsets(name, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         return {partition: offset for partition, (offset, _) in found.items()}
 
     def latest_offsets(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The offset that the next record will get, by partition."""
+        """The end offset, by partition."""
         found = self.offsets(name, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return {partition: offset for partition, (offset, _) in found.items()}
 
     def offsets_at(self, name: str, partitions: Iterable[int], timestamp_ms: int) -> dict[int, int]:
-        """The first offset at or after a time, by partition; the end where there is no such record."""
+        """The first offset at or after a timestamp, by partition; the end offset if there is no such record."""
         numbers = list(partitions)
         found = self.offsets(name, numbers, OffsetSpec.for_timestamp(timestamp_ms))
         missing = [partition for partition in numbers if found[partition][0] < 0]
@@ -189,7 +189,7 @@ class Admin:
         return {partition: ends.get(partition, found[partition][0]) for partition in numbers}
 
     def delete_records(self, name: str, offsets: Mapping[int, int]) -> dict[int, int]:
-        """Delete what lies before the given offsets; the new first offset by partition."""
+        """Delete records before the given offsets; returns the new first offset by partition."""
         requests = [TopicPartition(name, partition, offset) for partition, offset in offsets.items()]
         futures = self._client.delete_records(requests, request_timeout=self._timeout_s)
         return {
@@ -199,7 +199,7 @@ class Admin:
 
     def _result(self, future: concurrent.futures.Future[Any], what: str) -> Any:
         try:
-            # librdkafka keeps the request's timeout itself; this one only guards against a reply that never comes.
+            # librdkafka enforces the request's timeout itself; this one only guards against a missing reply.
             return future.result(timeout=self._timeout_s + 5)
         except KafkaException as error:
             raise explain(error.args[0], what) from error

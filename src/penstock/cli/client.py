@@ -1,4 +1,4 @@
-"""How commands reach a cluster with librdkafka: its settings, whether anybody is there, and its errors in words."""
+"""librdkafka for commands: its settings, a check that a broker is reachable, and advice for its errors."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ NO_BROKER_ADVICE = "start one here with `penstock up`, or name another with -b H
 
 ADVICE = {
     "TOPIC_ALREADY_EXISTS": "choose another name, or change it with `penstock topic alter`",
-    "UNKNOWN_TOPIC_OR_PART": "`penstock topic list` shows what is there; `penstock topic create` makes one",
-    "_UNKNOWN_TOPIC": "`penstock topic list` shows what is there; `penstock topic create` makes one",
-    "_UNKNOWN_PARTITION": "`penstock topic describe` shows the partitions that are there",
+    "UNKNOWN_TOPIC_OR_PART": "`penstock topic list` shows the topics; `penstock topic create` creates one",
+    "_UNKNOWN_TOPIC": "`penstock topic list` shows the topics; `penstock topic create` creates one",
+    "_UNKNOWN_PARTITION": "`penstock topic describe` shows the partitions",
     "INVALID_REPLICATION_FACTOR": "use a replication factor of at most the number of brokers (`penstock cluster info`)",
-    "INVALID_PARTITIONS": "ask for more partitions than there are; Kafka cannot take partitions away",
+    "INVALID_PARTITIONS": "ask for more partitions than there are; Kafka cannot remove partitions",
     "POLICY_VIOLATION": "records can be trimmed only where cleanup.policy contains delete",
     "MSG_SIZE_TOO_LARGE": "raise the topic's max.message.bytes: `penstock topic alter TOPIC -c max.message.bytes=…`",
-    "OFFSET_OUT_OF_RANGE": "`penstock topic describe` shows the first and last offsets that are there",
-    "TOPIC_AUTHORIZATION_FAILED": "sign in with -X sasl.username=… or ask for access to the topic",
+    "OFFSET_OUT_OF_RANGE": "`penstock topic describe` shows the first and last offsets",
+    "TOPIC_AUTHORIZATION_FAILED": "authenticate with -X sasl.username=… or ask for access to the topic",
     "_AUTHENTICATION": "check -X security.protocol, sasl.mechanisms, sasl.username and sasl.password",
-    "_TIMED_OUT": "`penstock doctor` looks at the connection and at the addresses the brokers advertise",
-    "_TRANSPORT": "`penstock doctor` looks at the connection and at the addresses the brokers advertise",
-    "UNSUPPORTED_VERSION": "the broker does not serve this request; `penstock cluster info` shows what it is",
+    "_TIMED_OUT": "`penstock doctor` checks the connection and the addresses that brokers advertise",
+    "_TRANSPORT": "`penstock doctor` checks the connection and the addresses that brokers advertise",
+    "UNSUPPORTED_VERSION": "the broker does not support this request; `penstock cluster info` shows its version",
 }
 
 
 def client_settings(connection: Connection, **more: Any) -> dict[str, Any]:
-    """librdkafka's settings for a command: quiet, patient for seconds instead of minutes, -X words last."""
+    """librdkafka's settings for a command: quiet, timeouts of seconds rather than minutes, -X options last."""
     return {
         "bootstrap.servers": connection.bootstrap,
         "client.id": "penstock-cli",
@@ -49,17 +49,17 @@ def client_settings(connection: Connection, **more: Any) -> dict[str, Any]:
 
 
 def bootstrap_addresses(connection: Connection) -> tuple[Address, ...]:
-    """Where the cluster is said to be. Raises CommandFailure for what is not an address."""
+    """The bootstrap addresses. Raises CommandFailure for an invalid one."""
     try:
         return parse_addresses(connection.bootstrap)
     except ValueError as error:
-        raise CommandFailure("-b does not say where the cluster is", str(error), "write -b HOST:PORT,…") from None
+        raise CommandFailure("-b is not a valid list of addresses", str(error), "write -b HOST:PORT,…") from None
 
 
 def check_reachable(connection: Connection, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-    """Return once any of the addresses accepts a connection; fail with what each of them said.
+    """Return once any of the addresses accepts a connection; raises CommandFailure with the reason of each.
 
-    librdkafka reports a refused connection only when its whole timeout has passed, and without the reason.
+    librdkafka reports a refused connection only after its whole timeout, and without the reason.
     """
     addresses = bootstrap_addresses(connection)
     deadline = time.monotonic() + timeout_s

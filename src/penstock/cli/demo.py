@@ -14,7 +14,7 @@ import click
 from penstock.cli.failures import CommandFailure
 from penstock.cli.style import StyledCommand
 
-# A directory that has this file was made by the demo, which may empty it again.
+# The marker file of a directory that the demo created and may empty.
 MARK = ".penstock-demo"
 INTERRUPTED = 130
 NEEDED = ("pyspark", "pyarrow", "yaml", "matplotlib")
@@ -26,7 +26,7 @@ NEEDED = ("pyspark", "pyarrow", "yaml", "matplotlib")
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("penstock-demo"),
     show_default=True,
-    help="Where the pipeline's file, the archive and the picture go; emptied first.",
+    help="Where the pipeline's file, the archive and the chart go; emptied first.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another evening.")
 @click.option("--orders", type=click.IntRange(1, 5000), default=240, show_default=True, help="Orders a minute, about.")
@@ -35,9 +35,9 @@ NEEDED = ("pyspark", "pyarrow", "yaml", "matplotlib")
 )
 @click.option("--stay", is_flag=True, help="Leave the nodes up at the end, to look around, until Ctrl-C.")
 def command(into: Path, seed: int, orders: int, seconds: int, stay: bool) -> None:
-    """Watch three nodes, a pipeline on Spark and an audit, with a node killed on the way.
+    """Watch three nodes, a Spark pipeline and an audit, while a node is killed.
 
-    Exit code 1 if the audit finds anything lost, doubled or changed. Needs the extra `demo`.
+    Exits with 1 if the audit finds anything lost, duplicated or changed. Needs the extra `demo`.
     """
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
@@ -53,7 +53,7 @@ def command(into: Path, seed: int, orders: int, seconds: int, stay: bool) -> Non
     directory = _emptied(into).resolve()
     settings = Settings(directory, seed, float(orders), float(seconds))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # The bridge to Java would print where it was when Ctrl-C came.
+    # The Java bridge would print a traceback on Ctrl-C.
     logging.disable(logging.CRITICAL)
     cluster = Cluster(nodes=NODES)
     finished = False
@@ -63,9 +63,9 @@ def command(into: Path, seed: int, orders: int, seconds: int, stay: bool) -> Non
             outcome = Demo(settings, cluster, screen).play()
         screen.show_checks(outcome.checks, outcome.partitions)
         if not outcome.sound:
-            raise CommandFailure("the audit found something", advice="look at the table above, and at the seed")
+            raise CommandFailure("the audit found differences", advice="see the table above; the seed reproduces it")
         finished = True
-        screen.say(f"[bold]nothing lost, nothing doubled, revenue right to the cent[/]; {outcome.picture}")
+        screen.say(f"[bold]nothing lost, nothing duplicated, revenue right to the cent[/]; {outcome.chart}")
         screen.show_end(_next_steps(directory, cluster.bootstrap_servers if stay else None))
         if stay:
             click.echo("The nodes stay up. Ctrl-C stops them.")
@@ -73,7 +73,7 @@ def command(into: Path, seed: int, orders: int, seconds: int, stay: bool) -> Non
     except JavaMissing as error:
         raise CommandFailure("Spark cannot start", str(error)) from None
     except (PipelineError, GeneratorFailed, ReadFailed, BrokerFailed) as error:
-        raise CommandFailure("the demo did not come to its end", str(error), f"look at {directory}/spark.log") from None
+        raise CommandFailure("the demo failed", str(error), f"see {directory}/spark.log") from None
     except KeyboardInterrupt:
         click.echo("stopped")
         if not finished:
@@ -84,7 +84,7 @@ def command(into: Path, seed: int, orders: int, seconds: int, stay: bool) -> Non
 
 
 def _emptied(directory: Path) -> Path:
-    """The directory, with nothing in it; only one that the demo made is emptied."""
+    """The emptied directory; only one that the demo created is emptied."""
     if directory.exists() and any(directory.iterdir()):
         if not (directory / MARK).exists():
             raise CommandFailure(
@@ -98,13 +98,13 @@ def _emptied(directory: Path) -> Path:
 
 def _next_steps(directory: Path, bootstrap: str | None) -> list[tuple[str, str]]:
     steps = [
-        ("the picture", str(directory / "revenue.png")),
+        ("the chart", str(directory / "revenue.png")),
         ("the pipeline", f"{directory / 'pipeline.yaml'}; more of them: examples/pipelines, docs/pipeline.md"),
         ("a pipeline of your own", "penstock up; penstock pipeline init shop.yaml; penstock pipeline run shop.yaml"),
-        ("nodes that die all the time", "penstock up --nodes 3 --chaos"),
+        ("nodes that are killed repeatedly", "penstock up --nodes 3 --chaos"),
     ]
     if bootstrap is None:
-        return [*steps, ("look into the topics", "penstock demo --stay")]
+        return [*steps, ("explore the topics", "penstock demo --stay")]
     return [
         *steps,
         ("the sales", f"penstock consume sales -n 5 -b {bootstrap}"),

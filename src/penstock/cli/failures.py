@@ -1,4 +1,4 @@
-"""What a person reads when a command cannot do its work: what happened, why, and what to do about it."""
+"""The error output of commands: what happened, why, and what to do about it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CommandFailure(click.ClickException):
 
 
 def report_unexpected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """The excepthook of the command line: a bug of ours is named as one, without a page of stack frames."""
+    """The excepthook of the command line: reports a bug as such, without a stack trace."""
     if os.environ.get(TRACEBACK_VARIABLE):
         traceback.print_exception(kind, error, trace)
         return
@@ -41,6 +41,6 @@ def report_unexpected(kind: type[BaseException], error: BaseException, trace: Tr
     place = f" ({os.path.basename(where.filename)}:{where.lineno})" if where is not None else ""
     CommandFailure(
         f"unexpected {kind.__name__}: {error}{place}",
-        "this is a bug in penstock, not a mistake of yours",
+        "this is a bug in penstock",
         f"run it again with {TRACEBACK_VARIABLE}=1 and report what it prints",
     ).show()

@@ -1,4 +1,4 @@
-"""`penstock gateway`: the HTTP side of a cluster, in a process of its own."""
+"""`penstock gateway`: the HTTP gateway of a cluster, as a process of its own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from penstock.cli.style import StyledCommand
     multiple=True,
     envvar="PENSTOCK_ALLOW_HOST",
     metavar="NAME",
-    help="A name that callers know it by, besides localhost and this machine's; .example.com for all below it.",
+    help="A host name that callers use, besides localhost and this machine's; .example.com for all subdomains.",
 )
 @click.option(
     "--allow-origin",
@@ -47,9 +47,9 @@ from penstock.cli.style import StyledCommand
     multiple=True,
     envvar="PENSTOCK_TRUSTED_PROXY",
     metavar="ADDRESS",
-    help="A proxy, or a network of them, whose X-Forwarded-For is believed.",
+    help="A proxy, or a network of them, whose X-Forwarded-For is trusted.",
 )
-@click.option("--limit", "limits", multiple=True, metavar="NAME=VALUE", help="How much it takes on; see docs/rest.md.")
+@click.option("--limit", "limits", multiple=True, metavar="NAME=VALUE", help="A limit; see docs/rest.md.")
 @log_options
 @click.option("--ready-fd", type=click.IntRange(0), hidden=True)
 @click.option("--lifeline-fd", type=click.IntRange(0), hidden=True)
@@ -69,7 +69,7 @@ def command(
 ) -> None:
     """Serve HTTP next to the brokers: REST for records and administration, and the schema registry.
 
-    It keeps nothing of its own, so any number of them may run.
+    It has no state of its own, so any number of gateways may run.
     """
     try:
         from confluent_kafka import KafkaException
@@ -112,7 +112,7 @@ def command(
     except (KafkaException, TimeoutError) as error:
         reason = error.args[0].str() if isinstance(error, KafkaException) else "they did not answer in time"
         raise CommandFailure(
-            f"the brokers at {connection.bootstrap} cannot be used", reason, "`penstock doctor` looks at the connection"
+            f"the brokers at {connection.bootstrap} cannot be used", reason, "`penstock doctor` checks the connection"
         ) from None
     except OSError as error:
         raise CommandFailure(

@@ -1,4 +1,4 @@
-"""A command group that knows its commands by name and imports one only when it is called."""
+"""A command group that imports a command's module only when it is called."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.cli.style import StyledContext
 
 
 class LazyGroup(click.Group):
-    """`lazy` gives each command's module and its line in the help; the module's `command` is what runs."""
+    """`lazy` maps each command to its module and help line; the module's `command` is run."""
 
     context_class = StyledContext
 

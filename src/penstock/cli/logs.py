@@ -1,4 +1,4 @@
-"""How a node's and a gateway's own log is written: as text for people, or as JSON, an object a line, for machines."""
+"""Log output of nodes and gateways: as text, or as JSON with one object per line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXT_FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s"
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-# Who writes: facts that stand in every line, as far as they are known by then.
+# Fields of the process that are added to every line, once they are known.
 Writer = Callable[[], Mapping[str, Any]]
 
 
@@ -29,13 +29,13 @@ def log_options(command: Command) -> Command:
         type=click.Choice((TEXT, JSON)),
         default=TEXT,
         show_default=True,
-        help="Lines for people, or one JSON object a line.",
+        help="Text, or one JSON object per line.",
     )
     return level(form(command))
 
 
 def log_to_stderr(level: str, form: str = TEXT, writer: Writer = dict) -> None:
-    """Write what is logged from now on to stderr."""
+    """Log to stderr from now on."""
     formatter: logging.Formatter = JsonFormatter(writer) if form == JSON else TextFormatter()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
@@ -43,7 +43,7 @@ def log_to_stderr(level: str, form: str = TEXT, writer: Writer = dict) -> None:
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people, in UTC."""
+    """A text line, in UTC."""
 
     def __init__(self) -> None:
         super().__init__(TEXT_FORMAT, TIME_FORMAT)
@@ -51,7 +51,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time, level, logger, message, who writes, and the exception if there is one."""
+    """One object per line: time, level, logger, message, the process's fields, and the exception if there is one."""
 
     def __init__(self, writer: Writer = dict) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class JsonFormatter(logging.Formatter):
         self._writer = writer
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """The formatted line."""
         row: dict[str, Any] = {
             "time": f"{self.formatTime(record, TIME_FORMAT)}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),

@@ -1,4 +1,4 @@
-"""The entry point: the list of commands, the options that all of them share, and how errors leave."""
+"""The entry point: the list of commands, the options that all of them share, and error handling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.cli.options import SharedOptions
 COMMANDS = {
     "up": ("penstock.cli.up.command", "Start a node or a cluster here and show that it works."),
     "server": ("penstock.cli.server", "Run one node from a properties file."),
-    "storage": ("penstock.cli.storage.commands", "Prepare the directories of a node before its first start."),
+    "storage": ("penstock.cli.storage.commands", "Format the directories of a node before its first start."),
     "topic": ("penstock.cli.topic", "Create, list, describe, change, trim and delete topics."),
     "group": ("penstock.cli.group.commands", "List, describe, move and delete consumer groups."),
     "txn": ("penstock.cli.txn.commands", "List, describe and abort transactions."),
@@ -22,7 +22,7 @@ COMMANDS = {
     "consume": ("penstock.cli.records.consume", "Read records and print them."),
     "cluster": (
         "penstock.cli.cluster.commands",
-        "Look at the cluster; move replicas, add and remove nodes.",
+        "Show the cluster; move replicas, add and remove nodes.",
     ),
     "security": (
         "penstock.cli.security.commands",
@@ -31,8 +31,8 @@ COMMANDS = {
     "gateway": ("penstock.cli.gateway", "Serve HTTP: REST for records and topics, and the schema registry."),
     "pipeline": ("penstock.cli.pipeline", "Run data pipelines on Spark."),
     "demo": ("penstock.cli.demo", "Watch a shop's evening on three nodes and Spark, audited."),
-    "log": ("penstock.cli.log.commands", "Look into segment, index and checkpoint files."),
-    "doctor": ("penstock.cli.doctor.command", "Find the usual mistakes and say how to mend them."),
+    "log": ("penstock.cli.log.commands", "Inspect segment, index and checkpoint files."),
+    "doctor": ("penstock.cli.doctor.command", "Find common problems and how to fix them."),
     "completion": ("penstock.cli.completion", "Print the completion script for a shell."),
     "version": ("penstock.cli.version", "Print the versions of Penstock and of its parts."),
 }
@@ -54,10 +54,10 @@ EPILOG = "Most commands take -b, -X and -o too: `penstock topic list -b broker:9
     show_default=True,
     show_envvar=True,
     metavar="HOST:PORT,…",
-    help="Where the cluster is.",
+    help="The bootstrap servers of the cluster.",
 )
 @click.option("-X", "properties", multiple=True, metavar="NAME=VALUE", help="A librdkafka property; may be repeated.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="For people or machines.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="For humans or programs.")
 @click.version_option(__version__, "--version", prog_name="penstock")
 @click.pass_context
 def penstock(context: click.Context, bootstrap: str, properties: tuple[str, ...], output: str) -> None:
@@ -69,6 +69,6 @@ def penstock(context: click.Context, bootstrap: str, properties: tuple[str, ...]
 
 
 def main() -> None:
-    """Run the command that the process's arguments name, and exit with its code."""
+    """Run the command in the process's arguments, and exit with its code."""
     sys.excepthook = report_unexpected
     penstock(prog_name="penstock")

@@ -1,4 +1,4 @@
-"""The options that commands share. They may stand before the command's name or after it; the later one wins."""
+"""The options that commands share. They may be given before or after the command's name; the later one wins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JAVA_ONLY = ("sasl.jaas.config", "ssl.truststore.location", "ssl.truststore.cert
 
 @dataclass(frozen=True, slots=True)
 class SharedOptions:
-    """What was given before the command's name."""
+    """The options given before the command's name."""
 
     bootstrap: str
     properties: tuple[str, ...]
@@ -33,7 +33,7 @@ class Connection:
 
 
 def parse_assignments(assignments: tuple[str, ...], option: str) -> dict[str, str]:
-    """`name=value` words as a dict; a word without `=` is a usage error that names the option."""
+    """Parse `name=value` arguments; one without `=` is a usage error that names the option."""
     pairs = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
@@ -46,7 +46,7 @@ def parse_assignments(assignments: tuple[str, ...], option: str) -> dict[str, st
 def connection_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add -b, -X and --command-config; the command receives them as `connection`."""
 
-    @click.option("-b", "--bootstrap", metavar="HOST:PORT,…", help="Where the cluster is.")
+    @click.option("-b", "--bootstrap", metavar="HOST:PORT,…", help="The bootstrap servers of the cluster.")
     @click.option("-X", "properties", multiple=True, metavar="NAME=VALUE", help="A librdkafka property.")
     @click.option(
         "--command-config",
@@ -93,7 +93,7 @@ def read_client_file(path: str) -> dict[str, str]:
 def output_option(function: Callable[..., None]) -> Callable[..., None]:
     """Add -o; the command receives `as_json`."""
 
-    @click.option("-o", "--output", type=click.Choice(["table", "json"]), help="For people (default) or for machines.")
+    @click.option("-o", "--output", type=click.Choice(["table", "json"]), help="For humans (default) or programs.")
     @functools.wraps(function)
     def command(*args: Any, output: str | None, **kwargs: Any) -> None:
         function(*args, as_json=(output or shared_options().output) == "json", **kwargs)
@@ -102,13 +102,13 @@ def output_option(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def shared_options() -> SharedOptions:
-    """The options before the command's name, also when a command is called without the main group."""
+    """The options before the command's name, also if a command is called without the main group."""
     shared = click.get_current_context().find_object(SharedOptions)
     return shared if shared is not None else SharedOptions("localhost:9092", (), "table")
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before something is destroyed; without a terminal there is nobody to ask, so --yes is required."""
+    """Ask before something is destroyed; without a terminal --yes is required."""
     if yes:
         return
     if not sys.stdin.isatty():

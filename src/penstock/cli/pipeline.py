@@ -1,4 +1,4 @@
-"""`penstock pipeline …`: data pipelines on Spark, as files, and the jobs in the box."""
+"""`penstock pipeline …`: data pipelines on Spark, as files, and the built-in jobs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ STATUS_COLUMNS = ("query", "batch", "rows", "rows/s", "batch ms", "lag")
 
 @click.group(cls=StyledGroup)
 def command() -> None:
-    """Run data pipelines on Spark: as files, or the jobs in the box."""
+    """Run data pipelines on Spark: as files, or the built-in jobs."""
 
 
 def spark_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say where Spark runs."""
+    """Add the options for where Spark runs."""
     function = click.option("--master", metavar="URL", help="A Spark cluster: spark://…, k8s://…, yarn.")(function)
     function = click.option("--remote", metavar="URL", help="A Spark Connect server: sc://….")(function)
     return click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A Spark setting; repeatable.")(function)
@@ -55,16 +55,16 @@ def init(file: Path, template: str, name: str | None, topic: str, as_list: bool)
     if template not in names():
         raise CommandFailure(f"there is no template {template}", advice=f"one of {', '.join(names())}")
     if file.exists():
-        raise CommandFailure(f"{file} is there already", advice="name another file")
+        raise CommandFailure(f"{file} already exists", advice="name another file")
     file.write_text(render(name or template, topic, shared_options().bootstrap, str(file), template), "utf-8")
     click.echo(f"{file} is written. Next: penstock pipeline dry-run {file}")
 
 
 @command.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--once", is_flag=True, help="Process all there is, then end.")
-@click.option("-b", "--bootstrap", metavar="HOST:PORT,…", help="Where the cluster is; wins over the file.")
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve figures for Prometheus here (0: any port).")
+@click.option("--once", is_flag=True, help="Process all current data, then exit.")
+@click.option("-b", "--bootstrap", metavar="HOST:PORT,…", help="The bootstrap servers; override the file.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics here (0: any port).")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address of that port.")
 @spark_options
 def run(file: Path, once: bool, bootstrap: str | None, conf: Any, **where: Any) -> None:
@@ -77,7 +77,7 @@ def run(file: Path, once: bool, bootstrap: str | None, conf: Any, **where: Any) 
 
     if any(status.name == pipeline.name for status in running()):
         raise CommandFailure(
-            f"{pipeline.name} runs already", "two of them would write twice", f"penstock pipeline stop {pipeline.name}"
+            f"{pipeline.name} is already running", "two would write twice", f"penstock pipeline stop {pipeline.name}"
         )
     wanted = [True]
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -99,8 +99,8 @@ def run(file: Path, once: bool, bootstrap: str | None, conf: Any, **where: Any) 
 
 @command.command("dry-run")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("-n", "--sample", default=SAMPLE_DEFAULT, show_default=True, help="So many records of each source.")
-@click.option("-b", "--bootstrap", metavar="HOST:PORT,…", help="Where the cluster is; wins over the file.")
+@click.option("-n", "--sample", default=SAMPLE_DEFAULT, show_default=True, help="How many records of each source.")
+@click.option("-b", "--bootstrap", metavar="HOST:PORT,…", help="The bootstrap servers; override the file.")
 @spark_options
 def dry_run(file: Path, sample: int, bootstrap: str | None, master: str | None, remote: str | None, conf: Any) -> None:
     """Run a pipeline over a few records and show what it would write."""
@@ -128,7 +128,7 @@ def dry_run(file: Path, sample: int, bootstrap: str | None, master: str | None, 
     except PipelineError as error:
         raise _failure(error) from None
     except PySparkException as error:
-        raise CommandFailure(f"{file} does not run: {str(error).splitlines()[0]}") from None
+        raise CommandFailure(f"{file} failed: {str(error).splitlines()[0]}") from None
     finally:
         spark.stop()
 
@@ -136,7 +136,7 @@ def dry_run(file: Path, sample: int, bootstrap: str | None, master: str | None, 
 @command.command("list")
 @output_option
 def list_running(as_json: bool) -> None:
-    """List the pipelines that run on this machine."""
+    """List the pipelines that are running on this machine."""
     from penstock.spark.pipelines.running import running
 
     found = running()
@@ -161,7 +161,7 @@ def status(name: str | None, as_json: bool) -> None:
         print_json([asdict(each) for each in chosen])
         return
     if not chosen:
-        raise CommandFailure(f"no pipeline {name or ''} runs here".replace("  ", " "), advice="penstock pipeline list")
+        raise CommandFailure(f"no pipeline {name or ''} is running".replace("  ", " "), advice="penstock pipeline list")
     for each in chosen:
         print_table(STATUS_COLUMNS, _rows(each), title=f"{each.name} (pid {each.pid}, {_ago(each.started)})")
         if each.metrics:
@@ -171,25 +171,25 @@ def status(name: str | None, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 def stop(name: str) -> None:
-    """Stop a running pipeline; it goes on from there when it is run again."""
+    """Stop a running pipeline; it continues from there when it is run again."""
     from penstock.spark.pipelines.running import stop as stop_pipeline
 
     try:
         if not stop_pipeline(name):
-            raise CommandFailure(f"no pipeline {name} runs here", advice="penstock pipeline list")
+            raise CommandFailure(f"no pipeline {name} is running", advice="penstock pipeline list")
     except TimeoutError as error:
-        raise CommandFailure(str(error), advice="look at its terminal") from None
+        raise CommandFailure(str(error), advice="see its terminal") from None
     click.echo(f"{name} is stopped")
 
 
 @command.command()
 @click.argument("topic")
 @click.argument("path")
-@click.option("--checkpoint", metavar="PATH", help="Where it remembers how far it got (default: PATH/_checkpoint).")
+@click.option("--checkpoint", metavar="PATH", help="The checkpoint directory (default: PATH/_checkpoint).")
 @connection_options
 @spark_options
 def archive(topic: str, path: str, checkpoint: str | None, connection: Connection, **where: Any) -> None:
-    """Archive a topic (or several, a,b,c) as Parquet, exactly once; run it again to go on."""
+    """Archive a topic (or several, a,b,c) as Parquet, exactly once; run it again to continue."""
     from penstock.spark.jobs import archive as archive_topic
 
     spark = _session(f"archive-{topic}", where["master"], where["remote"], parse_assignments(where["conf"], "--conf"))
@@ -230,7 +230,7 @@ def replay(
 @output_option
 @spark_options
 def audit(topic: str, path: str, connection: Connection, as_json: bool, **where: Any) -> None:
-    """Prove that an archive has every record of a topic once: missing, doubled, different. Exit code 1 if not."""
+    """Verify that an archive has every record of a topic once: missing, duplicated, different. Exit code 1 if not."""
     from dataclasses import asdict
 
     from penstock.spark.jobs import audit as compare
@@ -248,11 +248,11 @@ def audit(topic: str, path: str, connection: Connection, as_json: bool, **where:
         columns = ("topic", "partition", "first", "last", "expected", "found", "missing", "doubled", "different")
         print_table(columns, [tuple(asdict(each).values()) for each in found])
     if not all(each.sound for each in found):
-        raise CommandFailure(f"{path} is not what {topic} has", advice="archive again, or look at the offsets above")
+        raise CommandFailure(f"{path} does not match {topic}", advice="archive again, or look at the offsets above")
 
 
 class _Progress:
-    """One table that is drawn over itself on a terminal, and a line now and then elsewhere."""
+    """A table that is redrawn on a terminal, and a line now and then elsewhere."""
 
     LINE_SECONDS = 10.0
 

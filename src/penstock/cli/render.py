@@ -1,4 +1,4 @@
-"""Output: JSON with stable names for machines, tables for people. Rich is loaded only when a table is drawn."""
+"""Output: JSON with stable names, and tables for humans. Rich is imported only when a table is drawn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def print_json(value: Any) -> None:
 
 
 def console(stderr: bool = False) -> Console:
-    """A rich console that never wraps what goes into a pipe."""
+    """A rich console that never wraps output to a pipe."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -46,7 +46,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Names and values under each other, values aligned."""
+    """Names and values, one per line, aligned."""
     pairs = [(name, value) for name, value in facts]
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
@@ -54,7 +54,7 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 
 
 def human_bytes(size_bytes: int) -> str:
-    """A size as people say it: `512 B`, `1.5 KiB`, `3.2 GiB`."""
+    """A readable size: `512 B`, `1.5 KiB`, `3.2 GiB`."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:

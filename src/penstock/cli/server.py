@@ -1,4 +1,4 @@
-"""`penstock server --config FILE`: one node in production form."""
+"""`penstock server --config FILE`: run one node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIFELINE_GRACE_S = 10.0
 @click.command(cls=StyledCommand)
 @click.option("-c", "--config", type=click.Path(dir_okay=False), required=True, help="Kafka's server.properties.")
 @click.option(
-    "--override", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting that wins over the file's."
+    "--override", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting that overrides the file's."
 )
 @log_options
 @click.option("--ready-fd", type=click.IntRange(0), hidden=True)
@@ -42,7 +42,7 @@ def command(
 ) -> None:
     """Run one node from a properties file, until SIGTERM or SIGINT.
 
-    The file has Kafka's own property names; a Kafka server.properties is understood.
+    The file uses Kafka's property names; a Kafka server.properties works.
     """
     settings = load_settings(config, parse_assignments(overrides, "--override"))
 
@@ -67,7 +67,7 @@ def command(
 
 
 def load_settings(config: str, overrides: dict[str, str]) -> NodeSettings:
-    """The settings of a file and of what wins over it. Warnings go to stderr, errors into one CommandFailure."""
+    """The settings of a file with overrides. Warnings go to stderr, errors into one CommandFailure."""
     from penstock.config.load import load_node_settings
     from penstock.config.properties import ConfigError
 
@@ -81,7 +81,7 @@ def load_settings(config: str, overrides: dict[str, str]) -> NodeSettings:
         ) from None
     except ConfigError as error:
         lines = "".join(f"\n    - {finding.text}" for finding in error.findings)
-        raise CommandFailure(f"the settings cannot be used:{lines}") from None
+        raise CommandFailure(f"the settings are not valid:{lines}") from None
     for warning in warnings:
         click.echo(click.style("warning: ", fg="yellow") + warning, err=True)
     return settings
@@ -106,7 +106,7 @@ def _load_with(config: str, overrides: dict[str, str]) -> tuple[NodeSettings, li
 
 
 def _stop_with_parent(lifeline: int) -> None:
-    """Wait for the other end of the pipe to close, which happens when the process that started us ends."""
+    """Wait for the other end of the pipe to close, which happens when the parent process ends."""
     while os.read(lifeline, 64):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""How help looks: coloured headings and names, at no cost in start-up time.
+"""Styled help: coloured headings and names, at no cost in start-up time.
 
 Measured on two cores: a two-command typer application takes 126 ms to print its help and 204 ms to print a
 sub-command's (it loads rich and pydantic for it), click 44 ms, argparse 24 ms. Click is the cheapest of these that

@@ -20,8 +20,8 @@ def command() -> None:
 @click.option("-p", "--partitions", type=click.IntRange(1), help="Default: the broker's num.partitions.")
 @click.option("-r", "--replication-factor", type=click.IntRange(1), help="Default: the broker's default.")
 @click.option("-c", "--config", "configs", multiple=True, metavar="NAME=VALUE", help="A topic setting; repeatable.")
-@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is no error.")
-@click.option("--validate-only", is_flag=True, help="Ask the broker whether it would; create nothing.")
+@click.option("--if-not-exists", is_flag=True, help="Do not fail if a topic already exists.")
+@click.option("--validate-only", is_flag=True, help="Only validate; create nothing.")
 @connection_options
 @output_option
 def create(
@@ -188,7 +188,7 @@ def delete(names: tuple[str, ...], yes: bool, connection: Connection) -> None:
 @command.command()
 @click.argument("name", metavar="TOPIC")
 @click.option("-c", "--config", "configs", multiple=True, metavar="NAME=VALUE", help="Set a setting; repeatable.")
-@click.option("-u", "--unset", multiple=True, metavar="NAME", help="Give a setting its default value again.")
+@click.option("-u", "--unset", multiple=True, metavar="NAME", help="Reset a setting to its default.")
 @connection_options
 def alter(name: str, configs: tuple[str, ...], unset: tuple[str, ...], connection: Connection) -> None:
     """Change a topic's settings; the ones not named keep their values."""
@@ -204,23 +204,23 @@ def alter(name: str, configs: tuple[str, ...], unset: tuple[str, ...], connectio
     for key, value in settings.items():
         click.echo(f"{name}: {key} = {value}")
     for key in unset:
-        click.echo(f"{name}: {key} has its default value again")
+        click.echo(f"{name}: {key} is reset to its default")
 
 
 @command.command("add-partitions")
 @click.argument("name", metavar="TOPIC")
 @click.option("-n", "--count", type=click.IntRange(1), help="How many partitions to add.")
-@click.option("--total", type=click.IntRange(1), help="How many partitions there shall be.")
+@click.option("--total", type=click.IntRange(1), help="The new number of partitions.")
 @connection_options
 def add_partitions(name: str, count: int | None, total: int | None, connection: Connection) -> None:
     """Add partitions to a topic.
 
-    Records with a key go to other partitions afterwards, so the order of one key holds only from then on.
+    Records with a key may go to other partitions afterwards, so the order within a key holds only from then on.
     """
     from penstock.cli.admin import Admin
 
     if (count is None) == (total is None):
-        raise click.UsageError("Say either how many to add (-n) or how many there shall be (--total).")
+        raise click.UsageError("Use either -n (how many to add) or --total (the new number).")
     admin = Admin(connection)
     present = len(admin.describe_topic(name).partitions)
     wanted = total if total is not None else present + (count or 0)
@@ -256,7 +256,7 @@ def trim(
     from penstock.cli.group.offset_spec import parse_timestamp
 
     if [offset is not None, before is not None, everything].count(True) != 1:
-        raise click.UsageError("Say one of --offset, --before and --all.")
+        raise click.UsageError("Use one of --offset, --before and --all.")
     timestamp_ms = parse_timestamp(before, int(time.time() * 1000)) if before is not None else None
     admin = Admin(connection)
     present = [partition.partition for partition in admin.describe_topic(name).partitions]
@@ -272,7 +272,7 @@ def trim(
     else:
         targets = dict.fromkeys(chosen, OFFSET_HIGH_WATERMARK if offset is None else offset)
         if offset is not None:
-            # A partition that starts later already is done; Kafka would call the offset out of range.
+            # A partition that already starts later is done; Kafka would answer that the offset is out of range.
             targets = {number: max(offset, firsts[number]) for number in chosen}
     confirm(f"Delete the oldest records of {name}, partitions {', '.join(map(str, chosen))}?", yes)
     lows = admin.delete_records(name, targets)

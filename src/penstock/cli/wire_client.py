@@ -1,4 +1,4 @@
-"""Questions to brokers that librdkafka has no call for, with Penstock's own client; its failures in words."""
+"""Requests to brokers that librdkafka has no call for, with Penstock's own client; raises CommandFailure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from penstock.model.errors import ApiError, ErrorCode, error_name
 ADMIN_TIMEOUT_S = 30.0
 ANSWER_TIMEOUT_S = 3.0
 ADVICE: dict[int, str] = {
-    ErrorCode.NOT_CONTROLLER: "the controller just changed: run it again",
-    ErrorCode.REQUEST_TIMED_OUT: "the controllers may have lost their majority: look at `penstock cluster quorum`",
-    ErrorCode.BROKER_ID_NOT_REGISTERED: "`penstock cluster info` shows the brokers that are",
+    ErrorCode.NOT_CONTROLLER: "the controller has just changed: run it again",
+    ErrorCode.REQUEST_TIMED_OUT: "the controllers may have lost their majority: see `penstock cluster quorum`",
+    ErrorCode.BROKER_ID_NOT_REGISTERED: "`penstock cluster info` shows the registered brokers",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "sign in as somebody who has this right on the cluster, or as a super user",
     ErrorCode.SECURITY_DISABLED: "turn access lists on: authorizer.class.name on every node; see docs/security.md",
     ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "set delegation.token.secret.key, the same on every node",
@@ -29,14 +29,14 @@ ADVICE: dict[int, str] = {
     ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "`penstock security token list` shows the tokens that you may see",
     ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "only a token's owner, its requester and its renewers may change it",
     ErrorCode.DELEGATION_TOKEN_EXPIRED: "make another one with `penstock security token create`",
-    ErrorCode.UNSUPPORTED_VERSION: "the cluster does not have this feature; `penstock cluster info` shows its features",
+    ErrorCode.UNSUPPORTED_VERSION: "the cluster lacks this feature; `penstock cluster info` shows its features",
 }
 
 
 class WireClient(ClusterClient):
-    """The cluster of a command. `ask` raises CommandFailure where no broker answers, `ask_at` raises NoAnswer.
+    """A command's cluster. `ask` raises CommandFailure if no broker answers, `ask_at` raises NoAnswer.
 
-    Raises CommandFailure from the start where -X asks for what only librdkafka can do.
+    The constructor raises CommandFailure if -X sets something that only librdkafka supports.
     """
 
     def __init__(self, connection: Connection, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
@@ -53,14 +53,14 @@ class WireClient(ClusterClient):
         self._bootstrap = connection.bootstrap
 
     def ask(self, request: Any) -> Any:
-        """Ask whichever broker answers."""
+        """Ask any broker that answers."""
         try:
             return super().ask(request)
         except NotServed as error:
             raise CommandFailure(
-                f"the cluster cannot do this: {error}",
+                f"the cluster does not support this: {error}",
                 "its version of Penstock or Kafka is older than this command",
-                "`penstock cluster info` shows what it is",
+                "`penstock cluster info` shows its version",
             ) from None
         except NoAnswer as error:
             raise CommandFailure(f"no broker of {self._bootstrap} answers", str(error), NO_BROKER_ADVICE) from error
@@ -72,7 +72,7 @@ class WireClient(ClusterClient):
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> bool:
-        """Create a topic unless it exists; True when it was created."""
+        """Create a topic unless it exists; True if it was created."""
         try:
             return super().ensure_topic(topic, partitions, replication_factor, configs)
         except (ApiError, TimeoutError) as error:
@@ -81,7 +81,7 @@ class WireClient(ClusterClient):
 
 @contextmanager
 def direct_client(connection: Connection) -> Iterator[WireClient | None]:
-    """The cluster, for what a command can do without; None where -X asks for what only librdkafka can do."""
+    """The cluster, for optional requests; None if -X sets something that only librdkafka supports."""
     try:
         client = WireClient(connection, ANSWER_TIMEOUT_S)
     except CommandFailure:
@@ -92,11 +92,11 @@ def direct_client(connection: Connection) -> Iterator[WireClient | None]:
 
 
 def check_error(code: int, message: str | None, what: str, advice: str = "") -> None:
-    """Raise CommandFailure when a response carries an error."""
+    """Raise CommandFailure if a response carries an error."""
     if code:
         raise CommandFailure(what, error_text(code, message), advice or ADVICE.get(code, ""))
 
 
 def error_text(code: int, message: str | None) -> str:
-    """An error as people read it: the broker's words, and Kafka's name for it."""
+    """A readable error: the broker's message, and Kafka's name for it."""
     return f"{message} ({error_name(code)})" if message else error_name(code)

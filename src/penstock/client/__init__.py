@@ -1,5 +1,5 @@
-"""Penstock's own client of brokers: what its commands, its gateway, its Spark format and its nodes reach them with.
+"""Penstock's own Kafka client, used by its commands, gateway, Spark data source and nodes.
 
-`settings` says where and how to connect, `protocol` holds the conversation without a connection, `connection` and
-`peer` put it on a socket (blocking, and for event loops), `cluster` and `peers` ask a whole cluster.
+`settings` says where and how to connect, `protocol` is the sans-IO protocol, `connection` and `peer` run it on a socket
+(blocking, and for event loops), `cluster` and `peers` talk to a whole cluster.
 """

@@ -1,4 +1,4 @@
-"""Where brokers listen: `host:port`, and lists of that."""
+"""Broker addresses: `host:port`, and lists of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PORT_DEFAULT = 9092
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """The address of a broker's listener."""
 
     host: str
     port: int
@@ -18,10 +18,10 @@ class Address(NamedTuple):
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
-    """`host:port,host:port` as addresses, each once.
+    """Parse `host:port,host:port`; duplicates are dropped.
 
-    Ports may be left out, IPv6 addresses stand in brackets, `PLAINTEXT://` and the like in front are ignored.
-    ValueError for anything else, and for an empty list.
+    Ports may be omitted, IPv6 addresses are in brackets, a prefix such as `PLAINTEXT://` is ignored. Raises ValueError
+    for anything else, and for an empty list.
     """
     addresses = []
     for word in filter(None, (part.strip() for part in text.split(","))):

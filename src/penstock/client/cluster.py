@@ -1,7 +1,7 @@
-"""A cluster that can be asked from one thread: whichever broker answers, one of them, or a partition's leader.
+"""A blocking client of a cluster: requests to any broker, to a given one, or to a partition's leader.
 
-Questions about topics are asked again, with fresh metadata, while leaders move and brokers restart, until a deadline.
-What the cluster answers for good (no such topic, not allowed) comes out as ApiError at once.
+Requests about topics are retried, with fresh metadata, while leaders move and brokers restart, until a deadline.
+Permanent errors (no such topic, not authorized) raise ApiError at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 
 EARLIEST = -2
 LATEST = -1
-# How long a question is repeated, and the pauses between tries.
+# How long a request is retried, and the pauses between attempts.
 PATIENCE_S = 60.0
 PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 1.0
@@ -53,13 +53,13 @@ Answer = TypeVar("Answer")
 
 
 class TryAgain(Exception):
-    """What was asked cannot be answered right now."""
+    """The request cannot be answered right now, but may be later."""
 
 
 class ClusterClient:
-    """Connections to the brokers of one cluster, opened when they are needed and kept.
+    """Connections to the brokers of one cluster, opened on demand and kept.
 
-    An answer may take `timeout_s`, or what the settings say; a question about topics is repeated for `patience_s`.
+    A response may take `timeout_s`, or what the settings say; a request about topics is retried for `patience_s`.
     """
 
     def __init__(
@@ -81,15 +81,15 @@ class ClusterClient:
         self.close()
 
     def close(self) -> None:
-        """Hang up everywhere."""
+        """Close all connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
-    # One question, asked once.
+    # Requests that are sent once.
 
     def ask(self, request: Any) -> Any:
-        """Ask whichever broker answers. Raises NoAnswer with the reason of each, or what one says for good."""
+        """Ask any broker that answers. Raises NoAnswer with all reasons, or at once with a permanent one."""
         reasons: dict[str, None] = {}
         refused: NoAnswer | None = None
         for address in dict.fromkeys((*self._connections, *self._brokers.values(), *self._settings.bootstrap)):
@@ -104,7 +104,7 @@ class ClusterClient:
         raise refused or NoAnswer("; ".join(reasons))
 
     def ask_at(self, address: Address, request: Any) -> Any:
-        """Ask one broker, over the connection from last time if it is still good. Raises NoAnswer."""
+        """Ask one broker, over its open connection if that still works. Raises NoAnswer."""
         was_kept = address in self._connections
         try:
             return self._connect(address).call(request)
@@ -116,15 +116,15 @@ class ClusterClient:
                 raise
         return self.ask_at(address, request)
 
-    # Questions about topics, asked until they are answered.
+    # Requests about topics, which are retried.
 
     def topics(self) -> list[str]:
-        """The names of all topics that are not Kafka's own."""
+        """The names of all topics that are not internal."""
         response = self._repeat(lambda: self.ask(MetadataRequest(None, False)))
         return sorted(topic.name for topic in response.topics if not topic.is_internal and not topic.error_code)
 
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
-        """The partitions of each of these topics that exists; those that don't are left out."""
+        """The partitions of these topics; topics that do not exist are left out."""
         wanted = [MetadataRequestTopic(name=topic) for topic in sorted(set(topics))]
 
         def ask() -> MetadataResponse:
@@ -147,7 +147,7 @@ class ClusterClient:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> bool:
-        """Create a topic unless it exists; True when it was created. -1 leaves a number to the cluster's default."""
+        """Create a topic unless it exists; True if it was created. -1 stands for the cluster's default."""
         wanted = [CreatableTopicConfig(*each) for each in (configs or {}).items()]
         request = CreateTopicsRequest([CreatableTopic(topic, partitions, replication_factor, (), wanted)])
 
@@ -160,7 +160,7 @@ class ClusterClient:
         return self._repeat(ask)
 
     def topic_config(self, topic: str, name: str) -> str | None:
-        """One setting of a topic as it acts now."""
+        """The effective value of a topic's setting."""
 
         def ask() -> str | None:
             resource = DescribeConfigsResource(TOPIC_RESOURCE, topic, [name])
@@ -173,7 +173,7 @@ class ClusterClient:
     def offsets(
         self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, int]:
-        """The first offset at or after a time for each partition, -1 where there is none.
+        """The first offset at or after a timestamp for each partition, -1 if there is none.
 
         `EARLIEST` and `LATEST` stand for the ends of the log; with `read_committed` its end is the last stable offset.
         """
@@ -195,15 +195,15 @@ class ClusterClient:
 
         return self._repeat(ask)
 
-    # The connection to a partition's leader, for those who keep requests in flight.
+    # Connections to leaders, for callers that pipeline requests.
 
     def leader(self, partition: TopicPartition) -> Connection:
-        """An open connection to the partition's leader; TryAgain or NoAnswer while there is none."""
+        """An open connection to the partition's leader; raises TryAgain or NoAnswer while there is none."""
         leader = self._leader_of(partition)
         return self._connect(self._brokers[leader])
 
     def forget(self, partition: TopicPartition) -> None:
-        """The leader did not answer, or is the leader no more: look for it afresh, on a connection of its own."""
+        """The leader did not answer, or has changed: look it up again, on a new connection."""
         leader = self._leaders.pop(partition, None)
         if leader in self._brokers:
             self._drop(self._brokers[leader])
@@ -219,7 +219,7 @@ class ClusterClient:
         return leader
 
     def _check(self, code: int, subject: str, message: str | None = None) -> None:
-        """Turn an error code into an exception: one that asks for another try, or one that stays."""
+        """Turn an error code into an exception: TryAgain, or ApiError for a permanent one."""
         if not code:
             return
         said = f"{subject}: {message} ({error_name(code)})" if message else f"{subject}: {error_name(code)}"
@@ -246,7 +246,7 @@ class ClusterClient:
             pause = min(pause * 2, PAUSE_MAX_S)
 
     def _learn(self, response: Any) -> None:
-        """Remember where brokers are and what they lead, from whatever answer tells it."""
+        """Remember the brokers and leaders in a metadata response."""
         if isinstance(response, DescribeClusterResponse):
             alive = (each for each in response.brokers if not each.is_fenced)
             self._brokers |= {each.broker_id: Address(each.host, each.port) for each in alive}

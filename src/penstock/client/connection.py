@@ -1,4 +1,4 @@
-"""One blocking connection to a broker, for commands and for Spark's executors. It belongs to one thread."""
+"""A blocking connection to a broker, for commands and Spark's executors. It belongs to one thread."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from penstock.wire.apis import ApiKey
 from penstock.wire.primitives import MalformedMessage
 
 FRAME_BYTES_FIRST = 32 * 1024 * 1024
-# The newest that names topics by their names.
+# The newest versions that identify topics by name.
 VERSIONS_MAX: Mapping[int, int] = {ApiKey.FETCH: 12}
 
 _SIZE = struct.Struct(">i")
 
 
 class Connection:
-    """Requests and their answers, in order. Every method raises NoAnswer; unless that is NotServed, it is closed then.
+    """Requests and their responses, in order. Every method may raise NoAnswer, which closes the connection unless it is
+    NotServed.
 
-    Opening takes at most what the settings allow for it; an answer at most `timeout_s`, or what they say.
+    Connecting takes at most what the settings allow; a response at most `timeout_s`, or what they say.
     """
 
     def __init__(self, address: Address, settings: ConnectionSettings, timeout_s: float | None = None) -> None:
@@ -59,19 +60,19 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Hang up. Harmless when it is closed."""
+        """Close the connection; does nothing if it is closed."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def call(self, request: Any) -> Any:
-        """Send a request and wait for its answer, which must be the only one that is waited for."""
-        assert not self._waiting, "an answer is still to be received"
+        """Send a request and wait for its response, which must be the only outstanding one."""
+        assert not self._waiting, "a response is still outstanding"
         self.send(request)
         return self.receive()
 
     def send(self, request: Any) -> None:
-        """Send a request; its answer comes in turn, out of `receive`."""
+        """Send a request; `receive` returns the responses in order."""
         call = Call(request)
         buffers = self._protocol.encode(call)
         with self._failing():
@@ -79,7 +80,7 @@ class Connection:
         self._waiting.append(call)
 
     def receive(self) -> Any:
-        """The answer to the oldest request that has none; records in it are views of the received bytes."""
+        """The response to the oldest outstanding request; its records are views of the received bytes."""
         call = self._waiting.popleft()
         with self._failing(call):
             (size,) = _SIZE.unpack(self._exactly(_SIZE.size))
@@ -94,7 +95,7 @@ class Connection:
 
     @contextmanager
     def _failing(self, call: Call | None = None) -> Iterator[None]:
-        """Whatever goes wrong is NoAnswer, and the end of the connection."""
+        """Turns any error into NoAnswer and closes the connection."""
         try:
             yield
         except BaseException as error:
@@ -107,7 +108,7 @@ class Connection:
             raise kind(f"{self.address}: {why}") from error
 
     def _exactly(self, size: int) -> memoryview:
-        """So many bytes. A size beyond what fetches ask for is believed only as far as bytes arrive."""
+        """Read exactly `size` bytes. Memory beyond a usual fetch is allocated only as bytes arrive."""
         opened = self._open_socket()
         frame = bytearray(min(size, FRAME_BYTES_FIRST))
         filled = 0

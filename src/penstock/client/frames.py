@@ -1,8 +1,8 @@
-"""Frames out of a stream that a peer answers on: size, then so many bytes, one after another.
+"""Splits a stream of responses into frames: a size, followed by that many bytes.
 
-Small frames arrive many at a time in a scratch buffer and are copied out of it. A frame whose rest is still to come
-gets a buffer of its own, and the transport writes straight into that: a large answer is not copied again. No buffer is
-reused while anything could still look at it.
+Small frames arrive many at a time in a scratch buffer and are copied out of it. An incomplete frame gets a buffer of
+its own, and the transport writes straight into that: a large response is not copied again. No buffer is reused while
+anything could still refer to it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from struct import Struct
 from penstock.client.protocol import FRAME_BYTES_MAX, SIZE_REFUSED
 
 SCRATCH_BYTES = 64 * 1024
-# A larger frame's buffer begins with this much and grows with what arrives, whatever size was announced.
+# A larger frame's buffer starts with this size and grows with what arrives, whatever size was announced.
 FRAME_BYTES_FIRST = 16 * 1024 * 1024
 FRAME_GROWTH = 4
 
@@ -22,7 +22,7 @@ _SIZE = Struct(">i")
 
 
 class FrameStream(asyncio.BufferedProtocol):
-    """Hands out whole frames; `on_end` is called once, with a reason, when there will be no more."""
+    """Calls `on_frame` with complete frames, and `on_end` once, with a reason, when the stream ends."""
 
     __slots__ = ("_filled", "_frame", "_on_end", "_on_frame", "_scratch", "_size", "_transport")
 
@@ -45,12 +45,12 @@ class FrameStream(asyncio.BufferedProtocol):
         self.end(f"the connection broke: {exc}" if exc is not None else "it closed the connection")
 
     def write(self, buffers: list[bytes | bytearray | memoryview]) -> None:
-        """Send; nothing happens on a stream that is over."""
+        """Send; does nothing on a closed stream."""
         if self._transport is not None:
             self._transport.write(b"".join(buffers))
 
     def end(self, reason: str, *, flush: bool = False) -> None:
-        """Close the stream from this side; with `flush` after everything written has left."""
+        """Close the stream; with `flush` after everything written has been sent."""
         transport, self._transport = self._transport, None
         on_end, self._on_end = self._on_end, None
         self._frame = None
@@ -63,15 +63,15 @@ class FrameStream(asyncio.BufferedProtocol):
             on_end(reason)
 
     def forget(self) -> None:
-        """Have nobody called when the stream ends."""
+        """Do not call `on_end` when the stream ends."""
         self._on_end = None
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        """Where the transport writes what arrives next."""
+        """The buffer that the transport writes to next."""
         return memoryview(self._scratch if self._frame is None else self._frame)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes arrived."""
+        """Process received bytes."""
         self._filled += nbytes
         frame = self._frame
         if frame is None:
@@ -84,7 +84,7 @@ class FrameStream(asyncio.BufferedProtocol):
             self._frame[: len(frame)] = frame
 
     def _split(self) -> None:
-        """Hand out the whole frames in the scratch buffer, and make room for what follows them."""
+        """Pass on the complete frames in the scratch buffer, and make room for what follows them."""
         view, position = memoryview(self._scratch), 0
         while self._filled - position >= _SIZE.size:
             (size,) = _SIZE.unpack_from(view, position)

@@ -1,9 +1,10 @@
-"""One connection for an event loop: requests out, responses back in the order of their requests.
+"""One connection for an event loop: requests out, responses back in order.
 
-Theory of operation. A peer is idle, opening, or open. The first request opens it: it connects, asks for the API
-versions of the other side and signs in, then sends whatever has queued up, each in the newest version that both sides
-know. When a connection breaks, cannot be opened, or leaves a request unanswered for too long, everything that waits
-fails with NoAnswer and the peer is idle again; the next request opens it after a pause that doubles with every failure.
+Theory of operation. A peer is idle, opening, or open. The first request opens it: it connects, asks for the other
+side's API versions and authenticates, then sends the queued requests, each in the newest version that both sides
+support. When a connection breaks, cannot be opened, or leaves a request unanswered for too long, all outstanding
+requests fail with NoAnswer and the peer is idle again; the next request opens it after a pause that doubles with every
+failure.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from penstock.client.tls import reason_of
 from penstock.wire.primitives import MalformedMessage
 
 BACKOFF_FIRST_MS = 50
-# Of the time that a sign-in is good for; then it is renewed.
+# Authentication is renewed after this share of its lifetime.
 RENEWAL_SHARE = 0.85
 BACKOFF_MAX_MS = 1_000
-# Requests that wait for a connection or an answer; a caller that runs into this is told so.
+# Requests that wait for a connection or a response; further ones fail.
 PENDING_MAX = 10_000
 
-# Opens a stream to a host and port; OSError when nobody answers there.
+# Opens a stream to a host and port; raises OSError if that fails.
 Connect = Callable[[str, int, Callable[[], asyncio.BaseProtocol]], Awaitable[Any]]
 Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
 
 
 class Pending(Call):
-    """A request that waits for its turn, then for its answer."""
+    """A request that is queued or awaits its response."""
 
     __slots__ = ("answer", "deadline", "timeout_ms")
 
@@ -47,10 +48,10 @@ class Pending(Call):
 
 
 class Peer:
-    """A broker or controller, as its clients here see it.
+    """A broker or controller, from a client's point of view.
 
-    `connect` and `spawn` are the outside world: how a stream is opened, and who owns the task that does it. `on_lost`
-    is called whenever an established connection breaks or one cannot be opened, after the waiting requests were failed.
+    `connect` and `spawn` are injected: how a stream is opened, and who owns the task that does it. `on_lost` is called
+    whenever a connection breaks or cannot be opened, after the outstanding requests have failed.
     """
 
     def __init__(
@@ -83,24 +84,24 @@ class Peer:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests leave at once."""
+        """Whether requests are sent at once."""
         return self._is_open
 
     def api_version(self, api_key: int) -> int | None:
-        """The version that requests of this API go out in; None while that is not known, or when there is none."""
+        """The version used for this API; None while it is unknown, or if there is none."""
         return self._protocol.version(api_key) if self._is_open else None
 
     def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]:
-        """Send one of the wire's `*Request` messages; the result is its response.
+        """Send one of the `*Request` messages; the result is its response.
 
-        Records in a response are views of memory that nothing else uses. Fails with NoAnswer.
+        Records in a response are views of memory that nothing else uses. Raises NoAnswer.
         """
         answer: asyncio.Future[Any] = self._loop.create_future()
         if self._closed:
             _fail(answer, NoAnswer(f"the connection to {self._protocol.name} is closed"))
             return answer
         if len(self._unsent) + len(self._sent) >= PENDING_MAX:
-            _fail(answer, NoAnswer(f"{self._protocol.name} has {PENDING_MAX} requests to answer already"))
+            _fail(answer, NoAnswer(f"{self._protocol.name} already has {PENDING_MAX} outstanding requests"))
             return answer
         pending = self._pending(message, self._request_timeout_ms if timeout_ms is None else timeout_ms, answer)
         if self._is_open:
@@ -112,12 +113,12 @@ class Peer:
         return answer
 
     def close(self, *, flush: bool = True) -> None:
-        """Let go of the connection for good, with `flush` after what was sent; what waits fails with NoAnswer."""
+        """Close the connection for good, with `flush` after what was sent; outstanding requests fail with NoAnswer."""
         self._closed = True
         if self._stream is not None:
             self._stream.forget()
-            self._stream.end("let go", flush=flush)
-        self._lose("this node let go of it", tell=False)
+            self._stream.end("closed", flush=flush)
+        self._lose("this node closed it", tell=False)
 
     # Opening.
 
@@ -128,7 +129,7 @@ class Peer:
         address = self._address()
         if address is None:
             self._opening = None
-            self._lose("it has no address that this node knows")
+            self._lose("its address is unknown")
             return
         self._protocol = Protocol(str(Address(*address)), self._client_id)
         stream = FrameStream(self._received, self._lose)
@@ -140,14 +141,14 @@ class Peer:
             return
         except asyncio.CancelledError:
             stream.forget()
-            stream.end("given up")
+            stream.end("aborted")
             raise
         self._opening = None
         self._stream = stream
         self._introduce(self._protocol.introduction(self._credentials))
 
     def _introduce(self, introduction: Introduction, answer: asyncio.Future[Any] | None = None) -> None:
-        """Take the next step of the introduction, with the answer to the one before."""
+        """Send the introduction's next request, given the response to the previous one."""
         if answer is not None and (answer.cancelled() or answer.exception() is not None or self._stream is None):
             return
         try:
@@ -174,7 +175,7 @@ class Peer:
                 self._write(pending)
 
     def _renew(self, stream: FrameStream) -> None:
-        """Sign in once more before the broker ends the connection; what is asked meanwhile waits."""
+        """Authenticate again before the broker closes the connection; requests wait meanwhile."""
         if self._stream is stream and self._credentials is not None:
             self._is_open = False
             self._introduce(self._protocol.sign_in(self._credentials))
@@ -198,7 +199,7 @@ class Peer:
 
     def _received(self, frame: memoryview) -> None:
         if not self._sent:
-            self._lose("it answered a question that nobody asked")
+            self._lose("it sent a response without a request")
             return
         pending = self._sent[0]
         try:
@@ -207,7 +208,7 @@ class Peer:
             self._lose(f"its answer to {pending.name} cannot be read: {error}")
             return
         self._sent.popleft()
-        # Whoever asked may not want to know any more.
+        # The caller may have been cancelled.
         if not pending.answer.done():
             pending.answer.set_result(response)
 
@@ -220,7 +221,7 @@ class Peer:
         if opening is not None:
             opening.cancel()
         if stream is not None:
-            # It reports its own end, which is this one.
+            # The stream reports its own end, which is this one.
             stream.forget()
             stream.end("lost")
         self._backoff_ms = min(BACKOFF_MAX_MS, self._backoff_ms * 2 or BACKOFF_FIRST_MS)
@@ -253,7 +254,7 @@ class Peer:
             self._lose(f"it did not answer {late[0].name} within {late[0].timeout_ms} ms")
             return
         for pending in late:
-            # Nothing was tried yet, so nothing is lost but the time.
+            # Nothing was sent yet, so only time was lost.
             _fail(pending.answer, NoAnswer(f"{self._protocol.name} could not be reached a moment ago"))
         rest = [pending.deadline for pending in waiting if not pending.answer.done()]
         if rest:
@@ -263,5 +264,5 @@ class Peer:
 def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)
-        # Whoever asked may have gone away, which is no reason for the loop to complain.
+        # The caller may be gone; retrieving the exception keeps the loop from logging it.
         answer.exception()

@@ -1,4 +1,4 @@
-"""A cluster that can be asked from an event loop: whichever broker answers, or one of them in particular."""
+"""A client of a cluster for an event loop: requests to any broker, or to a given one."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ ANSWER_TIMEOUT_MS = 3_000
 
 
 class Peers:
-    """Peers of one cluster, opened when they are needed and kept. They belong to the loop that first asks."""
+    """Peers of one cluster, opened on demand and kept. They belong to the loop that first uses them."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self._settings = settings
         self._known: list[Address] = []
         self._peers: dict[Address, Peer] = {}
 
-    def know(self, addresses: Iterable[Address]) -> None:
-        """Remember where brokers are, for the time when those of the bootstrap list are down."""
+    def remember_addresses(self, addresses: Iterable[Address]) -> None:
+        """Remember the brokers' addresses, for when the bootstrap servers are down."""
         self._known = [address for address in dict.fromkeys(addresses) if address not in self._settings.bootstrap]
         wanted = {*self._settings.bootstrap, *self._known}
         for address in [address for address in self._peers if address not in wanted]:
             self._peers.pop(address).close()
 
     async def ask(self, request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Any:
-        """Ask whichever broker answers. Raises NoAnswer, with the reason of each, when none does."""
+        """Ask any broker that answers. Raises NoAnswer, with the reasons of all, if none does."""
         reasons: dict[str, None] = {}
-        # Those with an open connection first: a broker that is down then costs nobody time.
+        # Open connections first, so that a broker that is down costs no time.
         addresses = sorted([*self._settings.bootstrap, *self._known], key=lambda address: not self._is_open(address))
         for address in addresses:
             try:
@@ -55,7 +55,7 @@ class Peers:
     async def ask_each(
         self, addresses: Iterable[Address], request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS
     ) -> dict[Address, Any]:
-        """What several brokers answer; those that do not are left out."""
+        """The responses of several brokers; those that do not answer are left out."""
         wanted = list(addresses)
         answers = await asyncio.gather(
             *(self.ask_at(address, request, timeout_ms=timeout_ms) for address in wanted), return_exceptions=True
@@ -70,15 +70,15 @@ class Peers:
         return found
 
     async def close(self) -> None:
-        """Hang up everywhere, in the middle of what is under way."""
+        """Close all connections, including requests in progress."""
         for peer in self._peers.values():
             peer.close(flush=False)
         self._peers.clear()
-        # Transports are closed by the loop's next turn, which may be its last.
+        # Transports are closed in the loop's next iteration, which may be its last.
         await asyncio.sleep(0)
 
     async def _connect(self, host: str, port: int, make_protocol: Callable[[], asyncio.BaseProtocol]) -> None:
-        # Certificates are files, which are not read on a loop that others share.
+        # Certificates are read from files, which must not block the loop.
         context = await asyncio.to_thread(tls_context, self._settings) if self._settings.tls else None
         async with asyncio.timeout(self._settings.connect_timeout_s):
             await asyncio.get_running_loop().create_connection(make_protocol, host, port, ssl=context)
@@ -89,5 +89,5 @@ class Peers:
 
 
 def _spawn(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    # The peer holds the task, and what may go wrong in it is told to those who wait for answers.
+    # The peer holds the task, and its errors reach those who wait for responses.
     return asyncio.get_running_loop().create_task(work, name=name)

@@ -1,9 +1,9 @@
-"""One connection's requests and answers as bytes, without the connection.
+"""The client's protocol on one connection, without I/O.
 
-Theory of operation. Whoever has opened a stream first sends what `introduction` yields, one request at a time, and
-gives it the answers: which versions of its APIs the broker serves, then the sign-in, if there is one. From then on
-every request is a `Call`: `encode` gives it the newest version that both sides know and a number, and `decode` reads
-its answer. Answers come in the order of the requests, so a queue of calls is all that a shell has to keep.
+Theory of operation. After opening a stream the caller sends the requests that `introduction` yields, one at a time, and
+passes it the responses: first the broker's API versions, then authentication, if configured. From then on every request
+is a `Call`: `encode` assigns it the newest version that both sides support and a correlation id, and `decode` reads its
+response. Responses arrive in the order of the requests, so a queue of calls is all the state a caller needs.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from penstock.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest
 from penstock.wire.primitives import Buffer, MalformedMessage
 
-# An answer may be a whole batch however large it is; nothing sound is larger than this. What a TLS listener says to
-# those who do not speak TLS is, when it is taken for a size.
+# A response may be a whole batch however large it is; no valid one is larger than this. A TLS alert or an HTTP
+# response, interpreted as a size, is.
 FRAME_BYTES_MAX = 256 * 1024 * 1024
 SIZE_REFUSED = "it announced an answer of {} bytes: is that a Kafka listener, with this security.protocol?"
-# APIs of Penstock's own are not advertised. Another Kafka hangs up on whoever asks for one.
+# Penstock's own APIs are not advertised. Apache Kafka closes the connection when it gets such a request.
 OWN_KEYS_FROM = 10_000
 SOFTWARE_NAME = "penstock"
 
 Introduction = Generator[Any, Any, None]
 
-# By name: asking for the classes themselves would load all of them.
+# By name: importing the classes themselves would load all of them.
 _KEYS = {f"{api.name}Request": key for key, api in APIS.items()}
-# Every broker of the last years serves this one, and says in it what else it serves.
+# All recent brokers support this version, and list in it what else they support.
 _VERSIONS_AT_FIRST: Mapping[int, tuple[int, int]] = {ApiKey.API_VERSIONS: (0, 3)}
 
 
 class Call:
-    """A request, and what reading its answer takes once it has been sent."""
+    """A request, and what decoding its response needs once it has been sent."""
 
     __slots__ = ("api_key", "correlation_id", "message", "version")
 
@@ -52,14 +52,14 @@ class Call:
 
     @property
     def name(self) -> str:
-        """What Kafka calls the API."""
+        """Kafka's name of the API."""
         return APIS[self.api_key].name
 
 
 class Protocol:
-    """The client's side of one connection; `name` is what the broker is called in errors.
+    """The client's side of one connection; `name` is the broker's name in errors.
 
-    `versions_max` limits the versions of some APIs below what both sides know.
+    `versions_max` limits some APIs to lower versions than both sides support.
     """
 
     def __init__(self, name: str, client_id: str, versions_max: Mapping[int, int] | None = None) -> None:
@@ -68,11 +68,11 @@ class Protocol:
         self._versions_max = versions_max or {}
         self._versions = _VERSIONS_AT_FIRST
         self._next_id = 0
-        # For how long the last sign-in is good; 0 for as long as the connection.
+        # The lifetime of the last authentication; 0 for as long as the connection.
         self.sign_in_lifetime_ms = 0
 
     def version(self, api_key: int) -> int | None:
-        """The version that requests of this API go out in; None when there is none that both sides know."""
+        """The version for requests of this API; None if no version is supported by both sides."""
         api = APIS[api_key]
         theirs = self._versions.get(api_key)
         if theirs is None:
@@ -84,7 +84,7 @@ class Protocol:
         """The bytes of a request. Raises NotServed, and ValueError for a message that its version cannot carry."""
         version = self.version(call.api_key)
         if version is None:
-            raise NotServed(f"{self.name} serves no version of {call.name} that is known here")
+            raise NotServed(f"{self.name} supports no version of {call.name} that this client supports")
         body: list[Buffer] = []
         encoder(type(call.message), version)(call.message, body)
         call.version = version
@@ -93,7 +93,7 @@ class Protocol:
         return encode_request(RequestHeader(call.api_key, version, call.correlation_id, self._client_id), body)
 
     def decode(self, call: Call, frame: Buffer) -> Any:
-        """The answer to `call`; records in it are views of the frame. Raises MalformedMessage."""
+        """The response to `call`; its records are views of the frame. Raises MalformedMessage."""
         header_version = response_header_version(call.api_key, call.version)
         correlation_id, position = decode_response_header(frame, header_version)
         if correlation_id != call.correlation_id:
@@ -102,23 +102,23 @@ class Protocol:
         return response
 
     def introduction(self, credentials: Credentials | None) -> Introduction:
-        """The requests that open a connection: yielded one by one, each to be sent its answer. Raises NoAnswer."""
+        """The requests that open a connection: yielded one by one, each expects its response. Raises NoAnswer."""
         response = yield ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version="1")
         if response.error_code:
-            raise NoAnswer(f"{self.name} does not say which APIs it serves: {error_name(response.error_code)}")
+            raise NoAnswer(f"{self.name} did not list its API versions: {error_name(response.error_code)}")
         self._versions = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
         if credentials is not None:
             yield from self.sign_in(credentials)
 
     def sign_in(self, credentials: Credentials) -> Introduction:
-        """The requests of a sign-in, the first one or one that renews it (KIP-368). Raises NoAnswer."""
+        """The requests of an authentication, the first one or a renewal (KIP-368). Raises NoAnswer."""
         if self.version(ApiKey.SASL_HANDSHAKE) is None:
-            raise AuthenticationFailed(f"{self.name} wants no sign-in: set security.protocol to PLAINTEXT or SSL")
+            raise AuthenticationFailed(f"{self.name} does not use SASL: set security.protocol to PLAINTEXT or SSL")
         answer = yield SaslHandshakeRequest(credentials.mechanism)
         if answer.error_code:
             known = ", ".join(answer.mechanisms) or error_name(answer.error_code)
             raise AuthenticationFailed(
-                f"{self.name} does not take {credentials.mechanism} as sasl.mechanism, only one of: {known}"
+                f"{self.name} does not support sasl.mechanism {credentials.mechanism}, only: {known}"
             )
         steps = conversation(credentials)
         message = next(steps)
@@ -126,11 +126,11 @@ class Protocol:
             reply = yield SaslAuthenticateRequest(message)
             if reply.error_code:
                 why = reply.error_message or error_name(reply.error_code)
-                raise AuthenticationFailed(f"{self.name} refuses {credentials.username}: {why}")
+                raise AuthenticationFailed(f"{self.name} rejected {credentials.username}: {why}")
             self.sign_in_lifetime_ms = reply.session_lifetime_ms
             try:
                 message = steps.send(bytes(reply.auth_bytes))
             except StopIteration:
                 return
             except (AuthenticationFailed, ValueError) as error:
-                raise AuthenticationFailed(f"the sign-in to {self.name} failed: {error}") from None
+                raise AuthenticationFailed(f"authentication with {self.name} failed: {error}") from None

@@ -1,6 +1,6 @@
-"""Which partition a record without a key goes to: a batch's worth to one, then to the next, so that all get a share.
+"""Partitioning of records without a key: one batch to a partition, the next batch to the next, so that all get a share.
 
-librdkafka chooses one at random every few milliseconds, so that whatever is sent in a burst ends up in the same place.
+librdkafka chooses one at random every few milliseconds, so that a burst of records ends up in the same partition.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-# Kafka's own default of batch.size. Batches have company from other senders; these keep one sender's together.
+# Kafka's default of batch.size. Batches also contain records of other senders; this keeps one sender's together.
 BATCH_BYTES = 16 * 1024
 TOPICS_MAX = 10_000
 
 
 class PartitionRotation:
-    """The partitions of topics in turn. One is stayed with for a batch's bytes, and no longer than `stay_s`.
+    """Rotates through a topic's partitions. It stays with one for a batch's bytes, and no longer than `stay_s`.
 
-    Slow senders go from partition to partition with every record, fast ones with every batch.
+    Slow senders switch partitions with every record, fast ones with every batch.
     """
 
     def __init__(self, stay_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._stay_s = stay_s
         self._clock = clock
-        # By topic: whose turn it is, how many bytes it may still have, and until when.
+        # By topic: the current partition, its remaining bytes, and until when it is used.
         self._turns: dict[str, tuple[int, int, float]] = {}
 
     def choose(self, topic: str, partitions: Sequence[int], size_bytes: int) -> int:
@@ -31,7 +31,7 @@ class PartitionRotation:
         now = self._clock()
         turn, left, until = self._turns.get(topic) or (-1, 0, 0.0)
         if left <= 0 or now >= until:
-            # Many short runs must not all begin with the same one.
+            # Many short-lived processes must not all begin with the same one.
             turn = random.randrange(len(partitions)) if turn < 0 else turn + 1
             left, until = BATCH_BYTES, now + self._stay_s
             if len(self._turns) >= TOPICS_MAX:
@@ -41,7 +41,7 @@ class PartitionRotation:
 
 
 def rotation_for(properties: Mapping[str, str], linger_ms: int) -> PartitionRotation | None:
-    """The rotation for a producer with these properties; None where they say how librdkafka is to choose."""
+    """The rotation for a producer with these properties; None if they configure librdkafka's partitioner."""
     if "partitioner" in properties or "sticky.partitioning.linger.ms" in properties:
         return None
     return PartitionRotation(linger_ms / 1000)

@@ -1,8 +1,8 @@
-"""The client's side of SASL: PLAIN, and SCRAM as RFC 5802 and RFC 7677 have it.
+"""The client's side of SASL: PLAIN, and SCRAM (RFC 5802, RFC 7677).
 
-A conversation is a generator: it yields what to send, is sent what the server answered, and returns when the server has
-proved that it knows the password too. It raises AuthenticationFailed where the server does not, and ValueError where
-what it sends makes no sense.
+A conversation is a generator: it yields what to send, is sent the server's reply, and returns when the server has
+proved that it knows the password too. It raises AuthenticationFailed if the server does not, and ValueError if its
+messages are invalid.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from penstock.client.failures import AuthenticationFailed
 from penstock.client.settings import Credentials
 
 ITERATIONS_MIN = 4096
-# Kafka allows four times fewer. The broker chooses the number, and an event loop waits for it: about 40 ms at most.
+# Kafka's maximum is a quarter of this. The broker chooses it, and computing it blocks an event loop: 40 ms at most.
 ITERATIONS_MAX = 65_536
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 def conversation(credentials: Credentials, nonce: str | None = None) -> Generator[bytes, bytes, None]:
-    """The exchange for a mechanism; `nonce` is for tests."""
+    """The exchange of a mechanism; `nonce` is for tests."""
     if credentials.mechanism == "PLAIN":
         return _plain(credentials)
     return _scram(credentials, nonce or secrets.token_urlsafe(24))
@@ -41,10 +41,10 @@ def _scram(credentials: Credentials, nonce: str) -> Generator[bytes, bytes, None
     fields = _fields(server_first)
     combined, salt, iterations = fields.get("r", ""), _binary(fields.get("s", "")), int(fields.get("i", "0"))
     if combined == nonce or not combined.startswith(nonce):
-        raise AuthenticationFailed("the broker's SCRAM challenge does not fit ours: it may be an impostor")
+        raise AuthenticationFailed("the broker's SCRAM challenge does not match ours: it may be an impostor")
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise AuthenticationFailed(
-            f"the broker asks for {iterations} iterations of SCRAM, not for {ITERATIONS_MIN} to {ITERATIONS_MAX}"
+            f"the broker asks for {iterations} iterations of SCRAM, not {ITERATIONS_MIN} to {ITERATIONS_MAX}"
         )
     salted = hashlib.pbkdf2_hmac(name, credentials.password.encode(), salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", name)

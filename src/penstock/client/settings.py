@@ -1,8 +1,8 @@
-"""How to reach a cluster: addresses, TLS and sign-in out of the properties that Kafka's clients take.
+"""How to reach a cluster: addresses, TLS and SASL from Kafka's client properties.
 
-Both vocabularies are understood: librdkafka's (`sasl.username`, `ssl.ca.location`), as in -X of Penstock's commands,
-and the Java client's (`sasl.jaas.config`, `ssl.truststore.location` with PEM files), as jobs written for Spark's Kafka
-connector have them.
+Both sets of names work: librdkafka's (`sasl.username`, `ssl.ca.location`), as in -X of Penstock's commands, and the
+Java client's (`sasl.jaas.config`, `ssl.truststore.location` with PEM files), as in jobs written for Spark's Kafka
+connector.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 CLIENT_ID = "penstock"
 
 _JAAS_FIELD = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
-# What the Java client calls a property and librdkafka's word for it.
+# The Java client's property names and librdkafka's.
 _LIBRDKAFKA_NAMES = {
     "sasl.mechanism": "sasl.mechanisms",
     "ssl.truststore.location": "ssl.ca.location",
@@ -30,7 +30,7 @@ _LIBRDKAFKA_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What SASL needs."""
+    """The credentials for SASL."""
 
     mechanism: str
     username: str
@@ -39,31 +39,31 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Where and how to connect. It travels to Spark's executors, and equal ones share connections.
+    """Where and how to connect. Serialized to Spark's executors; equal settings share connections.
 
-    `properties` are Kafka's client properties as they were given, those that say nothing about connections too.
+    `properties` are all Kafka client properties as they were given, also those unrelated to connections.
     """
 
     bootstrap: tuple[Address, ...]
     properties: tuple[tuple[str, str], ...] = field(repr=False)
     tls: bool = False
     credentials: Credentials | None = None
-    # How long opening a connection may take, and how long an answer: Kafka's own defaults for clients.
+    # Timeouts of connecting and of responses: Kafka's defaults for clients.
     connect_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
 
     def get(self, name: str, default: str = "") -> str:
-        """One of Kafka's client properties as it was given."""
+        """One of the given Kafka client properties."""
         return dict(self.properties).get(name, default)
 
     @property
     def client_id(self) -> str:
-        """What this client is called in brokers' logs and quotas."""
+        """This client's name in brokers' logs and quotas."""
         return self.get("client.id", CLIENT_ID)
 
 
 def read_settings(properties: Mapping[str, str]) -> ConnectionSettings:
-    """The settings in a set of client properties; ValueError says what is wrong with them and what to write."""
+    """The settings in a set of client properties; raises ValueError with what is wrong and what to write."""
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise ValueError(f"security.protocol is {protocol!r}: use one of {', '.join(PROTOCOLS)}")
@@ -78,7 +78,7 @@ def read_settings(properties: Mapping[str, str]) -> ConnectionSettings:
 
 
 def librdkafka_properties(settings: ConnectionSettings) -> dict[str, str]:
-    """The same settings in librdkafka's words, for producers."""
+    """The same settings with librdkafka's names, for producers."""
     properties = {}
     for name, value in settings.properties:
         if name == "sasl.jaas.config" or name.startswith(("key.", "value.")):
@@ -117,5 +117,5 @@ def _credentials(properties: Mapping[str, str]) -> Credentials:
     username = properties.get("sasl.username") or fields.get("username", "")
     password = properties.get("sasl.password") or fields.get("password", "")
     if not username:
-        raise ValueError("SASL needs a name: set sasl.username and sasl.password, or sasl.jaas.config")
+        raise ValueError("SASL needs a username: set sasl.username and sasl.password, or sasl.jaas.config")
     return Credentials(mechanism, username, password)

@@ -1,4 +1,4 @@
-"""The TLS settings of Kafka's clients as Python's ssl takes them."""
+"""An SSL context from the TLS settings of Kafka's clients."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from penstock.client import failures
 from penstock.client.failures import AuthenticationFailed
 from penstock.client.settings import ConnectionSettings
 
-# OpenSSL's numbers for a certificate that is trusted and belongs to somebody else: another name, another address.
+# OpenSSL's error numbers for a trusted certificate of another host: a different name, a different address.
 WRONG_NAMES = (62, 64)
 KEY_STORES = (".jks", ".p12", ".pfx")
 
 
 def tls_context(settings: ConnectionSettings) -> ssl.SSLContext:
-    """A context for one connection, read anew so that renewed certificates count. Raises AuthenticationFailed."""
+    """A context for one connection, read anew so that renewed certificates are used. Raises AuthenticationFailed."""
     authorities = _path(settings, "ssl.ca.location", "ssl.truststore.location")
     inline = _either(settings, "ssl.ca.pem", "ssl.truststore.certificates")
     chain = _path(settings, "ssl.certificate.location", "ssl.keystore.location")
@@ -29,11 +29,11 @@ def tls_context(settings: ConnectionSettings) -> ssl.SSLContext:
         context = ssl.create_default_context(
             cafile=None if directory else authorities, capath=authorities if directory else None, cadata=inline or None
         )
-        # Without a password at hand OpenSSL would ask for one on the terminal.
+        # Without a password OpenSSL would prompt for one on the terminal.
         if chain is not None:
             context.load_cert_chain(chain, key, lambda: password)
         elif any(own):
-            # Python's ssl reads the certificates of its own side from files only.
+            # Python's ssl reads the client's certificate only from files.
             with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".pem") as file:
                 file.write("\n".join(own))
                 file.flush()
@@ -62,16 +62,16 @@ def reason_of(error: Exception) -> str:
 
 
 def _path(settings: ConnectionSettings, *names: str) -> Path | None:
-    """The file that one of these properties names, the first that is set."""
+    """The file that the first of these properties that is set names."""
     for name in names:
         text = settings.get(name)
-        # librdkafka's word for looking where systems have them, which is what happens without a file.
+        # librdkafka's keyword for the system's certificates, which are used without a file anyway.
         if not text or text == "probe":
             continue
         if text.endswith(KEY_STORES):
             raise AuthenticationFailed(f"{name} is a key store, {text}: give a PEM file (keytool and openssl convert)")
         if not Path(text).exists():
-            raise AuthenticationFailed(f"{name} names {text}, which is not there")
+            raise AuthenticationFailed(f"{name} names {text}, which does not exist")
         return Path(text)
     return None
 

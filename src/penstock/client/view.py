@@ -1,4 +1,4 @@
-"""A cluster as its answers show it: brokers, partitions, the sizes of replicas, and the quorum of controllers."""
+"""A cluster's state from its responses: brokers, partitions, sizes of replicas, and the controller quorum."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUORUM_REQUEST = DescribeQuorumRequest(
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """A broker that is registered; a fenced one is down, or not yet up."""
+    """A registered broker; a fenced one is down, or not yet up."""
 
     node_id: int
     host: str
@@ -36,7 +36,7 @@ class BrokerView:
 
     @property
     def address(self) -> Address:
-        """Where clients reach it."""
+        """The address for clients."""
         return Address(self.host, self.port)
 
 
@@ -58,7 +58,7 @@ class PartitionView:
 class QuorumNode:
     """A voter or an observer; lag counts records of the metadata log, times are milliseconds since 1970.
 
-    None stands for what the leader does not know, because the node has not fetched since it leads.
+    None if the leader does not know, because the node has not fetched since the leader was elected.
     """
 
     node_id: int
@@ -87,7 +87,7 @@ class QuorumView:
 
 
 def brokers_of(response: DescribeClusterResponse) -> dict[int, BrokerView]:
-    """Every broker that is registered, in order of their ids."""
+    """Every registered broker, ordered by id."""
     return {
         broker.broker_id: BrokerView(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
         for broker in sorted(response.brokers, key=lambda broker: broker.broker_id)
@@ -95,7 +95,7 @@ def brokers_of(response: DescribeClusterResponse) -> dict[int, BrokerView]:
 
 
 def sizes_of(response: DescribeLogDirsResponse) -> Iterator[tuple[TopicPartition, int]]:
-    """The replicas that a broker has, and their bytes on disk."""
+    """The sizes in bytes of a broker's replicas."""
     for directory in response.results:
         for topic in directory.topics:
             for partition in topic.partitions:
@@ -103,11 +103,11 @@ def sizes_of(response: DescribeLogDirsResponse) -> Iterator[tuple[TopicPartition
 
 
 def quorum_of(response: DescribeQuorumResponse) -> QuorumView:
-    """The quorum in the answer to QUORUM_REQUEST. Raises ApiError where the answer is an error."""
+    """The quorum in the response to QUORUM_REQUEST. Raises ApiError if the response is an error."""
     _check(response.error_code, response.error_message)
     found = next((partition for topic in response.topics for partition in topic.partitions), None)
     if found is None:
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer names no partition of the metadata log")
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response contains no partition of the metadata log")
     _check(found.error_code, found.error_message)
     end = max((state.log_end_offset for state in found.current_voters), default=found.high_watermark)
     addresses = {

@@ -1,4 +1,4 @@
-"""The composition root of a gateway: its parts, its two ports, start and stop in good order."""
+"""The composition root of a gateway: its parts, its two ports, and an orderly start and stop."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from confluent_kafka.admin import AdminClient
 from starlette.types import ASGIApp
 
 from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.kafka.broker_requests import BrokerWire
+from penstock.gateway.kafka.consumer_instances import ConsumerInstances
 from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
-from penstock.gateway.kafka.instances import Instances
-from penstock.gateway.kafka.memory import give_memory_back, share_arenas
+from penstock.gateway.kafka.live_tails import LiveTails
+from penstock.gateway.kafka.memory import share_arenas, trim_memory
 from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.kafka.reader import Readers
-from penstock.gateway.kafka.shared_keys import SharedKeys
+from penstock.gateway.kafka.shared_idempotency import SharedKeys
 from penstock.gateway.kafka.subscriptions import Subscriptions
-from penstock.gateway.kafka.tails import Tails
-from penstock.gateway.kafka.wire import BrokerWire
 from penstock.gateway.metrics import HOT_PATH, GatewayMetrics, Gauges
 from penstock.gateway.registry.analysis import answer
+from penstock.gateway.registry.analysis_cache import AnalysisCache
 from penstock.gateway.registry.api.application import registry_application
-from penstock.gateway.registry.facts import SchemaFacts
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.application import RestServices, rest_application
 from penstock.gateway.rest.native.hot_publish import HotPublish
-from penstock.gateway.rest.values.record_texts import v2_records
+from penstock.gateway.rest.values.record_json import v2_records
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.access import Access, Guarded
-from penstock.gateway.web.body_work import Bodies
+from penstock.gateway.web.access import Access, AccessGuard
+from penstock.gateway.web.body_reader import BodyReader
 from penstock.gateway.web.connection import Connection, plain_protocol
 from penstock.gateway.web.connection_policy import ConnectionPolicy
 from penstock.gateway.web.hot_path import hot_protocol
@@ -53,11 +53,11 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 15.0
 SHUTDOWN_TIMEOUT_S = 5
 BACKLOG = 2048
-# Listeners of tails have nothing to say.
+# Clients of tails send nothing.
 SOCKET_MESSAGE_BYTES_MAX = 4096
 CHECK_TICKS = 3
 NAMES_TIMEOUT_S = 2.0
-# Files and connections that are needed besides those of callers: libraries, logs, pipes, and the clients of brokers.
+# File descriptors needed besides callers' connections: libraries, logs, pipes, and connections to brokers.
 OTHER_FILES = 1000
 
 Ready = Callable[[dict[str, Any]], None]
@@ -65,7 +65,7 @@ Connected = Callable[[str], None]
 
 
 class _Port(NamedTuple):
-    """What listens on a port: the application, and the class of its connections."""
+    """A port's application, and the class of its connections."""
 
     application: ASGIApp
     port: int
@@ -73,9 +73,9 @@ class _Port(NamedTuple):
 
 
 class _Server(uvicorn.Server):
-    """A server among several: signals are the gateway's business. `up` is set once it listens.
+    """One of several servers; the gateway handles signals. `up` is set once it listens.
 
-    It looks for connections whose peers take too long.
+    It checks the deadlines of its connections.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -95,7 +95,7 @@ class _Server(uvicorn.Server):
                 try:
                     connection.check_deadlines(now)
                 except Exception:
-                    log.exception("looking at a connection failed; it is closed")
+                    log.exception("checking a connection failed; closing it")
                     connection.transport.abort()
         return await super().on_tick(counter)
 
@@ -105,9 +105,9 @@ class _Server(uvicorn.Server):
 
 
 def serve(settings: GatewaySettings, ready: Ready, connected: Connected = lambda _: None) -> int:
-    """Run a gateway until SIGTERM or SIGINT; the process's exit code.
+    """Run a gateway until SIGTERM or SIGINT; returns the process's exit code.
 
-    `connected` gets the cluster's id when the brokers have answered, `ready` the addresses once the gateway serves.
+    `connected` is called with the cluster's id once the brokers answered, `ready` with the addresses once it serves.
     """
     share_arenas()
     try:
@@ -119,7 +119,7 @@ def serve(settings: GatewaySettings, ready: Ready, connected: Connected = lambda
 
 
 async def run(settings: GatewaySettings, ready: Ready, connected: Connected = lambda _: None) -> int:
-    """Run a gateway on the present loop until a signal comes."""
+    """Run a gateway on the current loop until a signal arrives."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -127,11 +127,11 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
     cluster_id = await asyncio.to_thread(_cluster_id, settings)
     connected(cluster_id)
     async with contextlib.AsyncExitStack() as stack:
-        keeper = asyncio.create_task(give_memory_back(), name="gateway-memory")
+        keeper = asyncio.create_task(trim_memory(), name="gateway-memory")
         stack.callback(keeper.cancel)
         pools = _pools(settings, stack)
-        facts = SchemaFacts(settings.budgets)
-        registry = Registry(settings.client(), pools["the registry"], facts)
+        analyses = AnalysisCache(settings.budgets)
+        registry = Registry(settings.client(), pools["the registry"], analyses)
         await registry.start()
         stack.push_async_callback(registry.stop)
         services = await _services(settings, registry, pools, cluster_id, stack)
@@ -140,7 +140,7 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
         stack.push_async_callback(metrics.stop)
         rest = rest_application(services, settings.limits)
         schemas = registry_application(
-            registry, cluster_id, settings.limits, Bodies(pools["the registry"], settings.budgets).read
+            registry, cluster_id, settings.limits, BodyReader(pools["the registry"], settings.budgets).read
         )
         metrics.gauges = Gauges(
             {"rest": lambda: rest.under_way.count, "registry": lambda: schemas.under_way.count},
@@ -151,7 +151,7 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
 
         def guarded(application: ASGIApp, name: str) -> ASGIApp:
             counters = metrics.port(name)
-            return Guarded(
+            return AccessGuard(
                 metrics.measured(application, name), access, lambda status: counters.answered("refused", status, 0)
             )
 
@@ -166,7 +166,7 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
 
 
 def _pools(settings: GatewaySettings, stack: contextlib.AsyncExitStack) -> dict[str, WorkerPool]:
-    """Workers for each part, so that whoever keeps those of one busy does not stop the others."""
+    """Each part has its own workers, so that overload of one does not stop the others."""
     values = (v2_records.__module__,)
     modules = {"the console": values, "REST": values, "the registry": (answer.__module__,)}
     pools = {name: WorkerPool(name, settings.budgets, loaded) for name, loaded in modules.items()}
@@ -182,19 +182,19 @@ async def _services(
     cluster_id: str,
     stack: contextlib.AsyncExitStack,
 ) -> RestServices:
-    """The parts of the REST side; each is stopped when the stack is left."""
+    """The parts of the REST port; each is stopped when the stack is left."""
     client = AdminClient(settings.client())
     admin = Admin(client)
     publisher = Publisher(settings, admin)
     stack.push_async_callback(publisher.stop)
     readers = Readers(settings)
     stack.push_async_callback(readers.stop)
-    instances = Instances(settings)
+    instances = ConsumerInstances(settings)
     instances.start()
     stack.push_async_callback(instances.stop)
     wire = BrokerWire(settings)
     stack.push_async_callback(wire.stop)
-    tails = Tails(settings)
+    tails = LiveTails(settings)
     stack.push_async_callback(tails.stop)
     shared = SharedKeys(settings)
     stack.push_async_callback(shared.stop)
@@ -213,7 +213,7 @@ async def _services(
         settings=settings,
         codec=SchemaCodec(registry, pools["REST"], settings.budgets),
         console_codec=SchemaCodec(registry, pools["the console"], settings.budgets),
-        bodies=Bodies(pools["REST"], settings.budgets),
+        bodies=BodyReader(pools["REST"], settings.budgets),
     )
 
 
@@ -239,9 +239,9 @@ async def _listen(
                 forwarded_allow_ips=list(settings.trusted_proxies),
                 ws=SocketConnection,
                 ws_max_size=SOCKET_MESSAGE_BYTES_MAX,
-                # Contexts of zlib cost memory for each listener, and the loop's time for each record.
+                # Compression contexts cost memory for each client, and the loop's time for each record.
                 ws_per_message_deflate=False,
-                # Connection looks after those that are idle.
+                # Connection closes idle ones itself.
                 timeout_keep_alive=ceil(settings.limits.idle_timeout_s) + 1,
                 timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
                 backlog=BACKLOG,
@@ -283,7 +283,7 @@ def _address(bound: socket.socket) -> str:
 
 
 async def _machine_names() -> list[str]:
-    """What this machine is called. Its full name is asked of a resolver, which may be slow."""
+    """This machine's names. The full name comes from a resolver, which may be slow."""
     name = socket.gethostname()
     try:
         return [name, await asyncio.wait_for(asyncio.to_thread(socket.getfqdn), NAMES_TIMEOUT_S)]
@@ -292,17 +292,17 @@ async def _machine_names() -> list[str]:
 
 
 def _affordable(limits: Limits) -> Limits:
-    """As many connections as there can be open files: accepting fails for everybody where those run out."""
+    """Limit connections to the number of files that may be open: accepting fails for everybody if those run out."""
     files = allow_open_files()
     connections_max = max(1, min(limits.connections_max, max(files - OTHER_FILES, files // 2)))
     if connections_max == limits.connections_max:
         return limits
-    log.warning("%d files may be open, so %d connections are taken (ulimit -n)", files, connections_max)
+    log.warning("only %d files may be open (ulimit -n), so at most %d connections are accepted", files, connections_max)
     each_max = min(limits.connections_per_caller_max, max(1, connections_max // 2))
     return replace(limits, connections_max=connections_max, connections_per_caller_max=each_max)
 
 
 def _cluster_id(settings: GatewaySettings) -> str:
-    """The cluster's id; the first word with the brokers, so it waits for them."""
+    """The cluster's id. This is the first request to the brokers, so it waits for them."""
     metadata = AdminClient(settings.client()).list_topics(timeout=CONNECT_TIMEOUT_S)
     return str(metadata.cluster_id or "")

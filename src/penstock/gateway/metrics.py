@@ -1,8 +1,8 @@
-"""What a gateway tells machines: `/metrics` for Prometheus, `/health/live` and `/health/ready`, on each of its ports.
+"""A gateway's `/metrics` for Prometheus, `/health/live` and `/health/ready`, on each of its ports.
 
-Requests are counted by port, by the first word of their path and by status, which is few series however many topics
-there are. The lag of all groups of the cluster is told on demand, with everything else (`/metrics?detail=groups`) or
-alone (`/metrics/detail`): it is asked of the brokers then, which is why it is not there otherwise.
+Requests are counted by port, by the first segment of their path and by status, which is few series however many topics
+there are. The lag of all groups of the cluster is included on demand, with the rest (`/metrics?detail=groups`) or
+alone (`/metrics/detail`), because it takes requests to the brokers.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ GROUPS_AT_ONCE = 16
 GROUPS_MAX = 2_000
 GROUPS = "groups"
 DETAIL_PATH = "/metrics/detail"
-# What publishing single records is counted as.
+# The path segment that the fast path of publishing is counted under.
 HOT_PATH = "publish"
-# First words of paths that are told apart; all others are one.
+# First path segments that are counted separately; all others are counted together.
 WORDS = frozenset(
     ("topics", "api", "v3", "consumers", "console", "brokers", "docs", "subjects", "schemas", "compatibility", "config")
 )
@@ -71,7 +71,7 @@ Answer = tuple[int, str, bytes]
 
 
 class Gauges(NamedTuple):
-    """Numbers that are looked up when somebody asks: requests under way by port, and things in use."""
+    """Numbers that are read on each scrape: requests in progress by port, and resources in use."""
 
     under_way: Mapping[str, Callable[[], int]]
     in_use: Mapping[str, Callable[[], int]]
@@ -94,7 +94,7 @@ class HttpCounters:
 
 
 class GatewayMetrics:
-    """All counters of a gateway, and what machines ask of it."""
+    """All counters of a gateway, and its monitoring endpoints."""
 
     def __init__(self, cluster_id: str, admin: Admin, groups: Groups) -> None:
         self._cluster_id = cluster_id
@@ -106,11 +106,11 @@ class GatewayMetrics:
         self.gauges = Gauges({}, {})
 
     def start(self) -> None:
-        """Begin to look at the event loop."""
+        """Start watching the event loop."""
         self._watching = asyncio.create_task(self._process.watch(), name="gateway-loop-lag")
 
     async def stop(self) -> None:
-        """Look no longer."""
+        """Stop watching."""
         if self._watching is not None:
             self._watching.cancel()
 
@@ -119,7 +119,7 @@ class GatewayMetrics:
         return self._ports.setdefault(name, HttpCounters())
 
     def measured(self, application: ASGIApp, port: str) -> ASGIApp:
-        """The application with its requests counted, and with the paths for machines."""
+        """The application with its requests counted, and with the monitoring endpoints."""
         return _Measured(application, self.port(port), self._paths())
 
     def _paths(self) -> dict[str, Callable[[Scope], Awaitable[Answer]]]:
@@ -167,7 +167,7 @@ class GatewayMetrics:
         return 200, OPENMETRICS_TYPE if openmetrics else TEXT_TYPE, b"".join(sheet.render(openmetrics=openmetrics))
 
     async def _lags(self, sheet: Sheet) -> None:
-        """The lag of every group, as far as the brokers tell it in time."""
+        """The lag of every group, as far as the brokers answer in time."""
         room = asyncio.Semaphore(GROUPS_AT_ONCE)
 
         async def one(name: str) -> None:
@@ -191,12 +191,12 @@ class GatewayMetrics:
                 names = sorted(group.group_id for group in listed.valid)[:GROUPS_MAX]
                 await asyncio.gather(*map(one, names))
         except (TimeoutError, KafkaException):
-            # What came in time is told; a scrape that fails would hide everything else, too.
+            # Report what arrived in time; a failed scrape would hide everything else, too.
             return
 
 
 class _Measured:
-    """An ASGI application around another one."""
+    """Wraps an ASGI application."""
 
     def __init__(
         self, application: ASGIApp, counters: HttpCounters, paths: Mapping[str, Callable[[Scope], Awaitable[Answer]]]
@@ -226,13 +226,13 @@ class _Measured:
 
 
 def first_word(path: str) -> str:
-    """What a path is counted as."""
+    """The path segment that a path is counted under."""
     word = path[1:].partition("/")[0]
     return word if word in WORDS else "other"
 
 
 def _health(checks: Mapping[str, str]) -> Answer:
-    """The answer about some checks, each with the reason why it fails, or none."""
+    """The response for some checks, each with the reason of its failure, or none."""
     ok = not any(checks.values())
     body = {
         "status": "ok" if ok else "unavailable",

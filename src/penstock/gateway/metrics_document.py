@@ -25,7 +25,7 @@ SECTIONS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
 
 
 def document() -> str:
-    """The whole page: what people wrote, and the tables behind it."""
+    """The whole page: the hand-written part, and the tables after it."""
     written, _, _ = DOCUMENT_PATH.read_text("utf-8").partition(MARK)
     tables = [f"### {title}\n\n{_table(metrics)}" for title, metrics in SECTIONS]
     return written + MARK + "\n" + "\n".join(tables)

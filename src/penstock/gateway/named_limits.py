@@ -1,15 +1,15 @@
-"""Limits by the names that `penstock gateway --limit NAME=VALUE` sets and error messages use."""
+"""Limits by the names used in `penstock gateway --limit NAME=VALUE` and in error messages."""
 
 from __future__ import annotations
 
 
 class NamedLimits:
-    """What is common to the places where limits are kept: a field is a limit, and its name ends with its unit."""
+    """Base of classes whose fields are limits, with names that end with their unit."""
 
     __slots__ = ()
 
     def named(self, name: str) -> str:
-        """A limit for an error message: its value and the setting behind it."""
+        """A limit for an error message: its value and its name."""
         unit = " bytes" if "_bytes_" in name else " ms" if name.endswith("_ms") else " s" if name.endswith("_s") else ""
         value: int | float = getattr(self, name)
         number = f"{value:,}" if isinstance(value, int) else f"{value:g}"

@@ -1,4 +1,4 @@
-"""Settings of a gateway: where the cluster is, where it listens, and how much it takes on."""
+"""Settings of a gateway: its cluster, its addresses, and its limits."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from penstock.gateway.web.limits import Limits
 from penstock.gateway.work.budgets import Budgets
 
 HOST_NAME = re.compile(r"\.?[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?")
-# Numbers among the settings that are no limits.
+# Numbers among the settings that are not limits.
 PORTS = ("rest_port", "registry_port")
 NUMBER_MAX = 10**15
 
 
 class SettingError(ValueError):
-    """A setting that cannot be used; the message says why, and what can be."""
+    """An invalid setting; the message says why, and what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings(NamedLimits):
-    """What a gateway is started with. A port of 0 is a free one."""
+    """What a gateway is started with. Port 0 is any free port."""
 
     bootstrap_servers: str
     host: str = "127.0.0.1"
@@ -34,16 +34,16 @@ class GatewaySettings(NamedLimits):
     client_properties: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     budgets: Budgets = field(default_factory=Budgets)
-    # Names that callers may know it by besides the machine's own, origins whose pages may call it, and addresses of
-    # proxies that say truly whose requests they pass on.
+    # Host names that callers may use besides the machine's own, origins whose pages may call it, and addresses of
+    # proxies whose X-Forwarded-For headers are trusted.
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
-    # Publishing: small records wait this long for company, and so many may wait for the brokers.
+    # Publishing: how long small records wait to be batched, and how many may be queued.
     linger_ms: int = 2
     publish_timeout_ms: int = 30_000
     queued_records_max: int = 100_000
-    # Reading: consumers that are kept open for reads by offset, those that wait for records, and what one read returns.
+    # Reading: consumers for reads by offset, reads that wait for records, and how much one read returns.
     readers_max: int = 16
     long_polls_max: int = 64
     long_polls_per_caller_max: int = 32
@@ -57,16 +57,16 @@ class GatewaySettings(NamedLimits):
     unacknowledged_bytes_max: int = 16 * 1024 * 1024
     tails_max: int = 100
     tails_per_caller_max: int = 50
-    # Answers that are remembered for requests that carry an Idempotency-Key.
+    # Cached answers to requests with an Idempotency-Key.
     idempotency_keys_max: int = 100_000
     idempotency_s: float = 24 * 60 * 60
 
     def limited(self, words: Mapping[str, str]) -> GatewaySettings:
-        """The same with other limits, by name. Raises SettingError."""
+        """A copy with other limits, by name. Raises SettingError."""
         names = [name for owner in (GatewaySettings, Limits, Budgets) for name in limit_names(owner)]
         unknown = sorted(set(words) - set(names))
         if unknown:
-            raise SettingError(f"there is no limit {unknown[0]!r}; there are {', '.join(sorted(names))}")
+            raise SettingError(f"there is no limit {unknown[0]!r}; the limits are {', '.join(sorted(names))}")
         return replace(
             self,
             limits=replace(self.limits, **_numbers(Limits, words)),
@@ -75,13 +75,13 @@ class GatewaySettings(NamedLimits):
         )
 
     def checked(self) -> GatewaySettings:
-        """The same, if it can be used. Raises SettingError."""
+        """The same settings if they are valid. Raises SettingError."""
         for origin in self.allowed_origins:
             if not is_origin(origin):
                 raise SettingError(f"{origin!r} is not an origin; write it as https://app.example.com, without a path")
         for name in self.allowed_hosts:
             if not HOST_NAME.fullmatch(name):
-                raise SettingError(f"{name!r} is not a host's name; write it as app.example.com, without port or path")
+                raise SettingError(f"{name!r} is not a host name; write it as app.example.com, without port or path")
         for proxy in self.trusted_proxies:
             try:
                 ipaddress.ip_network(proxy, strict=False)
@@ -90,7 +90,7 @@ class GatewaySettings(NamedLimits):
         return self
 
     def client(self, **more: Any) -> dict[str, Any]:
-        """librdkafka's settings; what the operator set wins."""
+        """librdkafka's settings; the operator's settings take precedence."""
         return {
             "bootstrap.servers": self.bootstrap_servers,
             "client.id": "penstock-gateway",
@@ -106,7 +106,7 @@ LimitOwner = type[GatewaySettings | Limits | Budgets]
 
 
 def limit_names(owner: LimitOwner) -> dict[str, type[int | float]]:
-    """The limits that `--limit` sets: names, and the numbers they take."""
+    """The limits that `--limit` sets: names, and their types."""
     kinds: dict[str, type[int | float]] = {"int": int, "float": float}
     return {each.name: kinds[str(each.type)] for each in fields(owner) if each.type in kinds and each.name not in PORTS}
 
@@ -119,8 +119,8 @@ def _number(name: str, text: str, kind: type[int | float]) -> int | float:
     try:
         value = kind(text)
     except ValueError:
-        expected = "a whole number" if kind is int else "a number"
-        raise SettingError(f"the limit {name} is {expected}, not {text[:40]!r}") from None
+        expected = "an integer" if kind is int else "a number"
+        raise SettingError(f"the limit {name} must be {expected}, not {text[:40]!r}") from None
     if not 0 < value <= NUMBER_MAX:
-        raise SettingError(f"the limit {name} is a number above 0 and at most {NUMBER_MAX:,}, not {text[:40]!r}")
+        raise SettingError(f"the limit {name} must be above 0 and at most {NUMBER_MAX:,}, not {text[:40]!r}")
     return value

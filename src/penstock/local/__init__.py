@@ -1,1 +1,1 @@
-"""The nodes of a cluster on this machine: where they live, their processes, and when they are ready."""
+"""Nodes of a cluster on this machine: their layout, their processes, and when they are ready."""

@@ -1,4 +1,4 @@
-"""One cluster id for all nodes of a new cluster: nodes that make up their own would not take each other for peers."""
+"""Formats the directories of a new cluster's nodes with one cluster id, without which they would reject each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.storage.metadata_files import MetaProperties, read_meta_properties
 
 
 def format_places(places: Sequence[NodePlace]) -> str:
-    """Claim the data directories that nobody has, for the cluster that the others belong to; its id is returned."""
+    """Format the data directories that are not formatted, for the cluster of the others; returns its id."""
     filesystem = OsFilesystem()
     known = {place.node_id: read_meta_properties(filesystem, place.data) for place in places}
     cluster_id = next((found.cluster_id for found in known.values() if found is not None), None)

@@ -1,4 +1,4 @@
-"""Where the nodes of a cluster on one machine live: their ports, files and settings."""
+"""The layout of a cluster's nodes on one machine: their ports, files and settings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from random import Random, SystemRandom
 LISTENER = "PLAINTEXT"
 CONTROLLER_LISTENER = "CONTROLLER"
 CONTROLLER_HOST = "127.0.0.1"
-# Below the range from which systems take ports for outgoing connections: while a node is down, its port must not go
-# to a client, least of all to one that tries to reach that very node and would then be connected with itself.
+# Below the range of ephemeral ports: while a node is down, its port must not be taken by an outgoing connection,
+# least of all by a client that tries to reach that very node and would then connect to itself.
 PORTS = range(20_000, 32_000)
 ATTEMPTS_MAX = 2000
 
@@ -31,7 +31,7 @@ class NodePlace:
 
 
 def free_ports(count: int, host: str = CONTROLLER_HOST, random: Random | None = None) -> list[int]:
-    """Different ports on which nobody listens now."""
+    """Distinct ports that nothing listens on now."""
     random = random or SystemRandom()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found: list[int] = []
@@ -51,7 +51,7 @@ def free_ports(count: int, host: str = CONTROLLER_HOST, random: Random | None = 
 
 
 def places(directory: Path, host: str, ports: Sequence[int], controller_ports: Sequence[int]) -> list[NodePlace]:
-    """The places of nodes 1, 2, …; one node alone has the directory to itself."""
+    """The layout of nodes 1, 2, …; a single node uses the directory itself."""
     if len(ports) == 1:
         files = (directory / "data", directory / "server.properties", directory / "server.log")
         return [NodePlace(1, host, ports[0], controller_ports[0], *files)]
@@ -66,14 +66,14 @@ def places(directory: Path, host: str, ports: Sequence[int], controller_ports: S
 
 
 def node_properties(place: NodePlace, cluster: Sequence[NodePlace]) -> dict[str, str]:
-    """The settings of one node among those of its cluster, broker and controller in one.
+    """The settings of one node of a cluster, broker and controller in one.
 
-    With three nodes or more, records are on three of them, and a write is acknowledged when two have it.
+    With three nodes or more, there are three replicas, and a write is acknowledged when two have it.
     """
     copies = min(3, len(cluster))
     enough = min(2, max(1, copies - 1))
     shown = f"[{place.host}]" if ":" in place.host else place.host
-    # Nobody can connect to "every address of this machine", so its name is what clients are sent to then.
+    # Clients cannot connect to the wildcard address, so this machine's name is advertised then.
     advertised = socket.gethostname() if place.host in ("0.0.0.0", "::") else shown
     return {
         "process.roles": "broker,controller",
@@ -96,7 +96,7 @@ def node_properties(place: NodePlace, cluster: Sequence[NodePlace]) -> dict[str,
 
 
 def write_properties(place: NodePlace, properties: Mapping[str, str], comments: Sequence[str] = ()) -> None:
-    """Write a node's settings file and make its data directory."""
+    """Write a node's settings file and create its data directory."""
     place.data.mkdir(parents=True, exist_ok=True)
     lines = [*(f"# {comment}" for comment in comments), *(f"{name}={value}" for name, value in properties.items())]
     place.properties.write_text("\n".join(lines) + "\n", "utf-8")

@@ -1,10 +1,10 @@
-"""One broker, or what stands beside it, as a child process: start it, learn its addresses, stop it, kill it.
+"""A broker or gateway as a child process: start it, get its addresses, stop it, kill it.
 
-Theory of operation. The child is `python -m penstock server` with two pipes. Over the first (`--ready-fd`) it
-writes one JSON line once it serves, with the addresses it is bound to; so a listener may ask for port 0 and no
-port is ever guessed. The second (`--lifeline-fd`) carries nothing: its far end closes when this process ends,
-however it ends, and the child then stops. The child has its own session, so Ctrl-C in a terminal reaches only
-this process, which decides what happens next.
+Theory of operation. The child is `python -m penstock server` with two pipes. Over the first (`--ready-fd`) it writes
+one JSON line once it serves, with the addresses it is bound to; so a listener may use port 0 and no port has to be
+guessed. The second (`--lifeline-fd`) carries nothing: its far end closes when this process ends, however it ends, and
+the child then stops. The child has its own session, so Ctrl-C in a terminal reaches only this process, which decides
+what happens next.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SERVER_COMMAND = (sys.executable, "-m", "penstock", "server")
 
 
 class BrokerFailed(Exception):
-    """The process did not start or ended by itself; the message ends with the last lines of its log."""
+    """The process did not start or exited; the message ends with the last lines of its log."""
 
     def __init__(self, what: str, log_tail: str) -> None:
         super().__init__(f"{what}\n--- the last lines of its log ---\n{log_tail}" if log_tail else what)
@@ -36,10 +36,10 @@ class BrokerFailed(Exception):
 
 
 class BrokerProcess:
-    """A broker started from a properties file; its log goes to `log_path`, which is appended to.
+    """A broker started from a properties file; its log is appended to `log_path`.
 
-    `command` is what starts it: it must understand `--ready-fd` and `--lifeline-fd`, and `--config` unless there is no
-    properties file. `what` is what it is called in errors.
+    `command` starts it: it must accept `--ready-fd` and `--lifeline-fd`, and `--config` unless there is no properties
+    file. `what` is its name in errors.
     """
 
     def __init__(
@@ -67,20 +67,20 @@ class BrokerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """What the broker ended with; None while it runs or before it was started. Negative: the signal's number."""
+        """The broker's exit code; None while it runs or before it was started. Negative: the signal's number."""
         return self._process.poll() if self._process is not None else None
 
     def start(self, timeout_s: float, while_waiting: Callable[[], None] | None = None) -> dict[str, str]:
         """Start the broker and return its addresses by listener name once it serves.
 
-        `while_waiting` is called several times a second meanwhile. Raises BrokerFailed when the broker ends or
-        is not ready in time; then nothing is left running.
+        `while_waiting` is called several times a second meanwhile. Raises BrokerFailed if the broker exits or is not
+        ready in time; then nothing is left running.
         """
         self.launch()
         return self.wait_until_ready(timeout_s, while_waiting)
 
     def launch(self) -> None:
-        """Start the broker without waiting for it: the nodes of a quorum are ready only together."""
+        """Start the broker without waiting for it: the nodes of a quorum become ready only together."""
         assert self.pid is None, "the broker is already running"
         self._close_pipes()
         self._ready, ready_write = os.pipe()
@@ -123,7 +123,7 @@ class BrokerProcess:
         return self.listeners
 
     def poll_ready(self, timeout_s: float = 0.0) -> bool:
-        """Whether a launched broker serves by now, looking for at most `timeout_s`. Raises BrokerFailed if it ended."""
+        """Whether a launched broker serves by now, waiting at most `timeout_s`. Raises BrokerFailed if it exited."""
         while self._ready is not None:
             readable, _, _ = select.select([self._ready], [], [], timeout_s)
             if not readable:
@@ -143,7 +143,7 @@ class BrokerProcess:
         return True
 
     def describe_exit(self) -> str:
-        """How the broker ended, in words."""
+        """How the broker exited, in words."""
         code = self.exit_code
         if code is None:
             return "still running"
@@ -160,7 +160,7 @@ class BrokerProcess:
         return "\n".join(text.splitlines()[-lines:])
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for the broker to end by itself; its exit code, or None when it still runs after `timeout_s`."""
+        """Wait for the broker to exit by itself; returns its exit code, or None if it still runs after `timeout_s`."""
         assert self._process is not None, "the broker was never started"
         try:
             return self._process.wait(timeout=timeout_s)
@@ -168,7 +168,7 @@ class BrokerProcess:
             return None
 
     def stop(self, timeout_s: float = 10.0) -> bool:
-        """Ask the broker to shut down; True when it did so cleanly, False when it had to be killed."""
+        """Ask the broker to shut down; True if it did so cleanly, False if it had to be killed."""
         if self.pid is not None:
             self.terminate()
             self.wait(timeout_s)
@@ -177,16 +177,16 @@ class BrokerProcess:
         return clean
 
     def terminate(self) -> None:
-        """Ask the broker to shut down and return at once; one that is paused goes on first, or it would not hear."""
+        """Ask the broker to shut down and return at once; a paused one is resumed first to get the signal."""
         if self._process is not None and self._process.poll() is None:
-            # A second SIGTERM might meet a process that has closed everything and does not listen to signals any more.
+            # A second SIGTERM might hit a process that has already removed its signal handlers.
             if not self._asked_to_stop:
                 self._process.terminate()
             self._asked_to_stop = True
             self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End the broker with SIGKILL, as a crash would. Harmless when it is not running."""
+        """Kill the broker with SIGKILL, as a crash would. Does nothing if it is not running."""
         if self._process is not None:
             if self._process.poll() is None:
                 self._process.kill()
@@ -194,12 +194,12 @@ class BrokerProcess:
         self._close_pipes()
 
     def pause(self) -> None:
-        """Stop the broker in its tracks with SIGSTOP: it keeps its connections and answers nothing."""
+        """Suspend the broker with SIGSTOP: its connections stay open and nothing is answered."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused broker go on."""
+        """Resume a paused broker."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGCONT)
 

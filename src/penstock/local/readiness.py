@@ -1,4 +1,4 @@
-"""When a cluster of several nodes is ready: each of them knows all that run, so a client may begin with any."""
+"""When a cluster of several nodes is ready: each node knows all running ones, so a client may start with any."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANSWER_TIMEOUT_S = 3.0
 
 
 def wait_until_known(addresses: Sequence[str], broker_ids: Collection[int], timeout_s: float) -> bool:
-    """Wait until the brokers at these addresses all name these brokers; False when they do not in time."""
+    """Wait until the brokers at these addresses all list these brokers; False if they do not in time."""
     deadline = time.monotonic() + timeout_s
     return all(_wait_at(address, set(broker_ids), deadline) for address in addresses)
 

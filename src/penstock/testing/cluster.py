@@ -1,4 +1,4 @@
-"""`Cluster`: brokers that a test can use, break and throw away."""
+"""`Cluster`: disposable brokers for tests, which can be stopped, killed and paused."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from penstock.local.process import BrokerFailed, BrokerProcess
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 10.0
 
-# Timings of a broker that nobody depends on: nothing waits for members that might still come.
+# Timings for test brokers: no waiting for group members that might still join.
 TEST_SETTINGS: Mapping[str, str] = {"group.initial.rebalance.delay.ms": "0"}
 
 
 class Cluster:
-    """Real Penstock brokers in processes of their own, on free ports, with their data in a temporary directory.
+    """Real Penstock brokers in their own processes, on free ports, with their data in a temporary directory.
 
-    Use it as a context manager, or call `start()` and `close()`. One node unless `nodes` says more; they are numbered
-    from 1, and each is broker and controller. `settings` are Kafka's property names and win over the defaults here;
-    `node_settings` are those of single nodes and win over both. Ports stay the same over `restart()`, so clients find
-    brokers again. A directory given as `data_dir` is kept; without one a temporary directory is made and removed by
+    Use it as a context manager, or call `start()` and `close()`. There is one node by default; nodes are numbered from
+    1, and each is broker and controller. `settings` are Kafka's property names and override the defaults here;
+    `node_settings` are those of single nodes and override both. Ports stay the same over `restart()`, so that clients
+    can reconnect. A directory given as `data_dir` is kept; without one a temporary directory is created, and removed by
     `close()`.
 
-    What takes a `node_id` means every node without one.
+    Methods with a `node_id` apply to every node if it is omitted.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Cluster:
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
         if nodes < 1:
-            raise ValueError(f"a cluster has at least one node, not {nodes}")
+            raise ValueError(f"a cluster needs at least one node, not {nodes}")
         self._settings = dict(settings or {})
         self._node_settings = {node_id: dict(more) for node_id, more in (node_settings or {}).items()}
         self._start_timeout_s = start_timeout_s
@@ -61,7 +61,7 @@ class Cluster:
         self._addresses: dict[int, str] = {}
         self._paused: set[int] = set()
         self._topic_numbers = itertools.count(1)
-        # Not of the system's choice: while a node is down, it would give the port to somebody's outgoing connection.
+        # Not chosen by the system, which could reuse the port for an outgoing connection while a node is down.
         ports = free_ports(2 * nodes)
         self._places = {
             place.node_id: place for place in places(self._directory, CONTROLLER_HOST, ports[:nodes], ports[nodes:])
@@ -84,24 +84,24 @@ class Cluster:
 
     @property
     def node_ids(self) -> tuple[int, ...]:
-        """The numbers of the nodes, running or not."""
+        """The nodes' ids, running or not."""
         return tuple(self._processes)
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client takes as `bootstrap.servers`: the addresses of all nodes."""
+        """The value for a client's `bootstrap.servers`: the addresses of all nodes."""
         if len(self._addresses) < len(self._processes):
             raise RuntimeError("the cluster is not started: use `with Cluster() as cluster:` or call start()")
         return ",".join(self._addresses[node_id] for node_id in self._processes)
 
     @property
     def data_dir(self) -> Path:
-        """Where brokers keep their log directories: `log.dirs` of a node alone, else its number below this."""
+        """Where brokers keep their log directories: `log.dirs` of a single node, else its id below this."""
         return self._directory / "data"
 
     @property
     def pid(self) -> int | None:
-        """The process id of a node alone or of the first node, None while it is down."""
+        """The process id of a single node or of the first node, None while it is down."""
         return self._processes[1].pid
 
     @property
@@ -110,17 +110,17 @@ class Cluster:
         return {node_id: process.pid for node_id, process in self._processes.items()}
 
     def address(self, node_id: int) -> str:
-        """The `host:port` that clients reach this node on."""
+        """A node's `host:port` for clients."""
         return self._addresses[node_id]
 
     def start(self, node_id: int | None = None) -> Self:
-        """Start what is down and return once it serves. Raises BrokerFailed, with the log, when it cannot."""
+        """Start nodes that are down and return once they serve. Raises BrokerFailed, with the log, if they do not."""
         down = [each for each in self._chosen(node_id) if self._processes[each].pid is None]
         for each in down:
             self._paused.discard(each)
             self._write_properties(self._places[each])
         if len(self._places) > 1:
-            # Loaded when it is needed: `penstock up --help` goes through this package and must stay quick.
+            # Imported on demand: `penstock up --help` imports this package and must stay quick.
             from penstock.local.formatting import format_places
 
             format_places(list(self._places.values()))
@@ -140,7 +140,7 @@ class Cluster:
         return self
 
     def stop(self, node_id: int | None = None) -> bool:
-        """Shut down in good order; False when a node had to be killed. Data and ports are kept."""
+        """Shut down cleanly; False if a node had to be killed. Data and ports are kept."""
         chosen = [self._processes[each] for each in self._chosen(node_id)]
         for process in chosen:
             process.terminate()
@@ -152,30 +152,30 @@ class Cluster:
         return clean
 
     def kill(self, node_id: int | None = None) -> None:
-        """End nodes with SIGKILL, as a crash would. Data and ports are kept."""
+        """Kill nodes with SIGKILL, as a crash would. Data and ports are kept."""
         for each in self._chosen(node_id):
             self._processes[each].kill()
 
     def restart(self, node_id: int | None = None) -> Self:
-        """Stop what is up, and start it again on the same ports and data."""
+        """Stop running nodes, and start them again on the same ports and data."""
         self.stop(node_id)
         return self.start(node_id)
 
     def pause(self, node_id: int | None = None) -> None:
-        """Freeze nodes with SIGSTOP: their connections stay open and nothing is answered."""
+        """Suspend nodes with SIGSTOP: their connections stay open and nothing is answered."""
         for each in self._chosen(node_id):
             self._paused.add(each)
             self._processes[each].pause()
 
     def resume(self, node_id: int | None = None) -> None:
-        """Let frozen nodes go on, with SIGCONT."""
+        """Resume paused nodes with SIGCONT."""
         for each in self._chosen(node_id):
             self._paused.discard(each)
             self._processes[each].resume()
 
     def close(self) -> None:
         """Stop every node and remove the temporary directory."""
-        # Nodes of a cluster hand over to each other when they stop, which nobody needs when their data go.
+        # Nodes hand over to each other in a clean stop, which is pointless when their data is deleted.
         if self._owns_directory and len(self._processes) > 1:
             self.kill()
         else:
@@ -184,7 +184,7 @@ class Cluster:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def logs(self, node_id: int | None = None) -> str:
-        """All that the nodes have logged so far, over all their starts."""
+        """Everything that the nodes have logged, over all their starts."""
         paths = [self._places[each].log for each in self._chosen(node_id)]
         return "".join(path.read_text("utf-8", errors="replace") for path in paths if path.exists())
 
@@ -197,9 +197,9 @@ class Cluster:
         configs: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
     ) -> str:
-        """Create a topic and return its name; without a name, one that no other test has.
+        """Create a topic and return its name; without a name, a unique one.
 
-        Without `replication_factor` there are as many copies as nodes, up to three.
+        Without `replication_factor` there are as many replicas as nodes, up to three.
         """
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def penstock_cluster() -> Iterator[Cluster]:
-    """A running broker shared by the tests of this session; its data are removed at the end."""
+    """A running broker shared by the tests of this session; its data is removed at the end."""
     from penstock.testing.cluster import Cluster
 
     with Cluster() as cluster:
@@ -26,5 +26,5 @@ def penstock_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def penstock_topic(penstock_cluster: Cluster) -> str:
-    """The name of a topic with one partition that was created for this test alone."""
+    """The name of a topic with one partition, created for this test alone."""
     return penstock_cluster.create_topic()

@@ -62,7 +62,7 @@ def test_null_prints_as_nothing_but_is_null_in_json() -> None:
         ("%h", "%h needs a format"),
         ("%h{%k", "open brace"),
         ("%v{rot13}", "takes {hex}"),
-        ("%p{iso}", "does not know the modifier"),
+        ("%p{iso}", "does not support the modifier"),
         ("%h{%v{nope}}", "takes {hex}"),
     ],
 )

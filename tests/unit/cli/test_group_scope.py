@@ -66,7 +66,7 @@ def test_a_distance_counts_from_the_committed_offset() -> None:
 
 @pytest.mark.parametrize("word", ["", "soon", "1:2", ":end", "@", "@soon", "+", "--2", "1.5"])
 def test_what_is_no_place_is_refused(word: str) -> None:
-    with pytest.raises(click.UsageError, match="no place to seek to"):
+    with pytest.raises(click.UsageError, match="is not a position"):
         parse_target(word, NOW_MS)
 
 
@@ -114,20 +114,20 @@ def test_csv_is_what_kafkas_tool_writes() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "holds no offsets"),
-        ("[]", "holds no offsets"),
-        ("{}", "no list of offsets"),
-        ("[1", "is not JSON"),
-        ("[1]", "entry 1: topic, partition and offset are needed"),
-        ('[{"topic": "t", "partition": 0}]', "entry 1: topic, partition and offset are needed"),
+        ("", "contains no offsets"),
+        ("[]", "contains no offsets"),
+        ("{}", "is not a list of offsets"),
+        ("[1", "is not valid JSON"),
+        ("[1]", "entry 1: topic, partition and offset are required"),
+        ('[{"topic": "t", "partition": 0}]', "entry 1: topic, partition and offset are required"),
         ('[{"topic": 1, "partition": 0, "offset": 0}]', "entry 1: 1 is not a topic"),
         ('[{"topic": "t", "partition": true, "offset": 0}]', "True is not a partition"),
         ('[{"topic": "t", "partition": 0, "offset": -1}]', "-1 is not an offset"),
         ('[{"topic": "t", "partition": 0, "offset": 9223372036854775808}]', "is not an offset"),
         ('[{"topic": "t", "partition": 0, "offset": 0, "leader_epoch": "x"}]', "is not a leader epoch"),
-        ('[{"topic": "t", "partition": 0, "offset": 0, "metadata": 5}]', "metadata must be text"),
-        ("t,0,1\nt,0,2\n", "line 2: t-0 is there twice"),
-        ("t,0\n", "line 1: topic, partition and offset are needed"),
+        ('[{"topic": "t", "partition": 0, "offset": 0, "metadata": 5}]', "metadata must be a string"),
+        ("t,0,1\nt,0,2\n", "line 2: t-0 is listed twice"),
+        ("t,0\n", "line 1: topic, partition and offset are required"),
         ("t,zero,1\n", "line 1: 'zero' is not a partition"),
         ("t,0,1\nt,1,-5\n", "line 2: '-5' is not an offset"),
     ],

@@ -84,13 +84,13 @@ def test_an_import_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("connection", "why"),
     [
-        (Connection("b:1", {"ssl.ca.location": "no.pem", "security.protocol": "SSL"}), "no.pem, which is not there"),
+        (Connection("b:1", {"ssl.ca.location": "no.pem", "security.protocol": "SSL"}), "no.pem, which does not exist"),
         (Connection("b:1", {}), "127.0.0.1:1"),
     ],
 )
 def test_offsets_that_cannot_be_forgotten_are_a_sentence(connection: Connection, why: str) -> None:
     group = Group("g", "classic", "Empty", coordinator=BrokerView(1, "127.0.0.1", 1))
-    with pytest.raises(CommandFailure, match="cannot forget offsets of group g") as caught:
+    with pytest.raises(CommandFailure, match="cannot delete offsets of group g") as caught:
         forget_offsets(connection, group, [("orders", 0)])
     assert why in caught.value.why
     assert caught.value.advice

@@ -112,12 +112,12 @@ def test_formatting_again_needs_a_word_and_never_changes_the_owner(config: Path,
 @pytest.mark.parametrize(
     ("arguments", "sentence", "code"),
     [
-        ([], "not told who its quorum is", 1),
+        ([], "quorum of this controller is not configured", 1),
         (["-s", "-N"], "Use one of", 2),
-        (["-I", "1@127.0.0.1:9093"], "does not name a controller", 1),
-        (["-I", f"x@127.0.0.1:9093:{DIRECTORY_ID}"], "does not name a controller", 1),
-        (["-I", f"1@127.0.0.1:70000:{DIRECTORY_ID}"], "does not name a controller", 1),
-        (["-I", "1@127.0.0.1:9093:AAAAAAAAAAAAAAAAAAAAAA"], "does not name a controller", 1),
+        (["-I", "1@127.0.0.1:9093"], "is not a controller", 1),
+        (["-I", f"x@127.0.0.1:9093:{DIRECTORY_ID}"], "is not a controller", 1),
+        (["-I", f"1@127.0.0.1:70000:{DIRECTORY_ID}"], "is not a controller", 1),
+        (["-I", "1@127.0.0.1:9093:AAAAAAAAAAAAAAAAAAAAAA"], "is not a controller", 1),
         (["-I", f"1@a:9093:{DIRECTORY_ID},1@b:9093:{DIRECTORY_ID}"], "names a node twice", 1),
         (["-s", "-t", "not an id"], "is not a cluster id", 1),
     ],
@@ -138,7 +138,7 @@ def test_a_fixed_list_and_a_first_list_contradict_each_other(tmp_path: Path) -> 
 
 def test_a_broker_is_never_standalone(tmp_path: Path) -> None:
     config = write_config(tmp_path, process_roles="broker", listeners="PLAINTEXT://127.0.0.1:9092")
-    assert "this node is none" in storage("format", "-c", config, "-t", CLUSTER_ID, "-s").output
+    assert "which this node is not" in storage("format", "-c", config, "-t", CLUSTER_ID, "-s").output
     assert storage("format", "-c", config, "-t", CLUSTER_ID).exit_code == 0
 
 

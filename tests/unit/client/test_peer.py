@@ -219,10 +219,10 @@ def test_an_unknown_address_an_unserved_api_and_a_closed_peer_are_said_so() -> N
     async def check() -> None:
         async with world() as made:
             nowhere = Peer(made.env, lambda: None, "test", 100)
-            with pytest.raises(NoAnswer, match="no address"):
+            with pytest.raises(NoAnswer, match="address is unknown"):
                 await nowhere.send(VoteRequest())
             del made.server.versions[ApiKey.VOTE]
-            with pytest.raises(NotServed, match="serves no version of Vote"):
+            with pytest.raises(NotServed, match="supports no version of Vote"):
                 await made.peer.send(VoteRequest())
             waiting = made.peer.send(FetchRequest())
             made.peer.close()

@@ -80,19 +80,19 @@ def test_a_certificate_of_nobody_we_know_is_refused(authority: Authority, new_lo
 
 
 def test_certificates_that_cannot_be_used_are_named() -> None:
-    with answering("safe") as broker, pytest.raises(NoAnswer, match=r"no\.pem, which is not there"):
+    with answering("safe") as broker, pytest.raises(NoAnswer, match=r"no\.pem, which does not exist"):
         asked(broker.address, ask, security_protocol="SSL", ssl_ca_location="no.pem")
 
 
 def test_a_wrong_password_is_said_as_the_broker_says_it() -> None:
     async def ask_there(peers: Peers) -> Any:
-        with pytest.raises(AuthenticationFailed, match="refuses ann: wrong name or password"):
+        with pytest.raises(AuthenticationFailed, match="rejected ann: wrong name or password"):
             await peers.ask_at(Address("127.0.0.1", broker.port), REQUEST)
         return await ask(peers)
 
     with answering("safe", mechanism="PLAIN") as broker:
         properties = {"security.protocol": "SASL_PLAINTEXT", **SIGN_IN, "sasl.mechanism": "PLAIN", "sasl.password": "x"}
-        with pytest.raises(NoAnswer, match=f"{broker.address} refuses ann"):
+        with pytest.raises(NoAnswer, match=f"{broker.address} rejected ann"):
             asked(broker.address, ask_there, **properties)
 
 
@@ -101,7 +101,7 @@ def test_the_next_broker_is_asked_when_one_is_gone_and_those_that_are_known_last
 
         async def check(peers: Peers) -> list[Any]:
             answers = [await ask(peers)]
-            peers.know([Address("127.0.0.1", two.port)])
+            peers.remember_addresses([Address("127.0.0.1", two.port)])
             one.answers.clear()
             one.hang_up()
             answers.append(await ask(peers))

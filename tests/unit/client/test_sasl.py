@@ -46,8 +46,8 @@ def test_an_impostor_cannot_prove_that_it_knows_the_password() -> None:
 @pytest.mark.parametrize(
     ("challenge", "said"),
     [
-        (f"r=other,s={SALT},i=4096", "does not fit"),
-        (f"r=abc,s={SALT},i=4096", "does not fit"),
+        (f"r=other,s={SALT},i=4096", "does not match"),
+        (f"r=abc,s={SALT},i=4096", "does not match"),
         (f"r=abcdef,s={SALT},i=1", "1 iterations"),
         (f"r=abcdef,s={SALT},i=100000000", "100000000 iterations"),
     ],

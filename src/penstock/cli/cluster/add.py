@@ -1,4 +1,4 @@
-"""`penstock cluster add`: what a new broker needs, and the wait until it is there."""
+"""`penstock cluster add`: instructions for a new broker, and the wait until it has joined."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ POLL_S = 0.5
 
 
 @click.command(cls=StyledCommand)
-@click.option("--node-id", type=click.IntRange(0), help="The new broker's number. Default: one more than the largest.")
+@click.option("--node-id", type=click.IntRange(0), help="The new broker's id. Default: one more than the largest.")
 @click.option("--host", default="NEW-HOST", help="The name or address that clients reach it by.")
 @click.option("--port", type=click.IntRange(1, 65535), default=9092, show_default=True)
-@click.option("--rack", help="Where it stands, for replicas to be spread.")
+@click.option("--rack", help="Its rack, for spreading replicas.")
 @click.option("--data", default="/var/lib/penstock", show_default=True, help="Where it keeps its data.")
-@click.option("--no-wait", is_flag=True, help="Only print what to do.")
+@click.option("--no-wait", is_flag=True, help="Only print the instructions.")
 @click.option("--timeout", "timeout_s", type=float, default=600, show_default=True, help="Seconds to wait for it.")
-@click.option("--rebalance", is_flag=True, help="Then move its share of replicas to it, without asking.")
+@click.option("--rebalance", is_flag=True, help="Then move its share of replicas to it without asking.")
 @connection_options
 def command(
     connection: Connection,
@@ -41,7 +41,7 @@ def command(
     timeout_s: float,
     rebalance: bool,
 ) -> None:
-    """Add a broker: what to write, and wait until it is there.
+    """Add a broker: print instructions and wait until it has joined.
 
     Prints the new node's settings and the commands for its host, waits until the broker has registered, and offers to
     move replicas to it.
@@ -52,7 +52,7 @@ def command(
         taken = {*view.brokers, *(node.node_id for node in quorum.voters)}
         number = node_id if node_id is not None else max(taken, default=0) + 1
         if number in taken and not (number in view.brokers and view.brokers[number].fenced):
-            raise CommandFailure(f"there is already a node {number}", "numbers are unique", "choose another --node-id")
+            raise CommandFailure(f"there is already a node {number}", "node ids are unique", "choose another --node-id")
         click.echo(instructions(view, quorum, number, host, port, rack, data))
         if no_wait:
             return
@@ -63,7 +63,7 @@ def command(
 def instructions(
     view: ClusterView, quorum: QuorumView, node_id: int, host: str, port: int, rack: str | None, data: str
 ) -> str:
-    """The settings file of the new broker, and what to run on its host."""
+    """The settings file of the new broker, and the commands for its host."""
     controllers = [node.address for node in quorum.voters if node.address is not None]
     servers = ",".join(controllers) or "CONTROLLER-HOST:9093"
     lines = [
@@ -77,10 +77,10 @@ def instructions(
         f"log.dirs={data}",
         *([f"broker.rack={rack}"] if rack else []),
         "",
-        "# 2. There, once:",
+        "# 2. On that host, once:",
         f"penstock storage format --config /etc/penstock/server.properties --cluster-id {view.cluster_id}",
         "",
-        "# 3. There, to start it (or with the systemd unit in deploy/):",
+        "# 3. On that host, to start it (or with the systemd unit in deploy/):",
         "penstock server --config /etc/penstock/server.properties",
     ]
     return "\n".join(lines)
@@ -92,14 +92,14 @@ def _wait_for(client: WireClient, node_id: int, timeout_s: float) -> None:
     while True:
         broker = patiently(lambda: read_view(client)).brokers.get(node_id)
         if broker is not None and not broker.fenced:
-            click.echo(f"broker {node_id} is there: {broker.host}:{broker.port}")
+            click.echo(f"broker {node_id} has joined: {broker.host}:{broker.port}")
             return
         if time.monotonic() > deadline:
-            state = "has registered, and has not caught up with the metadata" if broker else "has not registered"
+            state = "has registered, but has not caught up with the metadata" if broker else "has not registered"
             raise CommandFailure(
                 f"broker {node_id} {state} within {timeout_s:g} seconds",
                 "its log says why",
-                "look there for the controllers' addresses and the cluster id it was formatted with",
+                "check the controllers' addresses and the cluster id it was formatted with",
             )
         time.sleep(POLL_S)
 

@@ -1,4 +1,4 @@
-"""`penstock cluster add-controller`: a node becomes a voter of a quorum that can change (KIP-853)."""
+"""`penstock cluster add-controller`: add a voter to a dynamic quorum (KIP-853)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVo
 
 TIMEOUT_MS = 30_000
 ADVICE: dict[int, str] = {
-    ErrorCode.REQUEST_TIMED_OUT: "check that the node runs and follows: `penstock cluster quorum` shows its lag",
+    ErrorCode.REQUEST_TIMED_OUT: "check that the node is running and fetching: `penstock cluster quorum` shows its lag",
     ErrorCode.UNSUPPORTED_VERSION: (
-        "the quorum is a fixed one (controller.quorum.voters): change the list in the file of every node instead"
+        "the quorum is static (controller.quorum.voters): change the list in the file of every node instead"
     ),
 }
 
@@ -35,10 +35,10 @@ ADVICE: dict[int, str] = {
 )
 @connection_options
 def command(connection: Connection, config: str) -> None:
-    """Make a node a voter of the controllers' quorum.
+    """Add a voter to the controller quorum.
 
-    The node must have been formatted with --no-initial-controllers and be running: it follows the metadata log
-    already, and becomes a voter once it has caught up.
+    The node must have been formatted with --no-initial-controllers and be running: it already replicates the metadata
+    log, and becomes a voter once it has caught up.
     """
     settings = load_settings(config, {})
     directory = _metadata_directory(settings)
@@ -49,7 +49,7 @@ def command(connection: Connection, config: str) -> None:
     ]
     with WireClient(connection, timeout_s=TIMEOUT_MS / 1000 + 5) as client:
         if any(node.node_id == settings.node_id for node in read_quorum(client).voters):
-            click.echo(f"node {settings.node_id} is a voter already")
+            click.echo(f"node {settings.node_id} is already a voter")
             return
         request = AddRaftVoterRequest(
             cluster_id=directory.cluster_id,
@@ -59,7 +59,7 @@ def command(connection: Connection, config: str) -> None:
             listeners=listeners,
         )
         response: AddRaftVoterResponse = client.ask(request)
-        what = f"node {settings.node_id} could not become a voter"
+        what = f"node {settings.node_id} could not be added as a voter"
         check_error(response.error_code, response.error_message, what, ADVICE.get(response.error_code, ""))
     click.echo(f"node {settings.node_id} is a voter now; `penstock cluster quorum` shows the others")
 
@@ -67,7 +67,7 @@ def command(connection: Connection, config: str) -> None:
 def _metadata_directory(settings: NodeSettings) -> MetaProperties:
     if not settings.is_controller:
         raise CommandFailure(
-            f"node {settings.node_id} is no controller",
+            f"node {settings.node_id} is not a controller",
             f"process.roles is {','.join(sorted(settings.roles))}",
             "add controller to process.roles, and a listener for it",
         )
@@ -75,7 +75,7 @@ def _metadata_directory(settings: NodeSettings) -> MetaProperties:
     if present is None:
         raise CommandFailure(
             f"{settings.metadata_log_dir} is not formatted",
-            "the quorum knows its voters by the id of their directories",
+            "the quorum identifies its voters by their directory ids",
             "format it with `penstock storage format --no-initial-controllers` and start the node, then run this again",
         )
     return present

@@ -1,6 +1,6 @@
-"""`penstock cluster decommission`: empty a broker, wait until it is stopped, and forget it.
+"""`penstock cluster decommission`: move all replicas off a broker, wait until it is stopped, and unregister it.
 
-Every step looks at the cluster first, so that the command may be stopped and run again at any point.
+Every step checks the cluster's state first, so that the command may be interrupted and run again at any point.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ POLL_S = 0.5
 def command(
     connection: Connection, broker: int, throttle: int | None, dry_run: bool, timeout_s: float, yes: bool
 ) -> None:
-    """Empty a broker, wait until it is, and forget it.
+    """Move all replicas off a broker, and unregister it.
 
-    Its replicas move to the other brokers. When it has none, stop it; the cluster then forgets its number. Run the
-    command again when it was interrupted: it goes on from where the cluster is.
+    Its replicas move to the other brokers. Then stop the broker; the cluster unregisters it. If the command was
+    interrupted, run it again: it continues from the cluster's state.
     """
     with WireClient(connection) as client:
         view = read_view(client)
@@ -51,12 +51,12 @@ def command(
         if plan:
             show_plan(client, view, plan)
         _warn_of_controller(client, broker)
-        confirm(f"Take broker {broker} out of the cluster?", yes)
+        confirm(f"Remove broker {broker} from the cluster?", yes)
         _empty(client, broker, throttle)
         _wait_for_stop(client, broker, timeout_s)
         response: UnregisterBrokerResponse = client.ask(UnregisterBrokerRequest(broker))
-        check_error(response.error_code, response.error_message, f"broker {broker} could not be forgotten")
-    click.echo(f"broker {broker} is out of the cluster; its data directories may be removed")
+        check_error(response.error_code, response.error_message, f"broker {broker} could not be unregistered")
+    click.echo(f"broker {broker} is removed from the cluster; its data directories may be deleted")
 
 
 def _require_registered(view: ClusterView, broker: int) -> None:
@@ -64,13 +64,13 @@ def _require_registered(view: ClusterView, broker: int) -> None:
         return
     raise CommandFailure(
         f"there is no broker {broker}",
-        f"the cluster has {', '.join(map(str, view.brokers))}; one that was taken out is not known any more",
+        f"the cluster has {', '.join(map(str, view.brokers))}; a removed one is not listed",
         "`penstock cluster info` shows the brokers",
     )
 
 
 def plan_drain(view: ClusterView, broker: int) -> Plan:
-    """Where the replicas of a broker go. Raises CommandFailure when there is no place for them."""
+    """Where a broker's replicas go. Raises CommandFailure if there are not enough brokers for them."""
     try:
         return drain(view.assignment(), view.alive(), broker)
     except CannotPlace as error:
@@ -88,14 +88,14 @@ def _warn_of_controller(client: WireClient, broker: int) -> None:
     if any(node.node_id == broker for node in read_quorum(client).voters):
         click.echo(
             f"note: node {broker} is also a controller. It stays a voter; when it is stopped the quorum counts it as "
-            f"lost. Take it out with `penstock cluster remove-controller {broker}`, or, where controller.quorum.voters "
-            "names it, put another in its place first.",
+            f"lost. Remove it with `penstock cluster remove-controller {broker}`, or, where controller.quorum.voters "
+            "names it, replace it there first.",
             err=True,
         )
 
 
 def _empty(client: WireClient, broker: int, throttle: int | None) -> None:
-    """Move until the broker has nothing: topics that are created meanwhile may still be given to it."""
+    """Move replicas until the broker has none: topics that are created meanwhile may still be assigned to it."""
     while True:
         view = patiently(lambda: read_view(client))
         plan = plan_drain(view, broker)
@@ -103,7 +103,7 @@ def _empty(client: WireClient, broker: int, throttle: int | None) -> None:
             progress = carry_out(client, view, plan, throttle, quiet=False)
             click.echo(progress.sentence())
         elif any(broker in partition.replicas for partition in view.partitions.values()):
-            # An earlier run has asked for what is still missing.
+            # An earlier run has already requested the rest.
             watch(client)
         else:
             return
@@ -120,12 +120,12 @@ def _wait_for_stop(client: WireClient, broker: int, timeout_s: float) -> None:
             _empty(client, broker, None)
             continue
         if not told:
-            click.echo(f"broker {broker} has no replicas any more: stop it now. Waiting until it is down …")
+            click.echo(f"broker {broker} has no replicas left: stop it now. Waiting until it is down …")
             told = True
         if time.monotonic() > deadline:
             raise CommandFailure(
-                f"broker {broker} still runs",
-                f"it was not stopped within {timeout_s:g} seconds; it is empty, and still known",
+                f"broker {broker} is still running",
+                f"it was not stopped within {timeout_s:g} seconds; it is empty, but still registered",
                 f"stop it and run `penstock cluster decommission {broker}` again",
             )
         time.sleep(POLL_S)

@@ -72,7 +72,7 @@ def command(connection: Connection, as_json: bool) -> None:
 def _ask_directly(
     connection: Connection, brokers: Iterable[BrokerView]
 ) -> tuple[list[BrokerView], dict[int, ApiVersionsResponse]]:
-    """The brokers that are registered and not up, which librdkafka does not show; and what those that are up serve."""
+    """The registered brokers that are down, which librdkafka does not list, and the APIs of those that are up."""
     from penstock.cli.cluster.view import read_brokers
     from penstock.cli.wire_client import direct_client
     from penstock.client.failures import NoAnswer

@@ -1,4 +1,4 @@
-"""`penstock cluster leaders`: who leads how much, and elections."""
+"""`penstock cluster leaders`: leaders by broker, and elections."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=StyledCommand)
-@click.option("--elect", is_flag=True, help="Give leadership back to preferred leaders that are in sync.")
+@click.option("--elect", is_flag=True, help="Elect preferred leaders that are in sync.")
 @click.option(
     "--unclean",
     multiple=True,
     metavar="TOPIC:PARTITION",
-    help="Let a replica that may miss records lead this partition. For one that would never come back otherwise.",
+    help="Unclean election: let an out-of-sync replica, which may miss records, lead this partition.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connection_options
 @output_option
 def command(connection: Connection, as_json: bool, elect: bool, unclean: tuple[str, ...], yes: bool) -> None:
-    """Show who leads what, and give leadership back to preferred leaders.
+    """Show partition leaders, and elect preferred leaders.
 
-    The first of a partition's replicas is its preferred leader. Brokers take leadership back by themselves after a
+    The first of a partition's replicas is its preferred leader. Brokers elect preferred leaders by themselves after a
     while (auto.leader.rebalance.enable); --elect does it now.
     """
     from penstock.cli.cluster.reassignment_requests import PREFERRED, UNCLEAN, elect_leaders, not_preferred, refuse
@@ -70,8 +70,8 @@ def command(connection: Connection, as_json: bool, elect: bool, unclean: tuple[s
         click.echo(f"{plural(len(elected), 'leader')} elected")
     print_table(("broker", "leads", "preferred", "difference"), rows)
     if astray:
-        advice = "" if elect else "; `penstock cluster leaders --elect` gives leadership back now"
-        click.echo(f"{plural(len(astray), 'partition')} led by another than the preferred leader{advice}")
+        advice = "" if elect else "; `penstock cluster leaders --elect` elects them now"
+        click.echo(f"{plural(len(astray), 'partition')} not led by the preferred leader{advice}")
     else:
         click.echo("every partition is led by its preferred leader")
 

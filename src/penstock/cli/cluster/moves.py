@@ -1,4 +1,4 @@
-"""What the commands that move replicas share: options, the picture of a plan, and carrying it out."""
+"""Shared by the commands that move replicas: options, showing a plan, and executing it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def throttle_option(function: Callable[..., None]) -> Callable[..., None]:
         "--throttle",
         callback=convert,
         metavar="RATE",
-        help="The most that moving takes from each broker, in bytes a second: 10MB, 64MiB. Lifted at the end.",
+        help="The most that moving may use of each broker, in bytes per second: 10MB, 64MiB. Removed at the end.",
     )(function)
 
 
@@ -64,12 +64,12 @@ def show_plan(client: WireClient, view: ClusterView, plan: Plan) -> None:
 
 
 def copies(view: ClusterView, plan: Plan) -> int:
-    """How many replicas come to brokers that do not have them."""
+    """How many replicas are copied to brokers that do not have them."""
     return sum(len(set(replicas) - set(view.partitions[name].replicas)) for name, replicas in plan.items())
 
 
 def copied_bytes(client: WireClient, view: ClusterView, plan: Plan) -> int:
-    """How much a plan copies, by what leaders have now."""
+    """How many bytes a plan copies, by the leaders' current sizes."""
     sizes = read_sizes(client, view.alive(), list(plan))
     return sum(
         sizes.get((name, view.partitions[name].leader), 0) * len(set(replicas) - set(view.partitions[name].replicas))
@@ -78,7 +78,7 @@ def copied_bytes(client: WireClient, view: ClusterView, plan: Plan) -> int:
 
 
 def carry_out(client: WireClient, view: ClusterView, plan: Plan, throttle: int | None, quiet: bool) -> Progress:
-    """Move what a plan says and return when it is there. Partitions that are refused end in a CommandFailure."""
+    """Execute a plan and return when it is complete. Raises CommandFailure if partitions are refused."""
     if throttle is not None:
         set_throttle(client, throttle, view, plan)
     refused = alter_reassignments(client, plan)
@@ -89,7 +89,7 @@ def carry_out(client: WireClient, view: ClusterView, plan: Plan, throttle: int |
 
 
 def settle(client: WireClient, topics: set[str], throttled: bool) -> None:
-    """After a move: lift the throttle, and let new preferred leaders lead."""
+    """After a move: remove the throttle, and elect the new preferred leaders."""
     view = patiently(lambda: read_view(client))
     if throttled:
         clear_throttle(client, view, sorted(topics & {name.topic for name in view.partitions}))

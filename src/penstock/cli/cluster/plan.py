@@ -1,4 +1,4 @@
-"""Where replicas should go: plans that spread them evenly, or empty a broker, and move little. Pure.
+"""Computes reassignment plans that spread replicas evenly, or drain a broker, with few moves. Pure.
 
 A plan is the new list of replicas for each partition that changes, the preferred leader first.
 """
@@ -26,7 +26,7 @@ class CannotPlace(Exception):
 
 
 def drain(assignment: Assignment, brokers: Iterable[BrokerView], leaving: int) -> Plan:
-    """Give each replica on `leaving` another broker, in the same place of the list; raises CannotPlace."""
+    """Replace each replica on `leaving` by one on another broker, at the same position; raises CannotPlace."""
     board = _Board(assignment, [broker for broker in brokers if broker.node_id != leaving])
     moved = [name for name, replicas in assignment.items() if leaving in replicas]
     stuck = [name for name in moved if not board.candidates(name, leaving)]
@@ -40,9 +40,9 @@ def drain(assignment: Assignment, brokers: Iterable[BrokerView], leaving: int) -
 
 
 def rebalance(assignment: Assignment, brokers: Iterable[BrokerView]) -> Plan:
-    """Spread replicas over racks and brokers, and preferred leaders over brokers, each to within one where it can be.
+    """Spread replicas over racks and brokers, and preferred leaders over brokers, each to within one if possible.
 
-    Replicas on brokers that are not among `brokers` stay where they are.
+    Replicas on brokers that are not in `brokers` stay where they are.
     """
     board = _Board(assignment, brokers)
     board.spread_racks()
@@ -66,7 +66,7 @@ class _Board:
                 self._by_topic[replica, name.topic] += 1
 
     def plan(self) -> Plan:
-        """What differs from the beginning."""
+        """The differences from the original assignment."""
         return {name: tuple(now) for name, now in self._now.items() if tuple(now) != tuple(self._before[name])}
 
     def candidates(self, name: TopicPartition, leaving: int) -> list[int]:
@@ -80,7 +80,7 @@ class _Board:
         return (self._shared_racks(name, source, target), load, self._by_topic[target, name.topic], target)
 
     def move(self, name: TopicPartition, source: int, target: int) -> None:
-        """Put a replica somewhere else, in the same place of the list."""
+        """Move a replica to another broker, at the same position of the list."""
         replicas = self._now[name]
         replicas[replicas.index(source)] = target
         self._held[source].pop(name, None)
@@ -89,7 +89,7 @@ class _Board:
         self._by_topic[target, name.topic] += 1
 
     def spread_racks(self) -> None:
-        """Take replicas apart that share a rack while another rack has none of the partition."""
+        """Separate replicas that share a rack while another rack has none of the partition."""
         if len(set(self.racks.values())) < 2:
             return
         for name, replicas in self._now.items():
@@ -106,7 +106,7 @@ class _Board:
                     self.move(name, replica, min(better, key=lambda broker: len(self._held[broker])))
 
     def level_replicas(self) -> None:
-        """Move replicas from full brokers to empty ones until no move makes the difference smaller."""
+        """Move replicas from full brokers to empty ones until no move reduces the difference."""
         while self._level_once():
             pass
 
@@ -123,7 +123,7 @@ class _Board:
         return False
 
     def _best_move(self, source: int, target: int) -> TopicPartition | None:
-        """The partition to move: no rack is used twice for it, its topic is crowded here, followers before leaders."""
+        """The best partition to move: no shared racks, a topic crowded on the source, followers before leaders."""
         found: tuple[int, bool, TopicPartition] | None = None
         for name in self._held[source]:
             if name in self._held[target]:
@@ -137,7 +137,7 @@ class _Board:
         return found[2] if found is not None else None
 
     def level_leaders(self) -> None:
-        """Reorder replicas, which moves no data, until preferred leaders are spread to within one where they can be."""
+        """Reorder replicas, which moves no data, until preferred leaders are spread to within one if possible."""
         leads: dict[int, dict[TopicPartition, None]] = {broker: {} for broker in self.racks}
         for name, replicas in self._now.items():
             if replicas and replicas[0] in leads:
@@ -151,7 +151,7 @@ class _Board:
                 leads[target][name] = None
 
     def _leader_path(self, leads: Mapping[int, Mapping[TopicPartition, None]]) -> list[tuple[int, TopicPartition, int]]:
-        """Hand-overs that take one leadership from a broker with many, over others, to one with at least two fewer."""
+        """A chain of changes that moves one leadership from a broker with many to one with at least two fewer."""
         for start in sorted(leads, key=lambda broker: (-len(leads[broker]), broker)):
             steps: dict[int, tuple[int, TopicPartition, int]] = {}
             queue = deque([start])
@@ -168,7 +168,7 @@ class _Board:
         return []
 
     def _shared_racks(self, name: TopicPartition, source: int, target: int) -> int:
-        """How many replicas have a rack that another one has, were the one on `source` on `target`."""
+        """How many replicas would share a rack if the one on `source` were on `target`."""
         racks = [
             self.racks.get(target if replica == source else replica)
             for replica in self._now[name]

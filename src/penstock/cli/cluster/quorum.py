@@ -1,4 +1,4 @@
-"""`penstock cluster quorum`: the controllers and how far each has followed the metadata log."""
+"""`penstock cluster quorum`: the controllers and how far each has replicated the metadata log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @connection_options
 @output_option
 def command(connection: Connection, as_json: bool) -> None:
-    """Show the controllers, who leads them, and how far each is behind.
+    """Show the controller quorum: leader, voters, observers and their lag.
 
     Voters decide; observers, the brokers, follow. Lag is in records of the metadata log.
     """
@@ -77,7 +77,7 @@ def command(connection: Connection, as_json: bool) -> None:
 
 
 def read_quorum(client: WireClient) -> QuorumView:
-    """Ask the cluster about its controllers. Raises CommandFailure."""
+    """Describe the controller quorum. Raises CommandFailure."""
     from penstock.cli.wire_client import check_error
     from penstock.client.view import QUORUM_REQUEST, quorum_of
     from penstock.model.errors import ApiError
@@ -90,7 +90,7 @@ def read_quorum(client: WireClient) -> QuorumView:
 
 
 def ago(now_ms: int, then_ms: int | None) -> str | None:
-    """How long ago, as people say it."""
+    """How long ago, in readable form."""
     if then_ms is None:
         return None
     elapsed_s = max(0, now_ms - then_ms) / 1000

@@ -1,4 +1,4 @@
-"""`penstock cluster reassign`: move replicas by a plan, watch what moves, or take it back."""
+"""`penstock cluster reassign`: reassign replicas by a plan, watch reassignments, or cancel them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from penstock.cli.wire_client import WireClient
 @click.command(cls=StyledCommand)
 @click.argument("plan_file", metavar="[PLAN.json]", required=False)
 @throttle_option
-@click.option("--cancel", is_flag=True, help="Take back what is under way: of the plan, or all of it.")
-@click.option("--no-wait", is_flag=True, help="Return once the cluster has taken the plan.")
-@click.option("--save-current", type=click.Path(dir_okay=False), metavar="FILE", help="Keep the way back, as a plan.")
+@click.option("--cancel", is_flag=True, help="Cancel ongoing reassignments: those of the plan, or all.")
+@click.option("--no-wait", is_flag=True, help="Return once the cluster has accepted the plan.")
+@click.option("--save-current", type=click.Path(dir_okay=False), metavar="FILE", help="Save the current assignment.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connection_options
 @output_option
@@ -45,11 +45,11 @@ def command(
     save_current: str | None,
     yes: bool,
 ) -> None:
-    """Move replicas by a plan in Kafka's JSON, or watch what is moving.
+    """Reassign replicas by a plan in Kafka's JSON, or watch reassignments.
 
-    The plan is what kafka-reassign-partitions.sh takes; `-` reads it from standard input. The cluster keeps what is
-    under way, so this command may be stopped and run again: without a plan it shows what moves until nothing does, and
-    with --throttle it changes how fast.
+    The plan is what kafka-reassign-partitions.sh takes; `-` reads it from standard input. The cluster keeps ongoing
+    reassignments, so this command may be stopped and run again: without a plan it watches until they are done, and with
+    --throttle it changes their speed.
     """
     if cancel and throttle is not None:
         raise click.UsageError("Use either --cancel or --throttle.")
@@ -102,7 +102,7 @@ def _move(
         if throttle is not None:
             set_throttle(client, throttle, view, changed)
         refuse(alter_reassignments(client, changed), "some partitions could not be moved")
-        click.echo("{}" if as_json else "under way: `penstock cluster reassign` shows how far it is")
+        click.echo("{}" if as_json else "started: `penstock cluster reassign` shows the progress")
         return
     progress = carry_out(client, view, changed, throttle, quiet=as_json)
     if as_json:
@@ -142,11 +142,11 @@ def _follow(client: WireClient, view: ClusterView, throttle: int | None, as_json
 
 
 def _lift_forgotten_throttle(client: WireClient, view: ClusterView) -> None:
-    """Whoever started the last move may not have been there at its end."""
+    """The command that started the last reassignment may have been stopped before its end."""
     topics = throttled_topics(client, view)
     if topics is not None:
         clear_throttle(client, view, topics)
-        click.echo("lifted the throttle that the last move had left")
+        click.echo("removed a throttle left over from an earlier reassignment")
 
 
 def _cancel(client: WireClient, view: ClusterView, plan: Plan | None, as_json: bool, yes: bool) -> None:
@@ -154,10 +154,10 @@ def _cancel(client: WireClient, view: ClusterView, plan: Plan | None, as_json: b
     if not chosen:
         click.echo("[]" if as_json else "nothing is being moved")
         return
-    confirm(f"Take back the moves of {plural(len(chosen), 'partition')}?", yes)
-    refuse(alter_reassignments(client, dict.fromkeys(chosen)), "some moves could not be taken back")
+    confirm(f"Cancel the reassignment of {plural(len(chosen), 'partition')}?", yes)
+    refuse(alter_reassignments(client, dict.fromkeys(chosen)), "some reassignments could not be cancelled")
     settle(client, {name.topic for name in chosen}, throttled=True)
     if as_json:
         print_json([{"topic": name.topic, "partition": name.partition} for name in chosen])
     else:
-        click.echo(f"taken back: {plural(len(chosen), 'partition')}")
+        click.echo(f"cancelled: {plural(len(chosen), 'partition')}")

@@ -18,11 +18,11 @@ _FORMAT = '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas"
 
 
 def parse_plan(text: str, source: str) -> Plan:
-    """Read Kafka's reassignment JSON; raises CommandFailure that says what is wrong with it."""
+    """Parse Kafka's reassignment JSON; raises CommandFailure with what is wrong."""
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise _refusal(source, f"it is not JSON: {error}") from None
+        raise _refusal(source, f"it is not valid JSON: {error}") from None
     if not isinstance(document, dict) or document.get("version") != 1:
         raise _refusal(source, 'it must be an object with "version": 1')
     rows = document.get("partitions")
@@ -32,13 +32,13 @@ def parse_plan(text: str, source: str) -> Plan:
     for row in rows:
         name, replicas = _parse_row(row, source)
         if name in plan:
-            raise _refusal(source, f"{name} is there twice")
+            raise _refusal(source, f"{name} is listed twice")
         plan[name] = replicas
     return plan
 
 
 def format_plan(assignment: Mapping[TopicPartition, tuple[int, ...]]) -> str:
-    """A plan as Kafka's JSON, to keep or to give back later."""
+    """A plan as Kafka's JSON."""
     rows = [
         {"topic": name.topic, "partition": name.partition, "replicas": list(replicas)}
         for name, replicas in sorted(assignment.items())
@@ -47,11 +47,11 @@ def format_plan(assignment: Mapping[TopicPartition, tuple[int, ...]]) -> str:
 
 
 def check_plan(plan: Plan, view: ClusterView) -> None:
-    """Refuse, as a whole, a plan that names what is not there."""
+    """Reject, as a whole, a plan with unknown partitions or brokers."""
     wrong = []
     for name, replicas in plan.items():
         if name not in view.partitions:
-            wrong.append(f"there is no partition {name}")
+            wrong.append(f"no partition {name}")
             continue
         strangers = [str(replica) for replica in replicas if replica not in view.brokers]
         if strangers:
@@ -59,17 +59,17 @@ def check_plan(plan: Plan, view: ClusterView) -> None:
     if wrong:
         shown = "; ".join(wrong[:5]) + (f"; and {len(wrong) - 5} more" if len(wrong) > 5 else "")
         raise CommandFailure(
-            "the plan does not fit the cluster; nothing was changed",
+            "the plan does not match the cluster; nothing was changed",
             shown,
-            "`penstock topic list` and `penstock cluster info` show what is there",
+            "`penstock topic list` and `penstock cluster info` show the partitions and brokers",
         )
 
 
 def parse_rate(text: str) -> int:
-    """Bytes a second from `5000000`, `10MB`, `64MiB/s`; raises ValueError."""
+    """Bytes per second from `5000000`, `10MB`, `64MiB/s`; raises ValueError."""
     match = _RATE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not a rate: write bytes a second, for example 10MB or 64MiB")
+        raise ValueError(f"{text!r} is not a rate: write bytes per second, for example 10MB or 64MiB")
     unit = match["unit"].lower()
     base = 1024 if "i" in unit else 1000
     rate = int(float(match["number"]) * base ** _POWERS[unit.rstrip("b").rstrip("i")])
@@ -86,12 +86,12 @@ def _parse_row(row: Any, source: str) -> tuple[TopicPartition, tuple[int, ...]]:
         raise _refusal(source, f"{json.dumps(row)} lacks a topic, a partition number or a list of replicas")
     name = TopicPartition(topic, partition)
     if not replicas or not all(type(replica) is int and replica >= 0 for replica in replicas):
-        raise _refusal(source, f"{name} needs at least one replica, each a broker's number")
+        raise _refusal(source, f"{name} needs at least one replica, each a broker id")
     if len(set(replicas)) != len(replicas):
         raise _refusal(source, f"{name} has two replicas on one broker")
     directories = row.get("log_dirs", [])
     if not isinstance(directories, list) or any(directory != "any" for directory in directories):
-        raise _refusal(source, f'{name} names log_dirs: brokers choose the directory; write "any" or leave it out')
+        raise _refusal(source, f'{name} sets log_dirs, but brokers choose the directory; write "any" or leave it out')
     return name, tuple(replicas)
 
 

@@ -1,4 +1,4 @@
-"""What a reassignment asks of a cluster: move, cancel, slow down, elect. Each raises CommandFailure when refused."""
+"""The requests of a reassignment: move, cancel, throttle, elect. Each raises CommandFailure if it is refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PARTITIONS_PER_REQUEST = 1000
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 SET, DELETE = 0, 1
-# Set for this topic, for this broker, or for all brokers while they run.
+# Set for this topic, for this broker, or cluster-wide, dynamically.
 DYNAMIC_SOURCES = (1, 2, 3)
 PREFERRED, UNCLEAN = 0, 1
 LEADER_RATE = "leader.replication.throttled.rate"
@@ -45,7 +45,7 @@ FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 
 
 def alter_reassignments(client: WireClient, targets: Mapping[TopicPartition, Sequence[int] | None]) -> list[str]:
-    """Set the replicas of partitions, None to cancel; what was refused is returned, a sentence each."""
+    """Set the replicas of partitions, None to cancel; returns what was refused, one sentence each."""
     refused = []
     names = list(targets)
     for start in range(0, len(names), PARTITIONS_PER_REQUEST):
@@ -69,7 +69,7 @@ def alter_reassignments(client: WireClient, targets: Mapping[TopicPartition, Seq
 def set_throttle(
     client: WireClient, rate: int, view: ClusterView, targets: Mapping[TopicPartition, Sequence[int]]
 ) -> None:
-    """Limit what moving these partitions takes from each broker, in bytes a second. Done before they move."""
+    """Limit what moving these partitions may use of each broker, in bytes per second. Call it before they move."""
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}
     brokers: dict[int, None] = {}
@@ -93,14 +93,14 @@ def set_throttle(
 
 
 def clear_throttle(client: WireClient, view: ClusterView, topics: Iterable[str]) -> None:
-    """Remove every limit on replication from all brokers and from these topics."""
+    """Remove every replication throttle from all brokers and from these topics."""
     for broker in view.brokers:
         _alter_broker(client, view, broker, dict.fromkeys((LEADER_RATE, FOLLOWER_RATE)))
     _alter_topics(client, {topic: dict.fromkeys((LEADER_REPLICAS, FOLLOWER_REPLICAS)) for topic in topics})
 
 
 def throttled_topics(client: WireClient, view: ClusterView) -> list[str] | None:
-    """The topics with throttled replicas while a broker has a limit; None when no broker has one."""
+    """The topics with throttled replicas while a broker has a limit; None if no broker has one."""
     limited = []
     for broker in view.alive():
         with contextlib.suppress(NoAnswer):
@@ -119,7 +119,7 @@ def throttled_topics(client: WireClient, view: ClusterView) -> list[str] | None:
 def elect_leaders(
     client: WireClient, election: int, partitions: Sequence[TopicPartition]
 ) -> tuple[list[TopicPartition], list[str]]:
-    """Elect PREFERRED or UNCLEAN leaders; the partitions that changed, and what was refused."""
+    """Elect PREFERRED or UNCLEAN leaders; returns the partitions that changed, and what was refused."""
     wanted = [TopicPartitions(topic, numbers) for topic, numbers in by_topic(partitions).items()]
     response: ElectLeadersResponse = client.ask(ElectLeadersRequest(election, wanted))
     check_error(response.error_code, None, "the election was refused")
@@ -135,7 +135,7 @@ def elect_leaders(
 
 
 def not_preferred(partitions: Mapping[TopicPartition, PartitionView]) -> list[TopicPartition]:
-    """Partitions that another replica leads than the preferred one."""
+    """Partitions that are not led by their preferred leader."""
     return [
         name
         for name, partition in partitions.items()
@@ -152,7 +152,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def refuse(refused: Sequence[str], what: str) -> None:
-    """Fail with the first few of these sentences, if there are any."""
+    """Raise CommandFailure with the first few of these sentences, if there are any."""
     if refused:
         more = f"; and {len(refused) - 5} more" if len(refused) > 5 else ""
         raise CommandFailure(f"{what} ({len(refused)} partitions)", "; ".join(refused[:5]) + more)
@@ -164,7 +164,7 @@ def _describe(kind: int, names: Sequence[str]) -> DescribeConfigsRequest:
 
 
 def _overrides(response: DescribeConfigsResponse) -> list[str]:
-    """The resources of which a setting that was asked for is set."""
+    """The resources on which a requested setting is set."""
     return [
         result.resource_name
         for result in response.results
@@ -173,7 +173,7 @@ def _overrides(response: DescribeConfigsResponse) -> list[str]:
 
 
 def _alter_broker(client: WireClient, view: ClusterView, broker: int, values: Mapping[str, str | None]) -> None:
-    """Change the settings of one broker, which only that broker takes. One that is down has no traffic to limit."""
+    """Change the settings of one broker, which only that broker accepts. One that is down has no traffic to limit."""
     place = view.brokers.get(broker)
     if place is None or place.fenced:
         return

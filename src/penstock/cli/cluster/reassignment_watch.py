@@ -1,6 +1,6 @@
-"""Waiting for a reassignment: how far it is, shown as it goes. The state is the cluster's; this only looks.
+"""Watches a reassignment and shows its progress. The state is the cluster's; this only reads it.
 
-A partition that moves is measured by what its new replicas have on disk, against what its leader has.
+A moving partition is measured by the size of its new replicas, compared with that of its leader.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Sizes = Mapping[tuple[TopicPartition, int], int]
 
 @dataclass(slots=True)
 class Progress:
-    """How far the partitions are that were ever seen moving. A partition that is no longer listed has arrived."""
+    """The progress of all partitions that were ever seen moving. A partition that is no longer listed is complete."""
 
     _seen: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     _moving: int = 0
@@ -42,7 +42,7 @@ class Progress:
     def note(
         self, ongoing: Mapping[TopicPartition, Ongoing], leaders: Mapping[TopicPartition, int], sizes: Sizes
     ) -> None:
-        """Take in what is listed now, and how large replicas are."""
+        """Update with the ongoing reassignments and the sizes of replicas."""
         for name, (_, total) in self._seen.items():
             if name not in ongoing:
                 self._seen[name] = (total, total)
@@ -57,12 +57,12 @@ class Progress:
 
     @property
     def done_bytes(self) -> int:
-        """What the new replicas have."""
+        """The size of the new replicas now."""
         return sum(known for known, _ in self._seen.values())
 
     @property
     def total_bytes(self) -> int:
-        """What the new replicas will have."""
+        """The size of the new replicas when complete."""
         return sum(total for _, total in self._seen.values())
 
     @property
@@ -72,11 +72,11 @@ class Progress:
 
     @property
     def arrived(self) -> int:
-        """Partitions that are there."""
+        """Partitions that are complete."""
         return len(self._seen) - self._moving
 
     def sentence(self) -> str:
-        """How far it is, in words."""
+        """The progress in words."""
         return (
             f"{self.arrived} of {plural(self.partitions, 'partition')} moved, "
             f"{human_bytes(self.done_bytes)} of {human_bytes(self.total_bytes)}"
@@ -87,11 +87,11 @@ class Display(Protocol):
     """Where progress is shown."""
 
     def show(self, progress: Progress, note: str) -> None:
-        """Bring what is shown up to date."""
+        """Update the display."""
 
 
 def watch(client: WireClient, quiet: bool = False, interval_s: float = INTERVAL_S) -> Progress:
-    """Return when nothing is being moved any more. Ctrl-C leaves the reassignment running and says so."""
+    """Return when no reassignment is in progress. Ctrl-C leaves the reassignment running and says so."""
     progress = Progress()
     try:
         with _display(quiet) as display:
@@ -101,8 +101,8 @@ def watch(client: WireClient, quiet: bool = False, interval_s: float = INTERVAL_
             display.show(progress, "")
     except KeyboardInterrupt:
         click.echo(
-            f"\n{progress.sentence()}. It goes on without this command: `penstock cluster reassign` shows it again, "
-            "`penstock cluster reassign --cancel` takes it back.",
+            f"\n{progress.sentence()}. It continues without this command: `penstock cluster reassign` shows it again, "
+            "`penstock cluster reassign --cancel` cancels it.",
             err=True,
         )
         sys.exit(130)
@@ -110,7 +110,7 @@ def watch(client: WireClient, quiet: bool = False, interval_s: float = INTERVAL_
 
 
 def _look(client: WireClient, progress: Progress) -> ClusterView | None:
-    """The cluster while something moves in it, and what that means for the progress; None when nothing does."""
+    """Update the progress; returns the cluster's state while something moves, None when nothing does."""
     view = read_view(client) if read_ongoing(client) else None
     if view is None or not view.ongoing:
         progress.note({}, {}, {})
@@ -126,7 +126,7 @@ def _look(client: WireClient, progress: Progress) -> ClusterView | None:
 
 
 def waiting_for(view: ClusterView) -> str:
-    """Names the brokers that are to get replicas and are down."""
+    """Names the brokers that should get replicas but are down."""
     arriving = {replica for moving in view.ongoing.values() for replica in moving.adding}
     down = sorted(broker for broker in arriving if broker not in view.brokers or view.brokers[broker].fenced)
     if not down:
@@ -177,7 +177,7 @@ class _Bar:
     def show(self, progress: Progress, note: str) -> None:
         """A bar that grows."""
         text = progress.sentence() + (f" ({note})" if note else "")
-        # Partitions without records move too: what has no bytes is measured by its number.
+        # Partitions without records move too: without bytes the number of partitions is shown.
         total, done = (
             (progress.total_bytes, progress.done_bytes)
             if progress.total_bytes

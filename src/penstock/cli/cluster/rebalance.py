@@ -27,8 +27,8 @@ from penstock.cli.wire_client import WireClient
 def command(connection: Connection, as_json: bool, dry_run: bool, throttle: int | None, yes: bool) -> None:
     """Spread replicas and leaders evenly over the brokers.
 
-    Replicas of a partition go to different racks. Only as much moves as it takes. It can be run again at any time: what
-    is under way goes on, and only what is still uneven is planned.
+    Replicas of a partition go to different racks. Only as much is moved as necessary. It can be run again at any time:
+    ongoing reassignments continue, and only what is still uneven is planned.
     """
     with WireClient(connection) as client:
         view = read_view(client)
@@ -56,12 +56,12 @@ def command(connection: Connection, as_json: bool, dry_run: bool, throttle: int 
 
 
 def plan_rebalance(view: ClusterView) -> Plan:
-    """The plan for the brokers that are up. Raises CommandFailure while one is down."""
+    """The plan for the running brokers. Raises CommandFailure if one is down."""
     down = [str(broker.node_id) for broker in view.brokers.values() if broker.fenced]
     if down:
         raise CommandFailure(
             f"broker {', '.join(down)} is down",
-            "replicas cannot be counted evenly over brokers that come and go",
-            "start it, or take it out with `penstock cluster decommission`",
+            "replicas are balanced only while all brokers are up",
+            "start it, or remove it with `penstock cluster decommission`",
         )
     return rebalance(view.assignment(), view.alive())

@@ -1,4 +1,4 @@
-"""The cluster as placement sees it: brokers, where replicas are, what is being moved, and how large things are."""
+"""The cluster's state for placement: brokers, replicas, ongoing reassignments, and sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ongoing:
-    """A reassignment under way: all replicas of the moment, those that come and those that go."""
+    """An ongoing reassignment: all current replicas, those being added and those being removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -39,13 +39,13 @@ class Ongoing:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas there will be."""
+        """The replicas after the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Everything at one moment."""
+    """The cluster's state at one moment."""
 
     cluster_id: str
     controller: int
@@ -54,7 +54,7 @@ class ClusterView:
     ongoing: Mapping[TopicPartition, Ongoing] = field(default_factory=dict)
 
     def assignment(self) -> dict[TopicPartition, tuple[int, ...]]:
-        """The replicas of each partition as they will be once what is under way is done."""
+        """The replicas of each partition after all ongoing reassignments."""
         return {
             name: self.ongoing[name].target if name in self.ongoing else partition.replicas
             for name, partition in self.partitions.items()
@@ -66,7 +66,7 @@ class ClusterView:
 
 
 def read_brokers(client: WireClient) -> tuple[str, int, dict[int, BrokerView]]:
-    """The cluster's id, its active controller, and every broker that is registered. Raises CommandFailure."""
+    """The cluster's id, its active controller, and every registered broker. Raises CommandFailure."""
     cluster: DescribeClusterResponse = client.ask(DescribeClusterRequest(include_fenced_brokers=True))
     check_error(cluster.error_code, cluster.error_message, "cannot describe the cluster")
     return cluster.cluster_id, cluster.controller_id, brokers_of(cluster)
@@ -87,7 +87,7 @@ def read_view(client: WireClient) -> ClusterView:
 
 
 def patiently(look: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
-    """What `look` returns, which is tried again while the cluster cannot answer: a controller may just be elected."""
+    """The result of `look`, which is retried while the cluster cannot answer, as during an election."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -99,7 +99,7 @@ def patiently(look: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
 
 
 def read_ongoing(client: WireClient) -> dict[TopicPartition, Ongoing]:
-    """Every reassignment under way. Raises CommandFailure."""
+    """Every ongoing reassignment. Raises CommandFailure."""
     response: ListPartitionReassignmentsResponse = client.ask(ListPartitionReassignmentsRequest(topics=None))
     check_error(response.error_code, response.error_message, "cannot list the reassignments")
     return {
@@ -114,7 +114,7 @@ def read_ongoing(client: WireClient) -> dict[TopicPartition, Ongoing]:
 def read_sizes(
     client: WireClient, brokers: Iterable[BrokerView], partitions: Sequence[TopicPartition]
 ) -> dict[tuple[TopicPartition, int], int]:
-    """Bytes of each partition on each of these brokers; those of a broker that does not answer are left out."""
+    """The size in bytes of each partition on each of these brokers; brokers that do not answer are left out."""
     topics: dict[str, list[int]] = {}
     for name in partitions:
         topics.setdefault(name.topic, []).append(name.partition)

@@ -1,4 +1,4 @@
-"""Consumer groups through confluent-kafka's AdminClient. A call succeeds or ends in a CommandFailure."""
+"""Consumer groups through confluent-kafka's AdminClient. A failed call raises CommandFailure."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from penstock.cli.failures import CommandFailure
 from penstock.cli.render import plural
 from penstock.client.view import BrokerView
 
-# How many groups are asked about at the same time; each takes up to three requests.
+# How many groups are queried at the same time; each takes up to three requests.
 GROUPS_IN_FLIGHT_MAX = 500
 
-# A coordinator that has just taken over says these for a moment; Kafka's own tools wait, too.
+# Transient errors of a coordinator that has just taken over; Kafka's own tools retry too.
 TRANSIENT_ERRORS = {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
 RETRY_S = 0.2
 
-# The states that librdkafka knows, in Kafka's words.
+# librdkafka's states with Kafka's names.
 STATES: dict[Enum, str] = {
     ConsumerGroupState.PREPARING_REBALANCING: "PreparingRebalance",
     ConsumerGroupState.COMPLETING_REBALANCING: "CompletingRebalance",
@@ -49,15 +49,15 @@ TYPES: dict[Enum, str] = {ConsumerGroupType.CLASSIC: "classic", ConsumerGroupTyp
 
 STOP_MEMBERS = "stop its members (`penstock group describe {group}` shows them) and run this again"
 ADVICE = {
-    "GROUP_ID_NOT_FOUND": "`penstock group list` shows the groups that are there",
+    "GROUP_ID_NOT_FOUND": "`penstock group list` shows the groups",
     "NON_EMPTY_GROUP": STOP_MEMBERS,
     "UNKNOWN_MEMBER_ID": STOP_MEMBERS,
     "ILLEGAL_GENERATION": STOP_MEMBERS,
     "REBALANCE_IN_PROGRESS": STOP_MEMBERS,
     "GROUP_SUBSCRIBED_TO_TOPIC": STOP_MEMBERS,
-    "GROUP_AUTHORIZATION_FAILED": "sign in with -X sasl.username=… or ask for access to the group",
-    "COORDINATOR_LOAD_IN_PROGRESS": "its coordinator has just started and reads the offsets; try again in a moment",
-    "COORDINATOR_NOT_AVAILABLE": "`penstock cluster info` shows whether partitions are without a leader",
+    "GROUP_AUTHORIZATION_FAILED": "authenticate with -X sasl.username=… or ask for access to the group",
+    "COORDINATOR_LOAD_IN_PROGRESS": "its coordinator is loading the offsets; try again in a moment",
+    "COORDINATOR_NOT_AVAILABLE": "`penstock cluster info` shows partitions without a leader",
 }
 
 PartitionName = tuple[str, int]
@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member of a group and the partitions it reads, in order."""
+    """One member of a group and its assigned partitions, in order."""
 
     member_id: str
     client_id: str
@@ -77,7 +77,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group as its coordinator describes it. `state` is None when librdkafka has no name for it."""
+    """A group as its coordinator describes it. `state` is None if librdkafka has no name for it."""
 
     group_id: str
     type: str | None
@@ -89,7 +89,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """Where a group stands in a partition, and the note that its consumer left with it."""
+    """A group's committed offset in a partition, and its metadata."""
 
     offset: int
     leader_epoch: int | None = None
@@ -100,7 +100,7 @@ Committed = Mapping[PartitionName, CommittedOffset]
 
 
 class GroupAdmin(Admin):
-    """An administrator who also knows about consumer groups."""
+    """An admin client with consumer groups."""
 
     def groups(self) -> list[Group]:
         """Every consumer group by name, without members."""
@@ -115,7 +115,7 @@ class GroupAdmin(Admin):
         return sorted(self._patiently(attempt), key=lambda group: group.group_id)
 
     def describe_groups(self, group_ids: Sequence[str]) -> dict[str, Group]:
-        """Groups with their members; groups that are not there are left out."""
+        """Groups with their members; groups that do not exist are left out."""
 
         def attempt(some: list[str]) -> list[Group]:
             futures = self._client.describe_consumer_groups(some, request_timeout=self._timeout_s)
@@ -131,17 +131,17 @@ class GroupAdmin(Admin):
         return {group.group_id: group for group in found if group.state != "Dead"}
 
     def describe_group(self, group_id: str) -> Group:
-        """One group with its members; a failure when it is not there."""
+        """One group with its members; raises CommandFailure if it does not exist."""
         group = self.describe_groups([group_id]).get(group_id)
         if group is None:
             raise CommandFailure(f"there is no group {group_id}", advice=ADVICE["GROUP_ID_NOT_FOUND"])
         return group
 
     def committed(self, group_ids: Sequence[str]) -> dict[str, dict[PartitionName, CommittedOffset]]:
-        """The committed offsets of groups, in order of topics and partitions."""
+        """The committed offsets of groups, ordered by topic and partition."""
 
         def attempt(some: Sequence[str]) -> dict[str, dict[PartitionName, CommittedOffset]]:
-            # librdkafka takes one group a call, so the calls go out together.
+            # librdkafka takes one group per call, so the calls are made concurrently.
             futures = {
                 group_id: self._client.list_consumer_group_offsets(
                     [ConsumerGroupTopicPartitions(group_id)], request_timeout=self._timeout_s
@@ -162,7 +162,7 @@ class GroupAdmin(Admin):
         return found
 
     def commit(self, group_id: str, offsets: Committed) -> None:
-        """Set committed offsets of a group without members; makes the group if it is not there."""
+        """Set the committed offsets of a group without members; creates the group if it does not exist."""
         what = f"cannot set the offsets of group {group_id}"
         wanted = [_topic_partition(name, committed) for name, committed in offsets.items()]
 
@@ -181,7 +181,7 @@ class GroupAdmin(Admin):
         self._patiently(attempt)
 
     def delete_groups(self, group_ids: Sequence[str]) -> dict[str, CommandFailure | None]:
-        """Delete groups with their offsets; None for each that is gone, the failure for each that is not."""
+        """Delete groups with their offsets; None for each deleted one, the failure for each other."""
         futures = self._client.delete_consumer_groups(list(group_ids), request_timeout=self._timeout_s)
         results: dict[str, CommandFailure | None] = {}
         for group_id in group_ids:
@@ -193,7 +193,7 @@ class GroupAdmin(Admin):
         return results
 
     def end_offsets(self, partitions: Iterable[PartitionName]) -> dict[PartitionName, int]:
-        """The offsets that next records will get; partitions that are gone or have no leader are left out."""
+        """The end offsets; partitions that are gone or have no leader are left out."""
         asked = set(partitions)
         if not asked:
             return {}
@@ -210,12 +210,12 @@ class GroupAdmin(Admin):
             try:
                 ends[key.topic, key.partition] = self._result(future, f"cannot read the end of {key.topic}").offset
             except CommandFailure:
-                # A partition may go or lose its leader between the two questions; what it would tell is left out.
+                # A partition may be deleted or lose its leader between the two requests; it is left out.
                 continue
         return ends
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
-        """Try again while a coordinator is busy taking over, until the time is up."""
+        """Retry while a coordinator is taking over, until the deadline."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -233,7 +233,7 @@ class GroupAdmin(Admin):
 
 
 def _error_name(failure: CommandFailure) -> str:
-    """The name of the Kafka error behind a failure; empty when there is none."""
+    """The name of the Kafka error behind a failure; empty if there is none."""
     cause = failure.__cause__
     return str(cause.args[0].name()) if isinstance(cause, KafkaException) else ""
 
@@ -244,12 +244,12 @@ def _with_advice(failure: CommandFailure, error_name: str, group_id: str) -> Com
 
 
 def advice_for(error_name: str, group_id: str) -> str:
-    """What to do about an error of a group's coordinator; empty when there is nothing to say."""
+    """What to do about an error of a group's coordinator; empty if there is no advice."""
     return ADVICE.get(error_name, "").format(group=group_id)
 
 
 def by_topic(partitions: Iterable[PartitionName]) -> dict[str, list[int]]:
-    """Partition numbers in order under their topics' names."""
+    """Sorted partition numbers by topic."""
     topics = defaultdict(list)
     for topic, partition in sorted(partitions):
         topics[topic].append(partition)

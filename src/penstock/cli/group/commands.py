@@ -33,7 +33,7 @@ def command() -> None:
 @connection_options
 @output_option
 def list_groups(pattern: str, interval_s: float | None, connection: Connection, as_json: bool) -> None:
-    """List groups whose name matches PATTERN (`*`, `?` and `[a-z]` as in a shell), and how far they are behind."""
+    """List groups whose name matches PATTERN (`*`, `?` and `[a-z]` as in a shell), and their lag."""
     import fnmatch
 
     from penstock.cli.group.admin import GroupAdmin
@@ -121,10 +121,10 @@ def seek(name: str, word: str, scopes: tuple[str, ...], dry_run: bool, connectio
 @command.command()
 @click.argument("name", metavar="GROUP")
 @click.option("--import", "source", type=click.File(encoding="utf-8"), help="Set the offsets in a file; - is stdin.")
-@click.option("--delete", "scopes", multiple=True, metavar="TOPIC[:PARTITIONS]", help="Forget offsets; repeatable.")
+@click.option("--delete", "scopes", multiple=True, metavar="TOPIC[:PARTITIONS]", help="Delete offsets; repeatable.")
 @click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask before offsets are forgotten.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "csv"]), help="For people, machines, spreadsheets.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before deleting offsets.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "csv"]), help="For humans, programs, spreadsheets.")
 @connection_options
 def offsets(
     name: str,
@@ -135,7 +135,7 @@ def offsets(
     output: str | None,
     connection: Connection,
 ) -> None:
-    """Show or export a group's committed offsets, import them, or forget those of a topic.
+    """Show or export a group's committed offsets, import them, or delete those of a topic.
 
     Example: penstock group offsets billing -o json | penstock group offsets billing-copy --import -
     """
@@ -174,7 +174,7 @@ def _export(admin: GroupAdmin, name: str, output: str) -> None:
         rows = [(*place, each.offset, each.leader_epoch, each.metadata) for place, each in committed.items()]
         print_table(("topic", "partition", "offset", "epoch", "metadata"), rows)
     else:
-        click.echo(f"group {name} has committed nothing", err=True)
+        click.echo(f"group {name} has no committed offsets", err=True)
 
 
 def _forget(
@@ -201,13 +201,13 @@ def _forget(
         )
     chosen = sorted(choose(scopes, held))
     if not dry_run:
-        confirm(f"Forget {plural(len(chosen), 'offset')} of group {name}?", yes)
+        confirm(f"Delete {plural(len(chosen), 'offset')} of group {name}?", yes)
         forget_offsets(connection, group, chosen)
     rows = [(*place, committed[place].offset) for place in chosen]
     if as_json:
         print_json([dict(zip(("topic", "partition", "old_offset"), row, strict=True)) for row in rows])
     else:
-        print_table(("topic", "partition", "would be forgotten" if dry_run else "forgotten"), rows)
+        print_table(("topic", "partition", "would be deleted" if dry_run else "forgotten"), rows)
 
 
 @command.command()
@@ -237,7 +237,7 @@ def delete(names: tuple[str, ...], yes: bool, connection: Connection, as_json: b
 
 
 def _require_idle(group: Group | None, dry_run: bool) -> None:
-    """Refuse while a group has members: they would commit over what is set, and the coordinator refuses too."""
+    """Refuse while a group has members: they would overwrite the offsets, and the coordinator refuses too."""
     if group is None or not group.members:
         return
     named = [f"{member.client_id} on {member.host}" for member in group.members[:MEMBERS_NAMED_MAX]]
@@ -269,7 +269,7 @@ def _apply(admin: GroupAdmin, name: str, moves: list[Move], dry_run: bool, as_js
     outside = sum(move.clamped for move in moves)
     if outside:
         where = "1 partition does" if outside == 1 else f"{outside:,} partitions do"
-        click.echo(f"{where} not hold the offset asked for; the nearest one was taken", err=True)
+        click.echo(f"{where} not have the requested offset; the nearest one was used", err=True)
     if dry_run:
         click.echo("nothing was changed (--dry-run)", err=True)
     else:

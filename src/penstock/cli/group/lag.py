@@ -1,7 +1,7 @@
-"""How far groups are behind: as Penstock's coordinators say, or else from committed and end offsets.
+"""The lag of groups: from Penstock's coordinators, or else from committed and end offsets.
 
-Another Kafka does not know Penstock's call and closes the connection; it is not asked again. What only a coordinator
-of Penstock can tell, the age of the first unread record and the status, is None then.
+Apache Kafka does not support Penstock's API and closes the connection; it is not asked again. What only a Penstock
+coordinator knows, the age of the first unread record and the status, is None then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STATUSES = ("OK", "WARN", "STALL", "STOP")
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """One partition as a group sees it; None for what is not known."""
+    """One partition of a group; None for what is unknown."""
 
     topic: str
     partition: int
@@ -42,12 +42,12 @@ class GroupLag:
 
     @property
     def lag(self) -> int | None:
-        """Records that wait, over all partitions; None when no partition's lag is known."""
+        """The total lag in records over all partitions; None if no partition's lag is known."""
         return _total([each.lag for each in self.partitions])
 
     @property
     def lag_ms(self) -> int | None:
-        """How long the oldest unread record waits."""
+        """How long the oldest unread record has been waiting."""
         return max((each.lag_ms for each in self.partitions if each.lag_ms is not None), default=None)
 
     @property
@@ -58,7 +58,7 @@ class GroupLag:
 
 
 class LagSource:
-    """Measures groups, again and again if need be; without a client from offsets alone."""
+    """Measures groups, repeatedly if needed; without a client from offsets alone."""
 
     def __init__(self, admin: GroupAdmin, client: ClusterClient | None) -> None:
         self._admin = admin
@@ -67,7 +67,7 @@ class LagSource:
         self._strangers: set[int] = set()
 
     def measure(self, groups: Iterable[Group]) -> dict[str, GroupLag]:
-        """Every group by its name, with the partitions it has committed in or reads."""
+        """Every group by name, with the partitions it has committed in or reads."""
         described = {group.group_id: group for group in groups}
         measured = self._ask_coordinators(described.values())
         found = {name: _from_coordinator(answer) for name, answer in measured.items()}
@@ -94,7 +94,7 @@ class LagSource:
             try:
                 response: DescribeLagResponse = self._client.ask_at(broker.address, DescribeLagRequest(names))
             except NoAnswer:
-                # One that has answered before is a Penstock in trouble, and worth asking again.
+                # A broker that has answered before is a Penstock broker with a problem, and is asked again.
                 self._strangers |= {broker.node_id} - self._acquainted
                 continue
             self._acquainted.add(broker.node_id)
@@ -130,7 +130,7 @@ def _from_offsets(committed: Committed, ends: dict[PartitionName, int]) -> Group
 
 
 def _uncommitted(group: Group, found: dict[str, GroupLag]) -> set[PartitionName]:
-    """What a group's members read without having committed yet, as far as `found` tells."""
+    """Partitions that a group's members read without a commit yet."""
     lag = found.get(group.group_id, GroupLag())
     held = {(each.topic, each.partition) for each in lag.partitions}
     return {name for member in group.members for name in member.assignment} - held

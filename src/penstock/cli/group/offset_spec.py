@@ -1,4 +1,4 @@
-"""Offsets as people write them: `start`, `end`, `120`, `+10`, `-10`, `@2026-01-31T10:00`, `@-1h`, `a:b`.
+"""Offsets on the command line: `start`, `end`, `120`, `+10`, `-10`, `@2026-01-31T10:00`, `@-1h`, `a:b`.
 
 Pure: the current time and the partitions' offsets are arguments.
 """
@@ -16,7 +16,7 @@ UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w"
 _DURATION = re.compile(r"(?:\d+(?:ms|[smhdw]))+")
 _DURATION_PART = re.compile(r"(\d+)(ms|[smhdw])")
 
-# Epoch numbers below this are taken as seconds: as milliseconds they would lie in 1973 or before.
+# Epoch numbers below this are taken as seconds: as milliseconds they would be in 1973 or before.
 SECONDS_BELOW = 100_000_000_000
 
 
@@ -31,7 +31,7 @@ class Anchor(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place in a partition: an anchor and a number (an offset, a distance, or milliseconds)."""
+    """A position in a partition: an anchor and a number (an offset, a distance, or milliseconds)."""
 
     anchor: Anchor
     number: int = 0
@@ -39,7 +39,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Where to begin (included) and where to stop (excluded); no stop means to follow the log."""
+    """Where to begin (inclusive) and where to stop (exclusive); without a stop the log is followed."""
 
     begin: Point
     stop: Point | None = None
@@ -47,7 +47,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """What is known of a partition: its first offset, the next one, and the offsets of the timestamps asked for."""
+    """A partition's first offset, its end offset, and the offsets of the requested timestamps."""
 
     start: int
     end: int
@@ -78,7 +78,7 @@ def parse_timestamp(text: str, now_ms: int) -> int:
 
 
 def parse_offset_range(text: str, now_ms: int) -> OffsetRange:
-    """The range that a word on the command line means. Raises click.UsageError when it means nothing."""
+    """Parse a range from the command line. Raises click.UsageError if it is invalid."""
     whole = _parse_point(text, now_ms)
     if whole is not None:
         return OffsetRange(whole)
@@ -118,7 +118,7 @@ def timestamps_of(offset_range: OffsetRange) -> set[int]:
 
 
 def resolve(offset_range: OffsetRange, offsets: PartitionOffsets) -> tuple[int, int | None]:
-    """(begin, stop) as offsets of one partition, kept within what it holds; stop None means to follow.
+    """(begin, stop) as offsets of one partition, clamped to its offsets; stop None means to follow.
 
     `+N` as the stop counts from the beginning of the range, so `@-1h:+10` is ten offsets.
     """

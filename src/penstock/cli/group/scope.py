@@ -1,4 +1,4 @@
-"""Which partitions a command means, where `seek` goes, and offsets in files. Pure: times and offsets are arguments."""
+"""Partition scopes, `seek` targets, and offsets in files. Pure: times and offsets are arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 OFFSET_MAX = (1 << 63) - 1
 PARTITION_MAX = (1 << 31) - 1
-# So that a slip such as 0-99999999 is refused before it becomes a list.
+# So that a typo such as 0-99999999 is rejected before it becomes a list.
 PARTITIONS_NAMED_MAX = 100_000
 ALIASES = {"earliest": "start", "latest": "end"}
 CSV_COLUMNS = ["topic", "partition", "offset"]
@@ -30,7 +30,7 @@ _NUMBERS = re.compile(r"(\d+)(?:-(\d+))?")
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """So many offsets on, or back, from the committed one."""
+    """A distance from the committed offset."""
 
     distance: int
 
@@ -39,7 +39,7 @@ Target = OffsetRange | Shift
 
 
 def parse_target(text: str, now_ms: int) -> Target:
-    """Where `seek --to` goes. Raises click.UsageError when the word means nothing."""
+    """Parse the target of `seek --to`. Raises click.UsageError if it is invalid."""
     word = ALIASES.get(text, text)
     if _SHIFT.fullmatch(word):
         return Shift(int(word))
@@ -49,14 +49,14 @@ def parse_target(text: str, now_ms: int) -> Target:
         target = None
     if target is None or target.stop is not None:
         raise click.UsageError(
-            f"{text!r} is no place to seek to. Write earliest, latest, an offset (120), a time (@2026-01-31T10:00, "
+            f"{text!r} is not a position. Write earliest, latest, an offset (120), a time (@2026-01-31T10:00, "
             "@1700000000000, @-1h), or a distance from the committed offset (+10, -10)."
         )
     return target
 
 
 def new_offset(target: Target, committed: int | None, offsets: PartitionOffsets) -> int | None:
-    """The offset that `target` means in one partition, kept within what it holds; None without one to shift from."""
+    """The offset of `target` in one partition, clamped to its offsets; None if there is no offset to shift from."""
     if isinstance(target, OffsetRange):
         return resolve(target, offsets)[0]
     if committed is None:
@@ -65,7 +65,7 @@ def new_offset(target: Target, committed: int | None, offsets: PartitionOffsets)
 
 
 def parse_scopes(words: Sequence[str]) -> dict[str, set[int] | None]:
-    """`TOPIC` and `TOPIC:0,2-4` words: partition numbers by topic, None for all of them."""
+    """Parse `TOPIC` and `TOPIC:0,2-4`: partition numbers by topic, None for all of them."""
     scopes: dict[str, set[int] | None] = {}
     for word in words:
         topic, colon, text = word.partition(":")
@@ -87,7 +87,7 @@ def _parse_numbers(text: str, word: str) -> set[int]:
 
 
 def choose(scopes: Mapping[str, set[int] | None], present: Mapping[str, Iterable[int]]) -> set[PartitionName]:
-    """The partitions that scopes name; a failure for one that is not among those `present`, by topic."""
+    """The partitions in the scopes; raises CommandFailure for one that is not in `present`."""
     chosen = set()
     for topic, numbers in scopes.items():
         there = set(present[topic])
@@ -100,7 +100,7 @@ def choose(scopes: Mapping[str, set[int] | None], present: Mapping[str, Iterable
 
 
 def summarize(partitions: Iterable[PartitionName]) -> str:
-    """Partitions in the words of `parse_scopes`: `orders:0-2,5 payments:1`."""
+    """Partitions in the notation of `parse_scopes`: `orders:0-2,5 payments:1`."""
     runs: dict[str, list[list[int]]] = {}
     for topic, number in sorted(partitions):
         spans = runs.setdefault(topic, [])
@@ -114,7 +114,7 @@ def summarize(partitions: Iterable[PartitionName]) -> str:
 
 
 def offset_rows(committed: Committed) -> list[dict[str, object]]:
-    """Committed offsets as the JSON export has them."""
+    """Committed offsets in the form of the JSON export."""
     return [
         {
             "topic": topic,
@@ -142,7 +142,7 @@ def parse_offsets(text: str, source: str) -> dict[PartitionName, dict[str, Any]]
     for place, row in rows:
         problem = _problem(row)
         if not problem and (row["topic"], row["partition"]) in found:
-            problem = f"{row['topic']}-{row['partition']} is there twice"
+            problem = f"{row['topic']}-{row['partition']} is listed twice"
         if problem:
             raise CommandFailure(
                 f"{source}, {place}: {problem}",
@@ -152,7 +152,7 @@ def parse_offsets(text: str, source: str) -> dict[PartitionName, dict[str, Any]]
         name = (row["topic"], row["partition"])
         found[name] = {key: row[key] for key in ("offset", "leader_epoch", "metadata") if row.get(key) is not None}
     if not found:
-        raise CommandFailure(f"{source} holds no offsets", "nothing was changed")
+        raise CommandFailure(f"{source} contains no offsets", "nothing was changed")
     return found
 
 
@@ -160,9 +160,9 @@ def _json_rows(text: str, source: str) -> list[tuple[str, Any]]:
     try:
         document = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise CommandFailure(f"{source} is not JSON", str(error)) from None
+        raise CommandFailure(f"{source} is not valid JSON", str(error)) from None
     if not isinstance(document, list):
-        raise CommandFailure(f"{source} is no list of offsets", "an import is [{topic, partition, offset}, …]")
+        raise CommandFailure(f"{source} is not a list of offsets", "an import is [{topic, partition, offset}, …]")
     return [(f"entry {number}", row) for number, row in enumerate(document, 1)]
 
 
@@ -180,7 +180,7 @@ def _csv_rows(text: str) -> list[tuple[str, Any]]:
 
 def _problem(row: Any) -> str:
     if not isinstance(row, dict) or not all(key in row for key in CSV_COLUMNS):
-        return "topic, partition and offset are needed"
+        return "topic, partition and offset are required"
     if not isinstance(row["topic"], str) or not row["topic"]:
         return f"{row['topic']!r} is not a topic"
     limits = (("partition", PARTITION_MAX), ("offset", OFFSET_MAX), ("leader_epoch", PARTITION_MAX))
@@ -191,5 +191,5 @@ def _problem(row: Any) -> str:
         if type(value) is not int or not 0 <= value <= most:
             return f"{value!r} is not {'an offset' if key == 'offset' else 'a ' + key.replace('_', ' ')}"
     if not isinstance(row.get("metadata", ""), str | None):
-        return "metadata must be text"
+        return "metadata must be a string"
     return ""

@@ -1,4 +1,4 @@
-"""What `group seek` and `group offsets` change: plans made from what the cluster says, and offsets forgotten."""
+"""Plans for `group seek` and `group offsets --import`, and deletion of offsets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.wire.messages.offset_delete import (
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition: where the group stands, and where it shall stand."""
+    """One partition's old and new committed offset."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class Move:
     clamped: bool = False
 
     def row(self) -> dict[str, object]:
-        """The move as JSON has it."""
+        """The move as a JSON row."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -47,7 +47,7 @@ class Move:
 
 
 def plan_seek(admin: GroupAdmin, name: str, target: Target, scopes: Mapping[str, set[int] | None]) -> list[Move]:
-    """The moves that take a group to `target`; raises CommandFailure when there is nothing, or no way, to move."""
+    """The moves that take a group to `target`; raises CommandFailure if there is nothing to move or no way to."""
     committed = admin.committed([name])[name]
     if scopes:
         present = {topic: [each.partition for each in admin.describe_topic(topic).partitions] for topic in scopes}
@@ -66,7 +66,7 @@ def plan_seek(admin: GroupAdmin, name: str, target: Target, scopes: Mapping[str,
         topic, partition = stuck[0]
         raise CommandFailure(
             f"cannot shift group {name} in {topic}-{partition}",
-            "it has committed nothing there, so there is no offset to count from",
+            "it has no committed offset there to count from",
             "give an offset, a time, earliest or latest, or leave the partition out with -t",
         )
     known = _partition_offsets(admin, chosen, timestamps_of(target) if isinstance(target, OffsetRange) else set())
@@ -81,14 +81,14 @@ def plan_seek(admin: GroupAdmin, name: str, target: Target, scopes: Mapping[str,
 
 
 def _asked(target: Target, old: int | None, otherwise: int) -> int:
-    """The offset that a person named; `otherwise` where none was."""
+    """The requested offset; `otherwise` if none was requested."""
     if isinstance(target, Shift):
         return (old or 0) + target.distance
     return target.begin.number if target.begin.anchor is Anchor.ABSOLUTE else otherwise
 
 
 def plan_import(admin: GroupAdmin, name: str, offsets: Mapping[PartitionName, Mapping[str, Any]]) -> list[Move]:
-    """The moves that give a group the offsets of a file, as they are: an export may be older than what is held."""
+    """The moves that give a group the offsets of a file, unchanged: an export may be older than retained records."""
     committed = admin.committed([name])[name]
     present = {
         topic: [each.partition for each in admin.describe_topic(topic).partitions] for topic in by_topic(offsets)
@@ -123,7 +123,7 @@ def _partition_offsets(
 
 def forget_offsets(connection: Connection, group: Group, partitions: Iterable[PartitionName]) -> None:
     """Delete committed offsets; raises CommandFailure when one could not be deleted."""
-    what = f"cannot forget offsets of group {group.group_id}"
+    what = f"cannot delete offsets of group {group.group_id}"
     if group.coordinator is None:
         raise CommandFailure(what, "its coordinator is not known", "`penstock cluster info` shows the brokers")
     wanted = [
@@ -136,7 +136,7 @@ def forget_offsets(connection: Connection, group: Group, partitions: Iterable[Pa
                 group.coordinator.address, OffsetDeleteRequest(group.group_id, wanted)
             )
     except NoAnswer as error:
-        raise CommandFailure(what, str(error), "`penstock doctor` looks at the connection") from error
+        raise CommandFailure(what, str(error), "`penstock doctor` checks the connection") from error
     _refuse(response.error_code, what, "the broker refuses", group)
     for topic in response.topics:
         for partition in topic.partitions:

@@ -1,4 +1,4 @@
-"""How groups look: rows for machines, tables for people, and a view that keeps itself up to date."""
+"""Output of groups: rows for JSON, tables for humans, and a live view."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def list_view(rows: Sequence[Row]) -> RenderableType:
 
 
 def describe_view(row: Row) -> RenderableType:
-    """A group's facts, its members and its partitions. Members are numbered, and partitions name their owner by it."""
+    """A group's facts, members and partitions. Members are numbered, and partitions refer to their owner's number."""
     from rich.console import Group as Stack
 
     numbers = {member["member_id"]: number for number, member in enumerate(row["members"], 1)}
@@ -161,7 +161,7 @@ def _facts(row: Row) -> RenderableType:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """A table in the look of all commands; cells may be styled. None is shown as a dash."""
+    """A table in the style of all commands; cells may be styled. None is shown as a dash."""
     from rich import box
     from rich.table import Table
 
@@ -198,7 +198,7 @@ def _status(status: str | None) -> Text | None:
 
 
 def human_duration(duration_ms: int | None) -> str | None:
-    """A time span as people say it, in its two largest units: `0 s`, `1.4 s`, `3 m 20 s`, `2 d 5 h`."""
+    """A readable time span in its two largest units: `0 s`, `1.4 s`, `3 m 20 s`, `2 d 5 h`."""
     if duration_ms is None:
         return None
     if duration_ms < 10_000:
@@ -217,7 +217,7 @@ def human_duration(duration_ms: int | None) -> str | None:
 def show(
     take: Callable[[], Any], draw: Callable[[Any], RenderableType], as_json: bool, interval_s: float | None
 ) -> None:
-    """Print what `take` finds once, or every `interval_s` seconds until Ctrl-C."""
+    """Print what `take` returns once, or every `interval_s` seconds until Ctrl-C."""
     found = take()
     if interval_s is None:
         print_json(found) if as_json else console().print(draw(found))
@@ -254,12 +254,12 @@ def _live(take: Callable[[], Any], found: Any, draw: Callable[[Any], RenderableT
                 found = take()
                 trouble = ""
             except CommandFailure as failure:
-                # A broker that restarts is no reason to end the view: what was seen last stays, marked as old.
+                # A broker that restarts does not end the view: the last state stays, marked as old.
                 trouble = trouble or f"as of {moment}: {failure.message}: {failure.why}"
 
 
 def watch_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add --watch and --interval; the command receives `interval_s`, None for one look."""
+    """Add --watch and --interval; the command receives `interval_s`, None to print once."""
     import functools
 
     @click.option("-w", "--watch", is_flag=True, help="Keep the view up to date until Ctrl-C.")
@@ -269,7 +269,7 @@ def watch_options(function: Callable[..., None]) -> Callable[..., None]:
         default=2.0,
         show_default=True,
         metavar="SECONDS",
-        help="How often --watch looks again.",
+        help="How often --watch refreshes.",
     )
     @functools.wraps(function)
     def command(*args: Any, watch: bool, interval: float, **kwargs: Any) -> None:

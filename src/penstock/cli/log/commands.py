@@ -1,4 +1,4 @@
-"""`penstock log …`: what is in the files of a data directory, without a broker."""
+"""`penstock log …`: inspect the files of a data directory, without a broker."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from penstock.cli.style import StyledGroup
 if TYPE_CHECKING:
     from penstock.cli.log.files import Document
 
-# What stands for "nothing to say" in Kafka's formats; people are spared it, machines get it.
+# Kafka's values for "not set", which tables omit and JSON includes.
 UNSET = (None, -1)
 
 
 @click.group(cls=StyledGroup)
 def command() -> None:
-    """Look into segment, index and checkpoint files."""
+    """Inspect segment, index and checkpoint files."""
 
 
 @command.command()
@@ -54,8 +54,8 @@ def dump(paths: tuple[Path, ...], records: bool, verify: bool, as_json: bool) ->
         except UnknownFile:
             if path in paths:
                 raise CommandFailure(
-                    f"{path} is none of the files that can be shown",
-                    "known by name: .log .index .timeindex .txnindex .snapshot .checkpoint, checkpoints and metadata",
+                    f"{path} is not a file that can be shown",
+                    "known names: .log .index .timeindex .txnindex .snapshot .checkpoint, checkpoints and metadata",
                 ) from None
         except BrokenPipeError:
             raise

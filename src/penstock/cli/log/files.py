@@ -1,7 +1,7 @@
-"""What is in the files of a data directory, as documents that print the same for people and machines.
+"""Reads the files of a data directory as documents, for text and JSON output.
 
-Every reader yields one dict per batch, entry or line. A reader never stops at the first wrong thing when it is
-told to verify: it yields a document with `problem` and goes on where it safely can.
+Every reader yields one dict per batch, entry or line. With `verify` a reader does not stop at the first error: it
+yields a document with `problem` and continues where it safely can.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.wire.records import BatchHeader, Record, check_crc, control_type, 
 
 Document = dict[str, Any]
 
-# A batch never unfolds to more than this when its records are shown.
+# The most that a batch may decompress to when its records are shown.
 BODY_BYTES_MAX = 1 << 30
 METADATA_TOPIC = "__cluster_metadata"
 
@@ -32,11 +32,11 @@ _TRANSACTION_ENTRY = struct.Struct(">hqqqq")
 
 
 class UnknownFile(Exception):
-    """The file's name says nothing that we could read."""
+    """The file's name is not a known one."""
 
 
 def read_file(path: Path, records: bool, verify: bool) -> Iterator[Document]:
-    """The documents of one file, chosen by its name. Raises UnknownFile, or OSError as the system does."""
+    """The documents of one file, chosen by its name. Raises UnknownFile or OSError."""
     name = path.name.removesuffix(names.DELETED_SUFFIX)
     if name.endswith(names.LOG_SUFFIX) or (name.endswith(".checkpoint") and name[:1].isdigit()):
         return read_segment(path, records, verify)
@@ -62,7 +62,7 @@ def read_segment(path: Path, records: bool, verify: bool) -> Iterator[Document]:
     if path.stat().st_size == 0:
         return
     metadata = path.parent.name.startswith(METADATA_TOPIC) or path.name.endswith(".checkpoint")
-    # The view is entered last so that it is gone before the mapping closes, also when the caller stops half-way.
+    # The view is entered last so that it is released before the mapping closes, also if the caller stops early.
     with (
         path.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
@@ -120,7 +120,7 @@ def _verify_batch(view: memoryview, position: int, header: BatchHeader, next_off
     if found != header.records_count:
         document["problem"] = f"the header announces {header.records_count} records, there are {found}"
     elif header.base_offset < next_offset:
-        document["problem"] = f"the offsets go back: the batch before ended at {next_offset - 1}"
+        document["problem"] = f"offsets decrease: the previous batch ended at {next_offset - 1}"
 
 
 def _records(
@@ -152,7 +152,7 @@ def _record(record: Record, control: bool, metadata: bool) -> Document:
 
 
 def _plain(value: Any) -> Any:
-    """A decoded message with nothing in it that JSON cannot say."""
+    """A decoded message with values that JSON can represent."""
     if hasattr(value, "_asdict"):
         return {name: _plain(item) for name, item in value._asdict().items()}
     if isinstance(value, bytes | bytearray | memoryview):
@@ -167,7 +167,7 @@ def _text(data: bytes | None) -> str | None:
 
 
 def read_offset_index(path: Path, verify: bool) -> Iterator[Document]:
-    """Entries (offset, position); zeros at the end of a file that was made long in advance are left out."""
+    """Entries (offset, position); zeros at the end of a preallocated file are left out."""
     base = _base_offset(path)
     positions = _batch_places(path) if verify else {}
     previous = -1
@@ -178,7 +178,7 @@ def read_offset_index(path: Path, verify: bool) -> Iterator[Document]:
         if verify:
             place = positions.get(position)
             if relative <= previous and number:
-                document["problem"] = "the offsets do not rise"
+                document["problem"] = "the offsets do not increase"
             elif place is None:
                 document["problem"] = "no batch begins at this position"
             elif not place[0] <= base + relative <= place[1]:
@@ -196,7 +196,7 @@ def read_time_index(path: Path, verify: bool) -> Iterator[Document]:
             return
         document = {"kind": "timeindex", "timestamp": timestamp, "offset": base + relative}
         if verify and number and (timestamp < previous[0] or relative < previous[1]):
-            document["problem"] = "timestamps or offsets go back"
+            document["problem"] = "timestamps or offsets decrease"
         previous = (timestamp, relative)
         yield document
 
@@ -209,7 +209,7 @@ def read_transaction_index(path: Path) -> Iterator[Document]:
 
 
 def read_producer_snapshot(path: Path) -> Iterator[Document]:
-    """The producers that a snapshot knows."""
+    """The producers in a snapshot."""
     try:
         entries = decode_snapshot(path.read_bytes())
     except DamagedSnapshotError as error:
@@ -265,7 +265,7 @@ def _base_offset(path: Path) -> int:
 
 
 def _batch_places(index_path: Path) -> dict[int, tuple[int, int]]:
-    """(base offset, last offset) of the batches next to an index, by position; empty when the segment is missing."""
+    """(base offset, last offset) of the batches of an index's segment, by position; empty if the segment is missing."""
     segment = index_path.with_name(index_path.name.partition(".")[0] + names.LOG_SUFFIX)
     if not segment.exists():
         return {}

@@ -24,6 +24,7 @@ from penstock.cli.group.offset_spec import (
 )
 from penstock.cli.options import Connection, connection_options
 from penstock.cli.records.format import PrintableRecord, compile_printer, record_as_json, shows_headers
+from penstock.cli.records.group_reader import GroupReader, next_batch
 from penstock.cli.render import plural
 from penstock.cli.style import StyledCommand
 from penstock.gateway.kafka.records import HEADERS_UNREADABLE, headers_of
@@ -33,10 +34,8 @@ if TYPE_CHECKING:
 
     from penstock.cli.admin import Admin
 
-BATCH_RECORDS = 1000
-POLL_S = 0.25
 DEFAULT_FORMAT = r"%v\n"
-# What may be said of the beginning to a group that has committed nothing, and librdkafka's word for it.
+# Where a group without committed offsets begins, and librdkafka's names for it.
 GROUP_BEGINS = {
     OffsetRange(Point(Anchor.START)): "earliest",
     OffsetRange(Point(Anchor.END)): "latest",
@@ -44,7 +43,7 @@ GROUP_BEGINS = {
 
 
 class Reader(Protocol):
-    """Where records come from. `idle` is true when no other record is at hand after the one just given."""
+    """A source of records. `idle` is true if no further record is available right now."""
 
     idle: bool
 
@@ -52,7 +51,7 @@ class Reader(Protocol):
         """The records, at most `count`."""
 
     def printed(self) -> None:
-        """Everything given so far has reached standard output."""
+        """All records so far have been written to standard output."""
 
     def close(self) -> None:
         """Leave."""
@@ -69,7 +68,7 @@ class Reader(Protocol):
 @click.option("-f", "--format", "template", metavar="FORMAT", help=r"How to print a record. Default: '%v\n'.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end of the log instead of waiting for more.")
-@click.option("--read-uncommitted", is_flag=True, help="Show records of transactions that are open or aborted, too.")
+@click.option("--read-uncommitted", is_flag=True, help="Include records of open and aborted transactions.")
 @connection_options
 def command(
     topic: str,
@@ -120,11 +119,9 @@ def command(
     level = "read_uncommitted" if read_uncommitted else "read_committed"
     reader: Reader
     if group_id is not None:
-        from penstock.cli.records.group_reader import GroupReader
-
         admin.describe_topic(topic)
         reset = GROUP_BEGINS[offset_range]
-        # A member that is told to end leaves the group, so that the others need not wait for its session to expire.
+        # A member that is terminated leaves the group, so that the others need not wait for its session timeout.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         reader = GroupReader(connection, topic, group_id, reset, level, exit_at_end)
     else:
@@ -133,7 +130,7 @@ def command(
 
 
 def _print_all(reader: Reader, printer: Callable[[PrintableRecord], bytes], count: int | None, notes_left: int) -> None:
-    """Print records. Of so many that lack something the reason is told besides; JSON says it itself."""
+    """Print records. For the first few with missing contents the reason goes to stderr; JSON includes it."""
     shown = 0
     try:
         for message in reader.messages(count):
@@ -150,7 +147,7 @@ def _print_all(reader: Reader, printer: Callable[[PrintableRecord], bytes], coun
         sys.stdout.buffer.flush()
         reader.printed()
     except BrokenPipeError:
-        # The reader of our output has left, as `head` does; the interpreter must not complain about it at exit.
+        # The reader of our output has exited, as `head` does; the interpreter must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         sys.stdout.buffer.flush()
@@ -167,7 +164,7 @@ def _json_line(record: PrintableRecord) -> bytes:
 def _ranges(
     admin: Admin, topic: str, numbers: tuple[int, ...], offset_range: OffsetRange
 ) -> dict[int, tuple[int, int | None]]:
-    """(begin, stop) for each partition that is to be read."""
+    """(begin, stop) for each partition to read."""
     present = [partition.partition for partition in admin.describe_topic(topic).partitions]
     unknown = sorted(set(numbers) - set(present))
     if unknown:
@@ -185,7 +182,7 @@ def _ranges(
 
 
 class _RangeReader:
-    """A consumer without a group, over ranges of offsets; a partition is paused for good once its range is read."""
+    """A consumer without a group, over offset ranges; a partition is paused for good once its range is read."""
 
     def __init__(
         self, connection: Connection, topic: str, ranges: dict[int, tuple[int, int | None]], isolation_level: str
@@ -208,18 +205,13 @@ class _RangeReader:
             self._consumer: Consumer = Consumer(client_settings(connection, **settings))
             self._consumer.assign([TopicPartition(topic, number, ranges[number][0]) for number in sorted(self._left)])
         except KafkaException as error:
-            raise explain(error.args[0], "librdkafka refuses these settings") from error
+            raise explain(error.args[0], "librdkafka rejects these settings") from error
 
     def messages(self, count: int | None) -> Iterator[Message]:
-        """The records of all ranges, at most `count`; `idle` is true when no other record is at hand yet."""
+        """The records of all ranges, at most `count`; `idle` is true if no further record is available yet."""
         given = 0
         while self._left and (count is None or given < count):
-            wanted = BATCH_RECORDS if count is None else min(BATCH_RECORDS, count - given)
-            batch = self._consumer.consume(wanted, 0)
-            if not batch:
-                # `consume` waits for a full batch; a record that comes alone is shown at once.
-                arrived = self._consumer.poll(POLL_S)
-                batch = [arrived] if arrived is not None else []
+            batch = next_batch(self._consumer, None if count is None else count - given)
             records = [message for message in batch if message.error() is None and self._wanted(message)]
             for index, message in enumerate(records, 1):
                 self.idle = index == len(records)
@@ -229,7 +221,7 @@ class _RangeReader:
                 self._heed(message)
 
     def _heed(self, message: Message) -> None:
-        """An end that was reached, or an error; other messages say nothing here."""
+        """Handle the end of a partition or an error."""
         error = message.error()
         if error is None:
             return
@@ -252,7 +244,7 @@ class _RangeReader:
         return offset < stop
 
     def printed(self) -> None:
-        """Nothing is committed without a group."""
+        """Without a group nothing is committed."""
 
     def close(self) -> None:
         self._consumer.close()

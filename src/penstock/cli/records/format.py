@@ -38,7 +38,7 @@ _STRFTIME = re.compile(r"strftime\[(.*)\]", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class PrintableRecord:
-    """What a format can show of a record; None is Kafka's null. `unreadable` says what is left out, and why."""
+    """What a format can show of a record; None is Kafka's null. `unreadable` says what is missing, and why."""
 
     topic: str
     partition: int
@@ -121,7 +121,7 @@ def _verb(text: str, index: int) -> tuple[Verb, int]:
 
 
 def compile_printer(text: str) -> Printer:
-    """A function that turns a record into the bytes that the format means."""
+    """A function that formats a record as bytes."""
     parts = [_literal(piece) if isinstance(piece, bytes) else _printer_of(piece) for piece in parse_format(text)]
 
     def render(record: PrintableRecord) -> bytes:
@@ -131,7 +131,7 @@ def compile_printer(text: str) -> Printer:
 
 
 def shows_headers(text: str) -> bool:
-    """Whether a format shows anything of headers."""
+    """Whether a format shows headers."""
     return any(isinstance(piece, Verb) and piece.letter in "hH" for piece in parse_format(text))
 
 
@@ -158,7 +158,7 @@ def _printer_of(verb: Verb) -> Printer:
 
 
 def _header_printer(inner: str) -> Printer:
-    # A header is printed as a record of its own, whose key and value are the header's.
+    # A header is printed as a record of its own, with the header's key and value.
     render = compile_printer(inner)
 
     def render_headers(record: PrintableRecord) -> bytes:
@@ -212,7 +212,7 @@ def _number_encoder(verb: Verb) -> Callable[[int], bytes]:
     pattern = _STRFTIME.fullmatch(modifier)
     if verb.letter == "d" and pattern is not None:
         return lambda number: _moment(number).strftime(pattern[1]).encode()
-    raise click.UsageError(f"%{verb.letter} does not know the modifier {{{modifier}}}.")
+    raise click.UsageError(f"%{verb.letter} does not support the modifier {{{modifier}}}.")
 
 
 def _moment(timestamp_ms: int) -> datetime:
@@ -224,7 +224,7 @@ def _text(data: bytes) -> str:
 
 
 def record_as_json(record: PrintableRecord) -> str:
-    """One line of JSON. Bytes that are no UTF-8 are base64, and a field `…_encoding` says so."""
+    """One line of JSON. Bytes that are not valid UTF-8 are base64, and a field `…_encoding` says so."""
     document: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,

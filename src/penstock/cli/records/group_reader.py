@@ -1,4 +1,4 @@
-"""`penstock consume --group`: records as a member of a group gets them."""
+"""`penstock consume --group`: reads records as a member of a group."""
 
 from __future__ import annotations
 
@@ -16,11 +16,19 @@ POLL_S = 0.25
 COMMIT_INTERVAL_MS = 1000
 
 
-class GroupReader:
-    """A member of a group that reads one topic.
+def next_batch(consumer: Consumer, count: int | None) -> list[Message]:
+    """The messages that are available, at most `count`; waits a moment for the first one."""
+    # `consume` with a timeout would wait for a full batch, but a single record must be shown at once.
+    batch = consumer.consume(BATCH_RECORDS if count is None else min(BATCH_RECORDS, count), 0)
+    arrived = None if batch else consumer.poll(POLL_S)
+    return batch if arrived is None else [arrived]
 
-    At least once: an offset is committed only after its record has reached standard output, each second, before
-    partitions are given away, and at the end. A group that cannot be joined is a CommandFailure.
+
+class GroupReader:
+    """A group member that reads one topic.
+
+    At least once: an offset is committed only after its record was written to standard output, every second, before
+    partitions are revoked, and at the end. Raises CommandFailure if the group cannot be joined.
     """
 
     def __init__(
@@ -36,7 +44,7 @@ class GroupReader:
 
         settings = {
             "group.id": group_id,
-            # librdkafka commits what `printed` has stored, and nothing else.
+            # librdkafka commits the offsets that `printed` has stored, and nothing else.
             "enable.auto.commit": True,
             "auto.commit.interval.ms": COMMIT_INTERVAL_MS,
             "enable.auto.offset.store": False,
@@ -47,7 +55,7 @@ class GroupReader:
         }
         self._what = f"cannot read {topic} with group {group_id}"
         self._exit_at_end = exit_at_end
-        # Partitions that are ours and have more to give; None until the group has shared them out.
+        # Assigned partitions that are not at their end; None before the first assignment.
         self._left: set[int] | None = None
         self._unstored: dict[int, Message] = {}
         self.idle = True
@@ -55,18 +63,13 @@ class GroupReader:
             self._consumer: Consumer = Consumer(client_settings(connection, **settings))
             self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
         except KafkaException as error:
-            raise explain(error.args[0], "librdkafka refuses these settings") from error
+            raise explain(error.args[0], "librdkafka rejects these settings") from error
 
     def messages(self, count: int | None) -> Iterator[Message]:
-        """The records that fall to this member, at most `count`."""
+        """The records of this member's partitions, at most `count`."""
         given = 0
         while (count is None or given < count) and not (self._exit_at_end and self._left == set()):
-            wanted = BATCH_RECORDS if count is None else min(BATCH_RECORDS, count - given)
-            batch = self._consumer.consume(wanted, 0)
-            if not batch:
-                # `consume` waits for a full batch; a record that comes alone is shown at once.
-                arrived = self._consumer.poll(POLL_S)
-                batch = [arrived] if arrived is not None else []
+            batch = next_batch(self._consumer, None if count is None else count - given)
             records = [message for message in batch if message.error() is None]
             for index, message in enumerate(records, 1):
                 number = message.partition()
@@ -98,14 +101,14 @@ class GroupReader:
             self._unstored.pop(each.partition, None)
 
     def printed(self) -> None:
-        """What was given so far may be committed."""
+        """The records so far may be committed."""
         from confluent_kafka import KafkaException
 
         for message in self._unstored.values():
             try:
                 self._consumer.store_offsets(message=message)
             except KafkaException as error:
-                # The partition was given away meanwhile: its new owner reads the record again.
+                # The partition was revoked meanwhile: its new owner reads the record again.
                 if error.args[0].name() != "_STATE":
                     raise explain(error.args[0], self._what) from error
         self._unstored.clear()

@@ -25,7 +25,7 @@ PARSE_VERBS = "kvtp"
 
 @dataclass(frozen=True, slots=True)
 class ParsedRecord:
-    """What the input says about a record; None where it says nothing or null."""
+    """What the input contains of a record; None for what it lacks or for null."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -34,7 +34,7 @@ class ParsedRecord:
 
 
 def check_parse_format(text: str) -> list[Piece]:
-    """The pieces of a format that input can be cut by. Raises click.UsageError when it cannot be."""
+    """The pieces of a format that can parse input. Raises click.UsageError if it cannot."""
     pieces = parse_format(text)
     for index, piece in enumerate(pieces):
         if isinstance(piece, bytes):
@@ -44,7 +44,7 @@ def check_parse_format(text: str) -> list[Piece]:
         if piece.modifier not in ("", "hex", "base64", "json"):
             raise click.UsageError(f"{{{piece.modifier}}} cannot be read from input; known: hex, base64, json.")
         if not isinstance(pieces[index + 1] if index + 1 < len(pieces) else b"", bytes):
-            raise click.UsageError(f"Put something between %{piece.letter} and the verb after it to cut the input at.")
+            raise click.UsageError(f"Put a separator between %{piece.letter} and the verb after it.")
     if not any(isinstance(piece, Verb) for piece in pieces):
         raise click.UsageError("The format reads nothing: it has no verb.")
     return pieces
@@ -93,7 +93,7 @@ class _Input:
 
 
 def read_records(stream: BinaryIO, pieces: list[Piece]) -> Iterator[ParsedRecord]:
-    """The records of a stream; the last one may lack the closing literal. Raises CommandFailure on anything else."""
+    """The records of a stream; the last one may lack the closing literal. Raises CommandFailure for invalid input."""
     source = _Input(stream)
     number = 0
     while not source.at_end():

@@ -32,19 +32,19 @@ LINGER_MS = 5
 @click.command(cls=StyledCommand)
 @click.argument("topic")
 @click.option(
-    "-k", "--key-separator", metavar="TEXT", help="What stands between key and value in a line, such as : or \\t."
+    "-k", "--key-separator", metavar="TEXT", help="The separator of key and value in a line, such as : or \\t."
 )
-@click.option("-f", "--format", "template", metavar="FORMAT", help=r"How to cut the input: '%k\t%v\n', '%v{hex}\n'.")
+@click.option("-f", "--format", "template", metavar="FORMAT", help=r"How to parse the input: '%k\t%v\n', '%v{hex}\n'.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header for every record.")
 @click.option("-F", "--file", type=click.Path(exists=True, dir_okay=False), help="Read this file instead of stdin.")
 @click.option("--whole", is_flag=True, help="The whole input is one record.")
 @click.option(
-    "-p", "--partition", type=click.IntRange(0), help="Send here. Default: by key; without one, each in turn."
+    "-p", "--partition", type=click.IntRange(0), help="Send to this partition. Default: by key, else in rotation."
 )
 @click.option("-z", "--compression", type=click.Choice(CODECS), default="none", help="Default: none.")
 @click.option("-a", "--acks", type=click.Choice(["0", "1", "all"]), default="all", help="Default: all.")
 @click.option("-Z", "--null", "null_marker", metavar="TEXT", help="A key or value of exactly this text is null.")
-@click.option("-q", "--quiet", is_flag=True, help="No report at the end.")
+@click.option("-q", "--quiet", is_flag=True, help="No summary at the end.")
 @connection_options
 def command(
     topic: str,
@@ -71,7 +71,7 @@ def command(
         raise click.UsageError("Use only one of --key-separator, --format and --whole.")
     separator = _separator(key_separator) if key_separator is not None else None
     pieces = check_parse_format(template) if template is not None else None
-    # Brokers tell duplicates apart only for those who wait for all replicas.
+    # Brokers detect duplicates only with acks=all.
     asked = connection.properties.get("acks", acks)
     settings = {"acks": acks, "compression.type": compression, "enable.idempotence": asked in ("all", "-1")}
     sender = Sender(connection, settings, [_header(word) for word in headers])
@@ -99,7 +99,7 @@ def command(
 
 
 class Sender:
-    """A producer that counts what was delivered and keeps the first error."""
+    """A producer that counts deliveries and keeps the first error."""
 
     def __init__(
         self, connection: Connection, settings: Mapping[str, object], headers: list[tuple[str, str | bytes | None]]
@@ -111,18 +111,18 @@ class Sender:
             "linger.ms": LINGER_MS,
             "message.timeout.ms": DELIVERY_TIMEOUT_MS,
             "queue.buffering.max.messages": 500_000,
-            # Keeps the order of the input when a request is sent again, with or without idempotence.
+            # Keeps the order of the input when a request is retried, with or without idempotence.
             "max.in.flight.requests.per.connection": 1,
-            # The Java client's choice for a key; librdkafka's own default is another one.
+            # The Java client's partitioner for keys; librdkafka's default is another one.
             "partitioner": "murmur2_random",
         }
         try:
             self._producer: Producer = Producer(client_settings(connection, **defaults, **settings))
         except KafkaException as error:
-            raise explain(error.args[0], "librdkafka refuses these settings") from error
+            raise explain(error.args[0], "librdkafka rejects these settings") from error
         self._headers = headers
         self._rotation = rotation_for(connection.properties, LINGER_MS)
-        # Their partitions with a leader; all of them where none has one.
+        # Their partitions with a leader; all of them if none has one.
         self._known_topics: dict[str, list[int]] = {}
         self._started = time.monotonic()
         self.sent = 0
@@ -132,7 +132,7 @@ class Sender:
         self.error: KafkaError | None = None
 
     def send(self, topic: str, partition: int | None, key: bytes | None, value: bytes | None) -> None:
-        """Hand a record to librdkafka, waiting while its queue is full."""
+        """Queue a record, waiting while librdkafka's queue is full."""
         from confluent_kafka import KafkaException
 
         if topic not in self._known_topics:
@@ -175,7 +175,7 @@ class Sender:
         self.error = self.error or error
 
     def _wait_for_topic(self, topic: str, partition: int | None) -> None:
-        """Fail in seconds when the topic is not there; a broker that creates topics by itself is given time to."""
+        """Fail within seconds if the topic does not exist; a broker that auto-creates topics gets time to do so."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + TOPIC_WAIT_S
@@ -198,7 +198,7 @@ class Sender:
 
 
 def read_lines(stream: BinaryIO, separator: bytes | None) -> Iterator[ParsedRecord]:
-    """One record a line, without the line's end; with a separator, what stands before it is the key."""
+    """One record per line, without the line ending; with a separator, the part before it is the key."""
     for number, line in enumerate(stream, 1):
         text = line.removesuffix(b"\n")
         if separator is None:
@@ -209,8 +209,8 @@ def read_lines(stream: BinaryIO, separator: bytes | None) -> Iterator[ParsedReco
             shown = text[:60].decode(errors="replace")
             raise CommandFailure(
                 f"line {number} has no key: there is no {separator.decode(errors='replace')!r} in {shown!r}",
-                "the lines before it were handed to the broker",
-                "mend the line, or leave out --key-separator",
+                "the lines before it were sent",
+                "fix the line, or leave out --key-separator",
             )
         yield ParsedRecord(key, value)
 

@@ -1,4 +1,4 @@
-"""`penstock storage …`: prepare the directories of a node before its first start, and look whose they are."""
+"""`penstock storage …`: format the directories of a node before its first start, and show whose they are."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ config_option = click.option(
     "-c", "--config", type=click.Path(dir_okay=False), required=True, help="The node's server.properties."
 )
 override_option = click.option(
-    "--override", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting that wins over the file's."
+    "--override", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting that overrides the file's."
 )
 
 
 @click.group(cls=StyledGroup)
 def command() -> None:
-    """Prepare the directories of a node, and look whose they are."""
+    """Format the directories of a node, and show whose they are."""
 
 
 @command.command(name="random-uuid")
 def random_uuid() -> None:
-    """Print an id for a new cluster, or for a controller's directory."""
+    """Print a random id for a new cluster, or for a controller's directory."""
     from penstock.cli.storage import format as storage_format
     from penstock.model.ids import format_uuid
 
@@ -35,7 +35,7 @@ def random_uuid() -> None:
 @command.command(name="format")
 @config_option
 @override_option
-@click.option("-t", "--cluster-id", required=True, help="The cluster's id: the same on every node of it.")
+@click.option("-t", "--cluster-id", required=True, help="The cluster's id, the same on all its nodes.")
 @click.option("-s", "--standalone", is_flag=True, help="The first controller of a quorum that others join later.")
 @click.option(
     "-I", "--initial-controllers", metavar="ID@HOST:PORT:DIR,…", help="The first controllers; the same list on each."
@@ -47,9 +47,9 @@ def random_uuid() -> None:
     "scram",
     multiple=True,
     metavar="MECHANISM=[name=…,password=…]",
-    help="A user who may sign in from the beginning; the same on every controller. May be repeated.",
+    help="An initial SCRAM user, the same on every controller; repeatable.",
 )
-@click.option("-g", "--ignore-formatted", is_flag=True, help="Pass over directories that are formatted already.")
+@click.option("-g", "--ignore-formatted", is_flag=True, help="Skip directories that are already formatted.")
 def format_command(
     config: str,
     overrides: tuple[str, ...],
@@ -60,10 +60,10 @@ def format_command(
     scram: tuple[str, ...],
     ignore_formatted: bool,
 ) -> None:
-    """Claim a node's directories for a cluster, as kafka-storage.sh does.
+    """Format a node's directories for a cluster, as kafka-storage.sh does.
 
-    Controllers named by controller.quorum.voters need no more than the cluster's id. A quorum found by
-    controller.quorum.bootstrap.servers can change its members later, and is told the first ones here.
+    With controller.quorum.voters only the cluster's id is needed. A quorum found by controller.quorum.bootstrap.servers
+    is dynamic, and its first voters are given here.
     """
     from penstock.cli.storage.format import (
         format_directories,
@@ -74,7 +74,7 @@ def format_command(
 
     if sum((standalone, initial_controllers is not None, no_initial_controllers)) > 1:
         raise click.UsageError(
-            "Use one of --standalone, --initial-controllers and --no-initial-controllers: they say different things."
+            "Use one of --standalone, --initial-controllers and --no-initial-controllers; they exclude each other."
         )
     settings = load_settings(config, parse_assignments(overrides, "--override"))
     check_cluster_id(cluster_id)
@@ -90,7 +90,7 @@ def format_command(
     told = controllers or no_initial_controllers or settings.controller_quorum_voters
     if settings.is_controller and not told:
         raise CommandFailure(
-            "this controller is not told who its quorum is",
+            "the quorum of this controller is not configured",
             "controller.quorum.voters is not set",
             "add --standalone for the first controller of a new cluster, --initial-controllers for several at once, "
             "or --no-initial-controllers for one that joins later",
@@ -100,16 +100,16 @@ def format_command(
     for path in fresh:
         click.echo(f"formatted {path} for node {settings.node_id} of cluster {cluster_id}")
     if not fresh:
-        click.echo("every directory is formatted already")
+        click.echo("every directory is already formatted")
 
 
 def check_cluster_id(cluster_id: str) -> None:
-    """Refuse what cannot be an id: Kafka takes any word of letters, digits, dashes and underscores."""
+    """Reject an invalid id: Kafka accepts letters, digits, dashes and underscores."""
     if not cluster_id or not all(letter.isascii() and (letter.isalnum() or letter in "-_") for letter in cluster_id):
         raise CommandFailure(
             f"{cluster_id!r} is not a cluster id",
-            "it has letters, digits, - and _ only",
-            "make one with `penstock storage random-uuid`",
+            "only letters, digits, - and _ are allowed",
+            "create one with `penstock storage random-uuid`",
         )
 
 
@@ -118,7 +118,7 @@ def check_cluster_id(cluster_id: str) -> None:
 @override_option
 @output_option
 def info(config: str, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Show whose the directories of a node are. Exit code 1 when one is not formatted, or they disagree."""
+    """Show the owners of a node's directories. Exit code 1 if one is not formatted, or they disagree."""
     from penstock.cli.storage.format import read_directories
     from penstock.model.ids import format_uuid
 
@@ -129,7 +129,7 @@ def info(config: str, overrides: tuple[str, ...], as_json: bool) -> None:
     if len(owners) > 1:
         problems.append("the directories belong to different nodes or clusters")
     if any(node_id != settings.node_id for _, node_id in owners):
-        problems.append(f"a directory belongs to another node than {settings.node_id}, which the file says this is")
+        problems.append(f"a directory belongs to another node than {settings.node_id}, the node.id in the file")
     names = ("directory", "cluster_id", "node_id", "directory_id")
     rows = [
         (str(path), present.cluster_id, present.node_id, format_uuid(present.directory_id))

@@ -1,7 +1,7 @@
-"""What `penstock storage format` writes: whose each directory is, and the first voters of a quorum that can change.
+"""Formats directories: `meta.properties`, and the first voters of a dynamic quorum.
 
-Everything is Kafka's: `meta.properties` version 1, and for a quorum whose members are kept in the log itself (KIP-853)
-the snapshot of offset 0 that names them.
+The formats are Kafka's: `meta.properties` version 1, and for a dynamic quorum (KIP-853) the snapshot at offset 0 that
+lists its voters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from penstock.wire.records import ControlType, Record, build_batch, control_key
 
 METADATA_PARTITION = "__cluster_metadata-0"
 BOOTSTRAP_SNAPSHOT = SnapshotId(0, 0)
-# The directory ids from 0 to this one mean something else than a directory.
+# The directory ids from 0 to this one are reserved.
 RESERVED_IDS = 100
 
 
@@ -54,7 +54,7 @@ class InitialController:
 
 
 def random_uuid() -> Uuid:
-    """Sixteen random bytes whose printed form does not look like an option."""
+    """Sixteen random bytes whose text form does not begin with a dash."""
     while True:
         value = secrets.token_bytes(16)
         if value not in (ZERO_UUID, METADATA_TOPIC_ID) and not format_uuid(value).startswith("-"):
@@ -62,7 +62,7 @@ def random_uuid() -> Uuid:
 
 
 def parse_initial_controllers(text: str) -> list[InitialController]:
-    """Read Kafka's list of `id@host:port:directory-id`."""
+    """Parse Kafka's list of `id@host:port:directory-id`."""
     found = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         number, _, rest = item.partition("@")
@@ -74,10 +74,10 @@ def parse_initial_controllers(text: str) -> list[InitialController]:
             directory_id = ZERO_UUID
         if not number.isdigit() or endpoint is None or int.from_bytes(directory_id) < RESERVED_IDS:
             raise CommandFailure(
-                f"{item!r} does not name a controller",
+                f"{item!r} is not a controller",
                 "each is id@host:port:directory-id",
                 f"for example 1@localhost:9093:{format_uuid(random_uuid())}; "
-                "`penstock storage random-uuid` makes directory ids",
+                "`penstock storage random-uuid` creates directory ids",
             )
         found.append(InitialController(int(number), endpoint.host, endpoint.port, directory_id))
     if len({one.node_id for one in found}) != len(found) or not found:
@@ -91,9 +91,9 @@ def standalone_controller(settings: NodeSettings) -> InitialController:
     """This node as the only voter of a new quorum."""
     if not settings.is_controller:
         raise CommandFailure(
-            "--standalone is for a controller, and this node is none",
+            "--standalone is for controllers, which this node is not",
             f"process.roles is {','.join(sorted(settings.roles))}",
-            "format the first controller with it, and brokers without",
+            "use it for the first controller, not for brokers",
         )
     names = settings.controller_listener_names
     listener = next(one for one in settings.advertised_listeners if one.name in names)
@@ -101,12 +101,12 @@ def standalone_controller(settings: NodeSettings) -> InitialController:
 
 
 def directories_of(settings: NodeSettings) -> list[Path]:
-    """Every directory of a node, the metadata log's among them, each once."""
+    """All directories of a node, including the metadata log's, each once."""
     return [Path(path) for path in dict.fromkeys((*settings.log_dirs, settings.metadata_log_dir))]
 
 
 def read_directories(settings: NodeSettings) -> Mapping[Path, MetaProperties | None]:
-    """What each directory says it is; None for one that is not formatted. Raises CommandFailure for a damaged one."""
+    """The owner of each directory; None if it is not formatted. Raises CommandFailure for a damaged one."""
     filesystem = OsFilesystem()
     try:
         return {path: read_meta_properties(filesystem, path) for path in directories_of(settings)}
@@ -121,9 +121,9 @@ def format_directories(
     ignore_formatted: bool,
     users: Sequence[UserScramCredentialRecord] = (),
 ) -> list[Path]:
-    """Claim each directory that nobody has; those are returned. Raises CommandFailure and then writes nothing.
+    """Format each unformatted directory and return those. If it raises CommandFailure, nothing was written.
 
-    `users` may sign in from the beginning.
+    `users` are the initial SCRAM users.
     """
     known = read_directories(settings)
     _check_known(settings, known, cluster_id, ignore_formatted)
@@ -142,7 +142,7 @@ def format_directories(
             if path == metadata and users:
                 write_bootstrap(filesystem, path, users, time.time_ns() // 1_000_000)
             directory_id = own if path == metadata and own is not None else random_uuid()
-            # Last, as it says that the rest is there.
+            # Written last, because it marks the directory as complete.
             write_meta_properties(filesystem, path, MetaProperties(cluster_id, settings.node_id, directory_id))
     except OSError as error:
         raise CommandFailure(
@@ -160,17 +160,17 @@ def _check_known(
         if present.cluster_id != cluster_id or present.node_id != settings.node_id:
             raise CommandFailure(
                 f"{path} belongs to node {present.node_id} of cluster {present.cluster_id}",
-                f"it is to become node {settings.node_id}'s of cluster {cluster_id}",
-                "point log.dirs at an empty directory, or remove what is in this one if nobody needs it",
+                f"it cannot be formatted for node {settings.node_id} of cluster {cluster_id}",
+                "point log.dirs at an empty directory, or empty this one if its data is not needed",
             )
         if not ignore_formatted:
             raise CommandFailure(
-                f"{path} is already formatted", "formatting it again could hide what it holds", "add --ignore-formatted"
+                f"{path} is already formatted", "formatting it again could hide its data", "add --ignore-formatted"
             )
 
 
 def voters_snapshot(controllers: Sequence[InitialController], listener_name: str, now_ms: int) -> bytes:
-    """The snapshot that a quorum of these voters begins with."""
+    """The initial snapshot of a quorum with these voters."""
     voters = [
         VotersRecordVoter(
             voter_id=one.node_id,

@@ -1,4 +1,5 @@
-"""The users that a cluster is formatted with, as kafka-storage.sh takes them:
+"""The initial SCRAM users of a cluster, in kafka-storage.sh's notation:
+
 `SCRAM-SHA-256=[name=alice,password=secret]`, or with `salt` and `saltedpassword` in base64, and `iterations`.
 """
 
@@ -19,7 +20,7 @@ _FIELD = re.compile(r"""\s*(name|password|salt|saltedpassword|iterations)=("[^"]
 
 
 def parse_user(text: str) -> UserScramCredentialRecord:
-    """Read one user; raises CommandFailure, which never repeats a password."""
+    """Parse a user; raises CommandFailure, which never contains a password."""
     matched = _USER.fullmatch(text.strip())
     if matched is None:
         raise _refused("it is not MECHANISM=[…], with SCRAM-SHA-256 or SCRAM-SHA-512")
@@ -36,7 +37,7 @@ def parse_user(text: str) -> UserScramCredentialRecord:
         raise _refused("it needs a name, and either a password or a saltedpassword")
     iterations = int(fields["iterations"]) if fields.get("iterations", "").isdigit() else scram.ITERATIONS_MIN
     if not scram.ITERATIONS_MIN <= iterations <= scram.ITERATIONS_MAX:
-        raise _refused(f"iterations are between {scram.ITERATIONS_MIN} and {scram.ITERATIONS_MAX}")
+        raise _refused(f"iterations must be between {scram.ITERATIONS_MIN} and {scram.ITERATIONS_MAX}")
     try:
         salt = b64decode(fields["salt"], validate=True) if "salt" in fields else secrets.token_bytes(SALT_BYTES)
         if "password" in fields:
@@ -44,14 +45,14 @@ def parse_user(text: str) -> UserScramCredentialRecord:
         else:
             salted = b64decode(fields["saltedpassword"], validate=True)
     except (Base64Error, ValueError):
-        raise _refused("salt and saltedpassword are base64") from None
+        raise _refused("salt and saltedpassword must be base64") from None
     if "saltedpassword" in fields and "salt" not in fields:
-        raise _refused("a saltedpassword needs the salt that it was made with")
+        raise _refused("a saltedpassword needs its salt")
     made = scram.credential_of_salted(mechanism, salted, salt, iterations)
     return UserScramCredentialRecord(fields["name"], mechanism.code, salt, made.stored_key, made.server_key, iterations)
 
 
 def _refused(why: str) -> CommandFailure:
     return CommandFailure(
-        "--add-scram does not name a user", why, "for example 'SCRAM-SHA-256=[name=admin,password=secret]'"
+        "--add-scram is not a valid user", why, "for example 'SCRAM-SHA-256=[name=admin,password=secret]'"
     )

@@ -1,7 +1,8 @@
-"""Transactions as an administrator sees them: what coordinators know, what is open on partitions, and ending it.
+"""Administration of transactions: what coordinators know, what is open on partitions, and aborting it.
 
-A transaction hangs when a partition has it open and its coordinator does not: nobody will ever end it, and readers of
-committed records wait there. Verification keeps that from happening; older brokers, or a lost coordinator log, do not.
+A transaction is hanging if a partition has it open and its coordinator does not: it will never end, and read_committed
+consumers wait there. Transaction verification (KIP-890) prevents that; older brokers, or a lost coordinator log, do
+not.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ PATIENCE_S = 30.0
 RETRY_S = 0.2
 OPEN_STATES = frozenset(("Ongoing", "PrepareCommit", "PrepareAbort"))
 
-# What passes by itself while a coordinator moves or ends a transaction.
+# Transient errors while a coordinator moves or ends a transaction.
 _PASSING = frozenset(
     (
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -46,18 +47,18 @@ _PASSING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that a partition has open."""
+    """An open transaction of a partition."""
 
     partition: TopicPartition
     producer: ProducerState
 
     def age_s(self, now_s: float) -> float:
-        """How long ago its producer wrote last."""
+        """The seconds since its producer's last write."""
         return max(0.0, now_s - self.producer.last_timestamp / 1000)
 
 
 class TransactionAdmin:
-    """Questions about transactions to all brokers of a cluster."""
+    """Transaction requests to all brokers of a cluster."""
 
     def __init__(self, client: WireClient) -> None:
         self._client = client
@@ -65,7 +66,7 @@ class TransactionAdmin:
 
     @property
     def view(self) -> ClusterView:
-        """The cluster when it was first asked for."""
+        """The cluster's state at the first access."""
         if self._view is None:
             self._view = read_view(self._client)
         return self._view
@@ -92,7 +93,7 @@ class TransactionAdmin:
         return sorted(found)
 
     def describe(self, transactional_id: str) -> TransactionState:
-        """One id. Raises CommandFailure when its coordinator does not know it."""
+        """Describe one id. Raises CommandFailure if its coordinator does not know it."""
         row = self._patiently(transactional_id, self._describe_once)
         check_error(
             row.error_code,
@@ -108,7 +109,7 @@ class TransactionAdmin:
         return row
 
     def _patiently(self, transactional_id: str, ask: Any) -> Any:
-        """Ask an id's coordinator, and again while it moves."""
+        """Ask an id's coordinator, and retry while it moves."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             found = self._client.ask(FindCoordinatorRequest("", TRANSACTIONAL_IDS, [transactional_id])).coordinators[0]
@@ -123,10 +124,10 @@ class TransactionAdmin:
                 )
             time.sleep(RETRY_S)
 
-    # What partitions have open.
+    # What is open on partitions.
 
     def open_transactions(self, topic: str | None = None) -> list[OpenTransaction]:
-        """Every transaction that is open on a partition, of one topic or of all."""
+        """Every open transaction on the partitions of one topic, or of all."""
         by_leader: dict[int, dict[str, list[int]]] = {}
         for name, partition in self.view.partitions.items():
             if partition.leader >= 0 and topic in (None, name.topic):
@@ -143,7 +144,7 @@ class TransactionAdmin:
         return sorted(found, key=lambda one: (one.partition, one.producer.producer_id))
 
     def hanging(self, topic: str | None, idle_s: float) -> list[OpenTransaction]:
-        """Open transactions that nobody wrote to for this long and that no coordinator will end."""
+        """Open transactions that have been idle for this long and that no coordinator will end."""
         now_s = time.time()
         candidates = [one for one in self.open_transactions(topic) if one.age_s(now_s) >= idle_s]
         if not candidates:
@@ -156,24 +157,24 @@ class TransactionAdmin:
                 known.update((row.producer_id, partition) for partition in partitions)
         return [one for one in candidates if (one.producer.producer_id, one.partition) not in known]
 
-    # Ending.
+    # Aborting.
 
     def abort(self, transactional_id: str) -> None:
-        """End what an id has open, as a new instance of its producer would; the present one is shut out."""
+        """Abort an id's open transaction, as a new instance of its producer would; the current one is fenced."""
         before = self.describe(transactional_id)
         request = InitProducerIdRequest(transactional_id, before.transaction_timeout_ms)
         row = self._patiently(transactional_id, lambda coordinator, _: self._ask_broker(coordinator, request))
         check_error(row.error_code, None, f"the transaction of {transactional_id} cannot be aborted")
 
     def end_hanging(self, hanging: OpenTransaction) -> None:
-        """Have the partition's leader write the marker that no coordinator writes."""
+        """Have the partition's leader write the abort marker that no coordinator will write."""
         name, producer = hanging.partition, hanging.producer
         marker = WritableTxnMarker(
             producer.producer_id,
             producer.producer_epoch,
             False,
             [WritableTxnMarkerTopic(name.topic, [name.partition])],
-            # Partitions that never had a marker of this producer know no coordinator.
+            # A partition that never had a marker of this producer has no coordinator epoch.
             max(0, producer.coordinator_epoch),
         )
         response = self._ask_broker(self.view.partitions[name].leader, WriteTxnMarkersRequest([marker]))

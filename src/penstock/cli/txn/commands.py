@@ -14,7 +14,7 @@ from penstock.cli.style import StyledGroup
 if TYPE_CHECKING:
     from penstock.cli.txn.admin import OpenTransaction, TransactionAdmin
 
-# The longest timeout that brokers allow by default, and some more for the abort itself.
+# The brokers' default maximum of the transaction timeout, and some more for the abort itself.
 IDLE_S = 1200.0
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
@@ -27,9 +27,9 @@ def command() -> None:
 @command.command("list")
 @click.argument("pattern", default="*")
 @click.option("--state", multiple=True, type=click.Choice(STATES, case_sensitive=False), help="Only in this state.")
-@click.option("--hanging", is_flag=True, help="Show what partitions have open and no coordinator will end.")
+@click.option("--hanging", is_flag=True, help="List open transactions that no coordinator will end.")
 @click.option("--topic", help="With --hanging: only in this topic.")
-@click.option("--idle-s", default=IDLE_S, show_default=True, help="With --hanging: not written to for so many seconds.")
+@click.option("--idle-s", default=IDLE_S, show_default=True, help="With --hanging: idle for this many seconds.")
 @connection_options
 @output_option
 def list_transactions(
@@ -41,7 +41,7 @@ def list_transactions(
     connection: Connection,
     as_json: bool,
 ) -> None:
-    """List transactional ids that match PATTERN (`*`, `?` and `[a-z]` as in a shell), and what they are doing."""
+    """List transactional ids that match PATTERN (`*`, `?` and `[a-z]` as in a shell), and their state."""
     import fnmatch
 
     from penstock.cli.txn.admin import TransactionAdmin
@@ -82,15 +82,15 @@ def describe(name: str, connection: Connection, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name", metavar="[ID]", required=False)
-@click.option("--hanging", is_flag=True, help="End every hanging transaction (see `txn list --hanging`).")
+@click.option("--hanging", is_flag=True, help="Abort every hanging transaction (see `txn list --hanging`).")
 @click.option("--topic", help="With --hanging: only in this topic.")
 @click.option("--idle-s", default=IDLE_S, show_default=True, help="With --hanging: not written to for so many seconds.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connection_options
 def abort(name: str | None, hanging: bool, topic: str | None, idle_s: float, yes: bool, connection: Connection) -> None:
-    """Abort what a transactional id has open, or what hangs.
+    """Abort the open transaction of a transactional id, or hanging transactions.
 
-    The producer that has the id at present is shut out: its next call fails and it must start again.
+    The id's current producer is fenced: its next call fails and it must restart.
     """
     from penstock.cli.txn.admin import TransactionAdmin
     from penstock.cli.wire_client import WireClient
@@ -101,9 +101,9 @@ def abort(name: str | None, hanging: bool, topic: str | None, idle_s: float, yes
         admin = TransactionAdmin(client)
         if name is not None:
             row = admin.describe(name)
-            confirm(f"Abort the transaction of {name} ({row.transaction_state}) and shut its producer out?", yes)
+            confirm(f"Abort the transaction of {name} ({row.transaction_state}) and fence its producer?", yes)
             admin.abort(name)
-            click.echo(f"aborted; the producer of {name} must start again")
+            click.echo(f"aborted; the producer of {name} must restart")
             return
         found = admin.hanging(topic, idle_s)
         if found:
@@ -112,7 +112,7 @@ def abort(name: str | None, hanging: bool, topic: str | None, idle_s: float, yes
             admin.end_hanging(one)
             click.echo(f"aborted producer {one.producer.producer_id} in {one.partition}")
         if not found:
-            click.echo("no transaction hangs")
+            click.echo("there are no hanging transactions")
 
 
 def _facts(admin: TransactionAdmin, name: str) -> dict[str, Any]:
@@ -152,6 +152,6 @@ def _show_hanging(found: list[OpenTransaction], as_json: bool) -> None:
         return
     print_table([column.replace("_", " ") for column in columns], rows)
     if found:
-        click.echo("`penstock txn abort --hanging` ends them")
+        click.echo("`penstock txn abort --hanging` aborts them")
     else:
-        click.echo("no transaction hangs")
+        click.echo("there are no hanging transactions")

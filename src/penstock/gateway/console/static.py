@@ -1,4 +1,4 @@
-"""Serves the console's pages, which are built beforehand and lie next to this module."""
+"""Serves the console's pages, which are prebuilt and stored next to this module."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.gateway.web.parameters import path
 from penstock.gateway.web.problem import Problem
 
 PAGES = "pages"
-# Pages load nothing from elsewhere, and no other site may frame them. uPlot sets sizes by style attributes.
+# Pages load nothing from other sites, and no other site may frame them. uPlot sets sizes by style attributes.
 SECURITY = {
     "Content-Security-Policy": (
         "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'"
@@ -43,15 +43,15 @@ def console_pages() -> list[Operation]:
             "GET",
             "/console/{file}",
             asset,
-            "Send a part of the console.",
+            "Get a file of the console.",
             "Console",
-            (path("file", "A file of the console."),),
+            (path("file", "The file's name."),),
         ),
     ]
 
 
 def _files() -> dict[str, tuple[bytes, str]]:
-    """All files by name, with their tags: they are few and small."""
+    """All files by name, with their ETags: they are few and small."""
     pages = resources.files(__package__).joinpath(PAGES)
     contents = {entry.name: entry.read_bytes() for entry in pages.iterdir() if entry.is_file()}
     return {name: (content, f'"{hashlib.sha256(content).hexdigest()[:20]}"') for name, content in contents.items()}
@@ -60,7 +60,7 @@ def _files() -> dict[str, tuple[bytes, str]]:
 def _answer(call: Call, files: dict[str, tuple[bytes, str]], name: str) -> Response:
     found = files.get(name)
     if found is None:
-        raise Problem(404, 404, f"the console has no {name[:100]}", "open /console/")
+        raise Problem(404, 404, f"the console has no file {name[:100]}", "open /console/")
     content, tag = found
     headers = {**SECURITY, "ETag": tag, "Cache-Control": "no-cache"}
     if call.request.headers.get("if-none-match") == tag:

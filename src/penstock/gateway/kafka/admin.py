@@ -1,4 +1,4 @@
-"""Administration from an event loop, and the number of partitions that topics have."""
+"""Admin calls from an event loop, and a cache of topics' partition counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._topic import TopicDescription
 from confluent_kafka.cimpl import NewTopic
 
-from penstock.gateway.kafka.failures import ARGUMENT_ERRORS, asked, problem_of
+from penstock.gateway.kafka.errors import ARGUMENT_ERRORS, checked_call, problem_of
 from penstock.gateway.web.problem import Problem
 
 REQUEST_TIMEOUT_S = 15.0
@@ -24,8 +24,8 @@ LOOK_AGAIN_S = 0.05
 REMEMBERED_MAX = 50_000
 
 
-async def settled(future: Future[Any]) -> Any:
-    """What an admin call answers; a Problem where it failed."""
+async def result_of(future: Future[Any]) -> Any:
+    """The result of an admin call; raises Problem if it failed."""
     try:
         return await asyncio.wrap_future(future)
     except (KafkaException, *ARGUMENT_ERRORS) as error:
@@ -33,14 +33,14 @@ async def settled(future: Future[Any]) -> Any:
 
 
 class TopicPartitions(NamedTuple):
-    """How many partitions a topic has, and which of them have a leader; all of them when none has."""
+    """How many partitions a topic has, and which of them have a leader; all of them if none has."""
 
     total: int
     led: Sequence[int]
 
 
 class Admin:
-    """The cluster's topics. `client` is for calls that only one resource makes."""
+    """The cluster's topics. `client` is for calls that only one resource needs."""
 
     def __init__(self, client: AdminClient) -> None:
         self.client = client
@@ -48,18 +48,18 @@ class Admin:
         self._asking: dict[str, asyncio.Task[TopicPartitions]] = {}
 
     async def describe(self, topic: str) -> TopicDescription:
-        """One topic; a Problem (404) where there is none."""
+        """Describe a topic; raises Problem (404) if it does not exist."""
         return (await self.describe_all([topic]))[topic]
 
     async def describe_all(self, topics: list[str], *, operations: bool = False) -> dict[str, TopicDescription]:
-        """Several topics, by name; with `operations` also what may be done with them."""
-        futures = asked(
+        """Describe several topics, by name; with `operations` also the authorized operations."""
+        futures = checked_call(
             self.client.describe_topics,
-            asked(TopicCollection, topics),
+            checked_call(TopicCollection, topics),
             include_authorized_operations=operations,
             request_timeout=REQUEST_TIMEOUT_S,
         )
-        return {name: await settled(future) for name, future in futures.items()}
+        return {name: await result_of(future) for name, future in futures.items()}
 
     async def names(self) -> list[str]:
         """The names of all topics, sorted."""
@@ -70,16 +70,16 @@ class Admin:
         return sorted(metadata.topics)
 
     async def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has, remembered for some seconds; a Problem where there is no such topic."""
+        """A topic's partition count, cached for some seconds; raises Problem if the topic does not exist."""
         return (await self.partitions(topic)).total
 
     async def partitions(self, topic: str) -> TopicPartitions:
-        """A topic's partitions, remembered for some seconds; a Problem where there is no such topic."""
+        """A topic's partitions, cached for some seconds; raises Problem if the topic does not exist."""
         known = self.known_partitions(topic)
         return known if known is not None else await asyncio.shield(self._ask(topic))
 
     def known_partitions(self, topic: str) -> TopicPartitions | None:
-        """What `partitions` remembers, without waiting; shortly before it is forgotten, it is asked for anew."""
+        """The cached partitions, without waiting; shortly before they expire, they are looked up again."""
         known = self._partitions.get(topic)
         if known is None:
             return None
@@ -91,7 +91,7 @@ class Admin:
         return known[1]
 
     def _ask(self, topic: str) -> asyncio.Task[TopicPartitions]:
-        """One question for all who want to know."""
+        """One lookup for all concurrent callers."""
         asking = self._asking.get(topic)
         if asking is None:
             asking = self._asking[topic] = asyncio.create_task(self._look_up(topic), name=f"look up {topic}")
@@ -101,7 +101,7 @@ class Admin:
     def _asked(self, topic: str, done: asyncio.Task[TopicPartitions]) -> None:
         if self._asking.get(topic) is done:
             del self._asking[topic]
-        # Nobody may be waiting for it; whoever asks next hears of a failure again.
+        # There may be nobody waiting for the result; the next caller looks it up again and gets the error.
         if not done.cancelled():
             done.exception()
 
@@ -109,7 +109,7 @@ class Admin:
         described = (await self.describe(topic)).partitions
         led = [each.id for each in described if each.leader is not None]
         found = TopicPartitions(len(described), led or range(len(described)))
-        # An answer to a question from before a change is worth nothing to those who ask after it.
+        # The result of a lookup that began before a change must not be cached after it.
         if self._asking.get(topic) is asyncio.current_task():
             if len(self._partitions) >= REMEMBERED_MAX:
                 self._partitions.clear()
@@ -117,22 +117,24 @@ class Admin:
         return found
 
     def forget(self, topic: str) -> None:
-        """Ask again the next time."""
+        """Look the topic up again the next time."""
         self._partitions.pop(topic, None)
         self._asking.pop(topic, None)
 
     async def create(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str], *, validate: bool = False
     ) -> TopicDescription | None:
-        """Make a topic; -1 stands for the cluster's defaults. Returns when brokers show it, or after a while."""
-        topic = asked(NewTopic, name, partitions, replication_factor, config=dict(configs))
-        futures = asked(self.client.create_topics, [topic], validate_only=validate, request_timeout=REQUEST_TIMEOUT_S)
-        await settled(futures[name])
+        """Create a topic; -1 stands for the cluster's defaults. Returns when brokers know it, or after a while."""
+        topic = checked_call(NewTopic, name, partitions, replication_factor, config=dict(configs))
+        futures = checked_call(
+            self.client.create_topics, [topic], validate_only=validate, request_timeout=REQUEST_TIMEOUT_S
+        )
+        await result_of(futures[name])
         self.forget(name)
         return None if validate else await self.shown(name, lambda topic: topic is not None)
 
     async def shown(self, name: str, is_shown: Callable[[TopicDescription | None], bool]) -> TopicDescription | None:
-        """Wait until a change of a topic is shown: brokers hear of it one after the other. The last description."""
+        """Wait until the brokers' metadata reflects a change of a topic; returns the last description."""
         deadline = time.monotonic() + SHOWN_S
         while True:
             try:
@@ -146,9 +148,9 @@ class Admin:
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def delete(self, names: Iterable[str]) -> None:
-        """Remove topics and what is in them."""
-        futures = asked(self.client.delete_topics, list(names), request_timeout=REQUEST_TIMEOUT_S)
+        """Delete topics and their records."""
+        futures = checked_call(self.client.delete_topics, list(names), request_timeout=REQUEST_TIMEOUT_S)
         for name, future in futures.items():
             self.forget(name)
-            await settled(future)
+            await result_of(future)
             await self.shown(name, lambda topic: topic is None)

@@ -1,7 +1,7 @@
-"""Producing from an event loop: records go to librdkafka's queue, and the loop hears when the brokers have answered.
+"""Producing from an event loop: records go to librdkafka's queue, and delivery reports come back to the loop.
 
-librdkafka has threads of its own; what it has heard waits until somebody polls. The loop does, once a millisecond
-while records are under way. A thread that waited for news instead would fight the loop for the interpreter's lock.
+librdkafka has its own threads; its delivery reports wait until somebody polls. The loop does, once a millisecond while
+records are in flight. A thread that blocked on them instead would compete with the loop for the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ POLL_S = 0.001
 NO_HEADERS: list[tuple[str, str | bytes | None]] = []
 
 Headers = Sequence[tuple[str, str | bytes | None]]
-Heard = Callable[[KafkaError | None, Message], None]
+OnDelivery = Callable[[KafkaError | None, Message], None]
 
 
 class Delivered(NamedTuple):
-    """Where a record is."""
+    """Where a record was written."""
 
     topic: str
     partition: int
@@ -29,11 +29,11 @@ class Delivered(NamedTuple):
 
 
 class QueueFull(Exception):
-    """More records wait for the brokers than may wait."""
+    """librdkafka's queue is full."""
 
 
 class Delivery:
-    """One producer, and the polls that hear of its deliveries. It belongs to the loop that it was made on."""
+    """One producer, and the polling for its delivery reports. It belongs to the loop that it was created on."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -52,10 +52,10 @@ class Delivery:
         headers: Headers = (),
         timestamp_ms: int = 0,
     ) -> asyncio.Future[Delivered]:
-        """Queue a record. The future ends with where it is, or with KafkaException; QueueFull at once."""
+        """Queue a record. The future resolves to its position or raises KafkaException; raises QueueFull at once."""
         future: asyncio.Future[Delivered] = self._loop.create_future()
 
-        def heard(error: KafkaError | None, message: Message) -> None:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
             if future.done():
                 return
             if error is not None:
@@ -63,10 +63,10 @@ class Delivery:
             else:
                 future.set_result(delivered(message))
 
-        self.hand_over(topic, value, key, partition, list(headers), timestamp_ms, heard)
+        self.produce(topic, value, key, partition, list(headers), timestamp_ms, on_delivery)
         return future
 
-    def hand_over(
+    def produce(
         self,
         topic: str,
         value: bytes | None,
@@ -74,13 +74,13 @@ class Delivery:
         partition: int,
         headers: list[tuple[str, str | bytes | None]],
         timestamp_ms: int,
-        heard: Heard,
+        on_delivery: OnDelivery,
     ) -> None:
-        """Queue a record; `heard` is called on the loop when the brokers have answered. QueueFull at once."""
+        """Queue a record; `on_delivery` is called on the loop with the delivery report. Raises QueueFull at once."""
 
         def count(error: KafkaError | None, message: Message) -> None:
             self._under_way -= 1
-            heard(error, message)
+            on_delivery(error, message)
 
         try:
             self._producer.produce(
@@ -94,7 +94,7 @@ class Delivery:
             self._loop.call_later(POLL_S, self._poll)
 
     async def stop(self, timeout_s: float) -> None:
-        """Give what is queued some time."""
+        """Flush the queue, up to the timeout."""
         if self._under_way:
             self._drained = self._loop.create_future()
             await asyncio.wait([self._drained], timeout=timeout_s)
@@ -103,7 +103,7 @@ class Delivery:
         try:
             self._producer.poll(0)
         finally:
-            # Whatever one of those who heard has done, the others must hear as well.
+            # A callback that raises must not keep the others from being called.
             if self._under_way:
                 self._loop.call_later(POLL_S, self._poll)
             else:
@@ -113,5 +113,5 @@ class Delivery:
 
 
 def delivered(message: Message) -> Delivered:
-    """Where an acknowledged record is."""
+    """The position of an acknowledged record."""
     return Delivered(message.topic() or "", message.partition() or 0, message.offset() or 0, message.timestamp()[1])

@@ -1,7 +1,7 @@
-"""A member of a consumer group that callers drive over HTTP.
+"""A consumer group member that callers control over HTTP.
 
-Its methods block and belong to a worker thread, one at a time; `idle` is called now and then while no caller does
-anything, so that the group can share its partitions out without waiting for this member.
+Its methods block and run in a worker thread, one at a time; `idle` is called now and then without requests, so
+that the group can rebalance without waiting for this member.
 """
 
 from __future__ import annotations
@@ -13,64 +13,64 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
+from penstock.gateway.kafka.corrupt_records import RecordConverter
 from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.kafka.skipping import Skipper
 from penstock.gateway.kafka.topic_pattern import posix_pattern
 
 STEP_S = 0.25
 COMMITTED_TIMEOUT_S = 10.0
-# How long a partition that has just been assigned may take until it can be placed.
+# How long a newly assigned partition may take until it can be seeked.
 SEEK_TIMEOUT_S = 10.0
 SEEK_STEP_S = 0.02
 NO_NOTES: Mapping[tuple[str, int], str] = {}
 
 
 class GroupConsumer:
-    """A consumer, what it has read that nobody has taken yet, and the partitions that were taken from it."""
+    """A consumer, the records that it has fetched but not returned, and its revoked partitions."""
 
     def __init__(self, settings: dict[str, Any], record_bytes_max: int) -> None:
         self._consumer = Consumer(settings)
-        self._skipper = Skipper(self._consumer, record_bytes_max)
+        self._converter = RecordConverter(self._consumer, record_bytes_max)
         self._buffer: deque[ReadRecord] = deque()
-        # Where partitions that were assigned by hand begin, until something has been read from them.
+        # Start offsets of manually assigned partitions, until something has been read from them.
         self._placed: dict[tuple[str, int], int] | None = None
         self._topics: list[str] | None = []
         self.revoked: list[tuple[str, int]] = []
 
     def subscribe(self, topics: list[str]) -> None:
-        """Become a member that reads these topics."""
+        """Subscribe to these topics."""
         self._subscribe(topics)
         self._topics = topics
 
     def subscribe_pattern(self, pattern: str) -> None:
-        """Become a member that reads the topics that match, those that are made later among them."""
+        """Subscribe to all topics that match, including those created later."""
         self._subscribe([posix_pattern(pattern)])
         self._topics = None
 
     def subscription(self) -> list[str]:
-        """The topics it reads; of those that match a pattern, the ones with partitions for this member."""
+        """The subscribed topics; of those that match a pattern, the ones with partitions for this member."""
         if self._topics is not None:
             return self._topics
         return sorted({topic for topic, _ in self.assignment()})
 
     def unsubscribe(self) -> None:
-        """Read nothing."""
+        """Unsubscribe from everything."""
         self._consumer.unsubscribe()
         self._topics = []
         self._buffer.clear()
 
     def assign(self, partitions: list[tuple[str, int]]) -> None:
-        """Read these partitions, outside the group's sharing."""
+        """Assign partitions manually, outside the group's assignment."""
         self._topics, self._placed = [], dict.fromkeys(partitions, OFFSET_INVALID)
         self._assign()
         self._buffer.clear()
 
     def assignment(self) -> list[tuple[str, int]]:
-        """The partitions it reads."""
+        """The assigned partitions."""
         return [(each.topic, each.partition) for each in self._consumer.assignment()]
 
     def poll(self, records_max: int, bytes_max: int, timeout_s: float) -> list[ReadRecord]:
-        """Records, as soon as there is one; empty after the time-out."""
+        """Records, as soon as there is one; empty after the timeout."""
         records: list[ReadRecord] = []
         size = 0
         deadline = time.monotonic() + timeout_s
@@ -90,14 +90,14 @@ class GroupConsumer:
                 break
         return records
 
-    def give_back(self, records: list[ReadRecord]) -> None:
-        """Take back what `poll` returned, unless its partition has moved away; the next `poll` returns it again."""
+    def put_back(self, records: list[ReadRecord]) -> None:
+        """Take back records from `poll`, unless their partition was revoked; the next `poll` returns them again."""
         assigned = set(self.assignment())
         kept = [record for record in records if (record.topic, record.partition) in assigned]
         self._buffer.extendleft(reversed(kept))
 
     def idle(self) -> None:
-        """Let the group's protocol go on."""
+        """Let the group's protocol make progress."""
         assigned = self._consumer.assignment()
         if assigned:
             self._consumer.pause(assigned)
@@ -111,7 +111,7 @@ class GroupConsumer:
     def commit(
         self, offsets: list[tuple[str, int, int]] | None, notes: Mapping[tuple[str, int], str] = NO_NOTES
     ) -> None:
-        """Commit offsets of records to read next; without any, where this consumer is. `notes` are kept with them."""
+        """Commit the next offsets to read; without any, this consumer's positions. `notes` are stored as metadata."""
         if offsets is None:
             positions = [
                 place for place in self._consumer.position(self._consumer.assignment()) if (place.offset or -1) >= 0
@@ -133,16 +133,16 @@ class GroupConsumer:
                     raise KafkaException(place.error)
 
     def committed(self, partitions: list[tuple[str, int]]) -> list[tuple[str, int, int, str]]:
-        """Topic, partition, committed offset (negative without one) and metadata."""
+        """Topic, partition, committed offset (negative if there is none) and metadata."""
         places = [TopicPartition(topic, partition) for topic, partition in partitions]
         found = self._consumer.committed(places, timeout=COMMITTED_TIMEOUT_S)
         return [(place.topic, place.partition, place.offset, place.metadata or "") for place in found]
 
     def seek(self, places: list[tuple[str, int, int]]) -> None:
-        """Go on reading partitions of the assignment somewhere else."""
+        """Seek in assigned partitions."""
         moved = {(topic, partition): offset for topic, partition, offset in places}
         if self._placed is not None:
-            # librdkafka refuses to seek before it has begun to fetch; a new assignment it always takes.
+            # librdkafka rejects a seek before it has begun to fetch; a new assignment always works.
             for place in self._consumer.position(self._consumer.assignment()):
                 if place.offset >= 0:
                     self._placed[place.topic, place.partition] = place.offset
@@ -168,7 +168,7 @@ class GroupConsumer:
                 self._consumer.seek(place)
                 return
             except KafkaException as error:
-                # A partition that the group has just given out is not fetched from yet.
+                # A newly assigned partition is not being fetched yet.
                 if error.args[0].code() != KafkaError._STATE or time.monotonic() >= deadline:
                     raise
             time.sleep(SEEK_STEP_S)
@@ -185,4 +185,4 @@ class GroupConsumer:
 
     def _next(self, timeout_s: float) -> ReadRecord | None:
         message = self._consumer.poll(timeout_s)
-        return None if message is None else self._skipper.record(message)
+        return None if message is None else self._converter.record(message)

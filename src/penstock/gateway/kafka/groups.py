@@ -1,4 +1,4 @@
-"""Consumer groups from outside: their offsets, and how far they are behind."""
+"""Offsets and lag of consumer groups, without joining them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, settled
-from penstock.gateway.kafka.failures import asked, problem_of
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, result_of
+from penstock.gateway.kafka.errors import checked_call, problem_of
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has come in a partition, and where the partition ends."""
+    """A group's committed offset in a partition, and the partition's end offset."""
 
     topic: str
     partition: int
@@ -24,7 +24,7 @@ class CommittedOffset(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """How many records are still to be read."""
+        """How many records the group has not read."""
         return max(0, self.end - self.offset)
 
 
@@ -35,22 +35,24 @@ class Groups:
         self._client = client
 
     async def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
-        """Set where a group reads on. Groups with members do this themselves: 409."""
-        place = asked(ConsumerGroupTopicPartitions, group, [asked(TopicPartition, topic, partition, offset)])
-        futures = asked(self._client.alter_consumer_group_offsets, [place], request_timeout=REQUEST_TIMEOUT_S)
-        answer = await settled(futures[group])
+        """Commit a group's offset. Groups with members commit themselves: 409."""
+        place = checked_call(
+            ConsumerGroupTopicPartitions, group, [checked_call(TopicPartition, topic, partition, offset)]
+        )
+        futures = checked_call(self._client.alter_consumer_group_offsets, [place], request_timeout=REQUEST_TIMEOUT_S)
+        answer = await result_of(futures[group])
         for each in answer.topic_partitions or []:
             if each.error is not None:
                 raise problem_of(each.error)
 
     async def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """The offsets a group has committed, by topic and partition; empty for one that is not there."""
-        futures = asked(
+        """A group's committed offsets by topic and partition; empty if there is no such group."""
+        futures = checked_call(
             self._client.list_consumer_group_offsets,
-            [asked(ConsumerGroupTopicPartitions, group)],
+            [checked_call(ConsumerGroupTopicPartitions, group)],
             request_timeout=REQUEST_TIMEOUT_S,
         )
-        answer = await settled(futures[group])
+        answer = await result_of(futures[group])
         return {
             (each.topic, each.partition): each.offset
             for each in answer.topic_partitions or []
@@ -58,7 +60,7 @@ class Groups:
         }
 
     async def lags(self, group: str) -> list[CommittedOffset]:
-        """How far a group is behind, by partition."""
+        """A group's lag by partition."""
         committed = await self.committed(group)
         ends = await self.offsets(list(committed), OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return [
@@ -67,11 +69,11 @@ class Groups:
         ]
 
     async def offsets(self, partitions: list[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], int]:
-        """Offsets of partitions by time, beginning or end; without those that could not be asked."""
+        """Offsets of partitions by timestamp, beginning or end; partitions whose leader did not answer are left out."""
         if not partitions:
             return {}
         wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
-        futures: dict[TopicPartition, Future[Any]] = asked(
+        futures: dict[TopicPartition, Future[Any]] = checked_call(
             self._client.list_offsets, wanted, request_timeout=REQUEST_TIMEOUT_S
         )
         found = {}

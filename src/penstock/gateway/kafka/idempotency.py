@@ -1,4 +1,4 @@
-"""Requests that carry an Idempotency-Key: the first one is carried out, later ones get its answer."""
+"""Requests with an Idempotency-Key: the first one is executed, later ones get its answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Known(Generic[Answer]):
 
 
 class Shared(Protocol[Answer]):
-    """What other gateways know of keys."""
+    """The keys of other gateways."""
 
     async def once(
         self, key: bytes, fingerprint: str, carry_out: Callable[[], Awaitable[Answer]]
@@ -35,9 +35,9 @@ class Shared(Protocol[Answer]):
 
 
 class IdempotencyKeys(Generic[Answer]):
-    """The answers of this gateway's requests, for as long and as many as the settings say.
+    """The answers to this gateway's requests, for as long and as many as the settings say.
 
-    With `shared`, those of other gateways' count as well.
+    With `shared`, other gateways' answers are found as well.
     """
 
     def __init__(self, keys_max: int, remember_s: float, shared: Shared[Answer] | None = None) -> None:
@@ -49,9 +49,9 @@ class IdempotencyKeys(Generic[Answer]):
     async def once(
         self, scope: str, key: str | None, request: bytes, carry_out: Callable[[], Awaitable[Answer]]
     ) -> tuple[Answer, bool]:
-        """The answer, and whether it is one from before. A failure is not remembered: the caller may try again.
+        """The answer, and whether it is from an earlier request. Failures are not cached: the caller may retry.
 
-        A key that came with another request before is refused (422).
+        A key that was used with a different request is rejected (422).
         """
         if key is None:
             return await carry_out(), False
@@ -63,7 +63,10 @@ class IdempotencyKeys(Generic[Answer]):
         if known is not None:
             if known.fingerprint != fingerprint:
                 raise Problem(
-                    422, 42210, "this Idempotency-Key came with another request before", "use a new key for each"
+                    422,
+                    42210,
+                    "this Idempotency-Key was used with a different request",
+                    "use a new key for each request",
                 )
             return await asyncio.shield(known.answer), True
         entry = self._known[scope, key] = _Known(fingerprint, time.monotonic() + self._remember_s)
@@ -78,7 +81,7 @@ class IdempotencyKeys(Generic[Answer]):
             self._known.pop((scope, key), None)
             if isinstance(error, Exception):
                 entry.answer.set_exception(error)
-                # Nobody may be waiting for it, and the caller hears of it anyway.
+                # There may be nobody waiting for it, and the caller gets the error anyway.
                 entry.answer.exception()
             else:
                 entry.answer.cancel()

@@ -1,7 +1,7 @@
-"""Memory of Kafka clients: little of it each, because there may be hundreds, and given back when they are closed.
+"""Memory use of Kafka clients: small buffers, because there may be hundreds, and freed memory is returned.
 
-A client has threads of its own, and glibc gives threads arenas of their own, which keep what is freed in them. A
-hundred clients that had read ahead and were closed left almost a gigabyte behind.
+A client has its own threads, and glibc gives threads their own arenas, which keep freed memory. A hundred clients that
+had read ahead and were closed left almost a gigabyte behind.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import ctypes
 import sys
 from collections.abc import Callable
 
-# What a consumer reads ahead. librdkafka would hold 64 MB, or 100,000 records, for each of them.
+# How much a consumer prefetches. librdkafka's default is 64 MB, or 100,000 records, per consumer.
 SMALL_BUFFERS = {
     "queued.min.messages": 1000,
     "queued.max.messages.kbytes": 1024,
     "fetch.message.max.bytes": 256 * 1024,
     "fetch.max.bytes": 1024 * 1024,
-    # How long it waits before it looks again whether a full buffer has room.
+    # How long it waits before it checks again whether a full buffer has room.
     "fetch.queue.backoff.ms": 20,
 }
 # glibc's number for the option, and how many arenas there may be.
@@ -33,8 +33,8 @@ def share_arenas() -> None:
         mallopt(_M_ARENA_MAX, ARENAS_MAX)
 
 
-async def give_memory_back() -> None:
-    """Return to the system what has been freed, now and then, for ever."""
+async def trim_memory() -> None:
+    """Periodically return freed memory to the system."""
     trim = _glibc("malloc_trim")
     while trim is not None:
         await asyncio.sleep(PERIOD_S)
@@ -43,7 +43,7 @@ async def give_memory_back() -> None:
 
 
 def _glibc(name: str) -> Callable[..., int] | None:
-    """A function of glibc's; None where the C library is another one."""
+    """A function of glibc; None with another C library."""
     if not sys.platform.startswith("linux"):
         return None
     try:

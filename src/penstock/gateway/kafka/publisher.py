@@ -1,4 +1,4 @@
-"""Publishing: many small requests become few produce requests, and one answer each."""
+"""Publishing: batches many small requests into few produce requests, and answers each."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from confluent_kafka import KafkaException, Producer
 
 from penstock.client.rotation import rotation_for
 from penstock.gateway.kafka.admin import Admin, TopicPartitions
-from penstock.gateway.kafka.delivery import NO_HEADERS, Delivered, Delivery, Headers, Heard, QueueFull
-from penstock.gateway.kafka.failures import ARGUMENT_ERRORS, problem_of
+from penstock.gateway.kafka.delivery import NO_HEADERS, Delivered, Delivery, Headers, OnDelivery, QueueFull
+from penstock.gateway.kafka.errors import ARGUMENT_ERRORS, problem_of
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem, too_busy
 
@@ -20,7 +20,7 @@ RECORDS_AT_ONCE = 1000
 
 
 class OutgoingRecord(NamedTuple):
-    """A record to publish; a partition of -1 leaves the choice to the key, or to whose turn it is."""
+    """A record to publish; with partition -1 the key determines the partition, or round robin if there is no key."""
 
     key: bytes | None
     value: bytes | None
@@ -32,7 +32,7 @@ class OutgoingRecord(NamedTuple):
 class Publisher:
     """One idempotent producer for all requests.
 
-    Keys choose partitions as Kafka's Java clients let them; records without one go to all that have a leader, in turn.
+    Keys are partitioned as by Kafka's Java client; without a key, records go round robin to partitions with a leader.
     """
 
     def __init__(self, settings: GatewaySettings, admin: Admin) -> None:
@@ -54,7 +54,7 @@ class Publisher:
         self._rotation = rotation_for(settings.client_properties, settings.linger_ms)
 
     async def publish(self, topic: str, record: OutgoingRecord) -> Delivered:
-        """Publish one record and wait for all in-sync replicas; a Problem where it failed."""
+        """Publish one record and wait for all in-sync replicas; raises Problem if it failed."""
         partitions = self._admin.known_partitions(topic) or await self._admin.partitions(topic)
         future = self._send(topic, partitions, record)
         if isinstance(future, Problem):
@@ -66,41 +66,41 @@ class Publisher:
             raise problem_of(error) from None
 
     async def publish_all(self, topic: str, records: list[OutgoingRecord]) -> list[Delivered | Problem]:
-        """Publish records and wait for all of them; outcomes in the same order, one a record."""
+        """Publish records and wait for all of them; returns the outcomes in the same order."""
         partitions = self._admin.known_partitions(topic) or await self._admin.partitions(topic)
         futures = []
         for place, record in enumerate(records):
             if place % RECORDS_AT_ONCE == RECORDS_AT_ONCE - 1:
-                # Whoever publishes many lets others have their turns.
+                # Let other requests run between the records of a large one.
                 await asyncio.sleep(0)
             futures.append(self._send(topic, partitions, record))
         return [future if isinstance(future, Problem) else await self._outcome(topic, future) for future in futures]
 
-    def offer(self, topic: str, record: OutgoingRecord, heard: Heard) -> bool:
-        """Queue a record at once; `heard` is called with what became of it.
+    def offer(self, topic: str, record: OutgoingRecord, on_delivery: OnDelivery) -> bool:
+        """Queue a record at once; `on_delivery` is called with the delivery report.
 
-        False where that cannot be done without waiting or without an error: then `publish` is the way.
+        Returns False if that is not possible without waiting or an error: then use `publish`.
         """
         partitions = self._admin.known_partitions(topic)
         if partitions is None or record.partition >= partitions.total:
             return False
         headers = list(record.headers) if record.headers else NO_HEADERS
         try:
-            self._delivery.hand_over(
+            self._delivery.produce(
                 topic,
                 record.value,
                 record.key,
                 self._partition(topic, partitions, record),
                 headers,
                 record.timestamp_ms,
-                heard,
+                on_delivery,
             )
         except (QueueFull, KafkaException, *ARGUMENT_ERRORS):
             return False
         return True
 
     def forget(self, topic: str) -> None:
-        """Ask anew how many partitions a topic has, for a record did not reach it."""
+        """Drop the cached partition count of a topic after a failed delivery."""
         self._admin.forget(topic)
 
     def _partition(self, topic: str, partitions: TopicPartitions, record: OutgoingRecord) -> int:
@@ -112,7 +112,7 @@ class Publisher:
         self, topic: str, partitions: TopicPartitions, record: OutgoingRecord
     ) -> asyncio.Future[Delivered] | Problem:
         if record.partition >= partitions.total:
-            fix = f"use 0 to {partitions.total - 1}, or none"
+            fix = f"use 0 to {partitions.total - 1}, or leave it out"
             return Problem(404, 40402, f"topic {topic} has no partition {record.partition}", fix)
         try:
             return self._delivery.send(
@@ -136,5 +136,5 @@ class Publisher:
             return problem_of(error)
 
     async def stop(self) -> None:
-        """Wait for what is queued, a little, and stop."""
+        """Flush the queue for a short time, and stop."""
         await self._delivery.stop(FLUSH_S)

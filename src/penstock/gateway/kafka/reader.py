@@ -1,4 +1,4 @@
-"""Reading a partition from an offset, for requests that belong to no group."""
+"""Reads a partition from an offset, for requests without a group."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
-from penstock.gateway.kafka.failures import asked, problem_of
+from penstock.gateway.kafka.corrupt_records import RecordConverter
+from penstock.gateway.kafka.errors import checked_call, problem_of
 from penstock.gateway.kafka.memory import SMALL_BUFFERS
 from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.kafka.skipping import Skipper
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem, too_busy
-from penstock.gateway.web.shares import UNKNOWN, Shares
+from penstock.gateway.web.quotas import UNKNOWN, CallerQuota
 
 WAITING_PER_READER_MAX = 8
 WATERMARKS_TIMEOUT_S = 10.0
 STEP_S = 0.5
 START_GRACE_S = 5.0
-# Records that cannot be unpacked, in one read.
+# Records that cannot be decompressed or parsed, in one read.
 SKIPS_MAX = 5
 
 
 class Watermarks(NamedTuple):
-    """The offset of the first record that is there, and the one that the next record will get."""
+    """The offset of the first record, and the next offset to be written."""
 
     beginning: int
     end: int
 
 
 class Readers:
-    """A few consumers that requests take turns with."""
+    """A few consumers that requests share."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._threads = ThreadPoolExecutor(settings.readers_max, thread_name_prefix="reader")
-        # Those that wait for records do so apart, or a few of them would keep everybody from reading.
+        # Reads that wait for records have their own threads, or a few of them would block all others.
         self._waiting_threads = ThreadPoolExecutor(settings.long_polls_max, thread_name_prefix="long-poll")
-        self._long_polls = Shares("long polls", settings, "long_polls")
+        self._long_polls = CallerQuota("long polls", settings, "long_polls")
         self._idle: list[Consumer] = []
         self._under_way = 0
 
@@ -57,9 +57,9 @@ class Readers:
         timeout_ms: int = 0,
         caller: str = UNKNOWN,
     ) -> list[ReadRecord]:
-        """Up to `limit` records from an offset on. With a time-out, wait that long for the first one."""
+        """Up to `limit` records from an offset on. With a timeout, wait that long for the first one."""
         bytes_max = min(bytes_max or self._settings.read_bytes_max, self._settings.read_bytes_max)
-        place = asked(TopicPartition, topic, partition, offset)
+        place = checked_call(TopicPartition, topic, partition, offset)
         with self._turn(caller, timeout_ms) as threads:
             try:
                 return await asyncio.get_running_loop().run_in_executor(
@@ -70,13 +70,13 @@ class Readers:
 
     @contextlib.contextmanager
     def _turn(self, caller: str, timeout_ms: int) -> Iterator[ThreadPoolExecutor]:
-        """The threads that a read has a place with; 429 where there is none."""
+        """The threads to run a read on; 429 if too many are waiting."""
         if timeout_ms > 0:
             self._long_polls.take(caller)
             try:
                 yield self._waiting_threads
             finally:
-                self._long_polls.give_back(caller)
+                self._long_polls.release(caller)
             return
         if self._under_way >= self._settings.readers_max * WAITING_PER_READER_MAX:
             raise too_busy(f"{WAITING_PER_READER_MAX} reads wait for each of {self._settings.named('readers_max')}")
@@ -87,7 +87,7 @@ class Readers:
             self._under_way -= 1
 
     async def watermarks(self, topic: str, partition: int) -> Watermarks:
-        """Where a partition begins and ends."""
+        """A partition's beginning and end offsets."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._watermarks, topic, partition)
         except KafkaException as error:
@@ -112,7 +112,7 @@ class Readers:
         )
 
     def _take(self) -> Consumer:
-        # Threads take turns here: one may be faster between a look and a grab.
+        # Threads race here: another one may take the consumer first.
         with contextlib.suppress(IndexError):
             return self._idle.pop()
         return Consumer(
@@ -131,7 +131,7 @@ class Readers:
 
     @contextlib.contextmanager
     def _consumer(self) -> Iterator[Consumer]:
-        """A consumer for one piece of work; it is closed when that fails, for who knows what state it is in."""
+        """A consumer for one piece of work; it is closed if that fails, because its state is then unknown."""
         consumer = self._take()
         try:
             yield consumer
@@ -146,7 +146,9 @@ class Readers:
     def _watermarks(self, topic: str, partition: int) -> Watermarks:
         with self._consumer() as consumer:
             return Watermarks(
-                *consumer.get_watermark_offsets(asked(TopicPartition, topic, partition), timeout=WATERMARKS_TIMEOUT_S)
+                *consumer.get_watermark_offsets(
+                    checked_call(TopicPartition, topic, partition), timeout=WATERMARKS_TIMEOUT_S
+                )
             )
 
     def _read(self, place: TopicPartition, limit: int, bytes_max: int, timeout_s: float) -> list[ReadRecord]:
@@ -163,9 +165,9 @@ def _records(
     records: list[ReadRecord] = []
     started = time.monotonic()
     size, at_end, skips = 0, False, 0
-    skipper = Skipper(consumer, record_bytes_max)
+    converter = RecordConverter(consumer, record_bytes_max)
     while len(records) < limit and size < bytes_max and skips < SKIPS_MAX:
-        # Without the end in sight the brokers are given some time even when the caller wants no waiting.
+        # Until the end offset is known the brokers get some time, even if the caller does not want to wait.
         patience_s = (timeout_s if at_end else max(timeout_s, START_GRACE_S)) - (time.monotonic() - started)
         if (records and at_end) or patience_s <= 0:
             break
@@ -173,7 +175,7 @@ def _records(
         if message is None:
             continue
         error = message.error()
-        record = skipper.record(message)
+        record = converter.record(message)
         if record is not None:
             at_end = False
             if records and size + record.size > bytes_max:

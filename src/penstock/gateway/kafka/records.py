@@ -1,4 +1,4 @@
-"""Records that were read, without librdkafka's objects."""
+"""Records that were read, independent of librdkafka's objects."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.gateway.work.budgets import DEFAULT_BUDGETS
 
 if TYPE_CHECKING:
-    # Workers know records, but nothing of librdkafka.
+    # Workers use records, but do not load librdkafka.
     from confluent_kafka import Message
 
 RECORD_OVERHEAD = 64
 _headers = methodcaller("headers")
 
 Headers = list[tuple[str, bytes | None]]
-HEADERS_UNREADABLE = "its headers are left out, because a name among them is not UTF-8"
+HEADERS_UNREADABLE = "its headers are left out, because a header name is not valid UTF-8"
 
 
 class ReadRecord(NamedTuple):
     """A record of a partition.
 
-    `unreadable` says why one comes without its contents; empty for nearly all. `headers_unreadable` is true for one
-    that comes without its headers, because some of their names are not UTF-8.
+    `unreadable` says why its contents are missing; empty for nearly all records. `headers_unreadable` is true if its
+    headers are missing, because some of their names are not valid UTF-8.
     """
 
     topic: str
@@ -37,18 +37,18 @@ class ReadRecord(NamedTuple):
 
     @property
     def parts(self) -> list[bytes | None]:
-        """All its contents: key, value, and the values of its headers."""
+        """Its key, its value, and the values of its headers."""
         return [self.key, self.value, *(value for _, value in self.headers)]
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """Its approximate size in bytes."""
         headers = sum(len(name) + len(value or b"") for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers + RECORD_OVERHEAD
 
 
 def record_of(message: Message, bytes_max: int = DEFAULT_BUDGETS.record_bytes_max) -> ReadRecord:
-    """The record of a message without an error; without its contents where it has more than `bytes_max` bytes."""
+    """The record of a message without an error; without its contents if it has more than `bytes_max` bytes."""
     headers = headers_of(message)
     record = ReadRecord(
         message.topic() or "",
@@ -67,11 +67,11 @@ def record_of(message: Message, bytes_max: int = DEFAULT_BUDGETS.record_bytes_ma
 
 
 def headers_of(message: Message) -> Headers | None:
-    """The headers of a message; None where a name is not UTF-8, which Kafka allows but its clients cannot read.
+    """The headers of a message; None if a name is not valid UTF-8, which Kafka allows but its clients cannot read.
 
-    To be asked once a message. confluent_kafka then returns a list with a hole in it and an error besides; the second
-    time there is no error, and whoever looks into the hole is gone. `methodcaller` looks at the error, as the
-    interpreter's own way to call a method does not once it has been called often.
+    May be called only once per message. confluent_kafka returns a list with a NULL entry and sets an error; the second
+    call sets no error, and accessing the entry crashes. `methodcaller` checks the error, which the interpreter's
+    specialized method call does not.
     """
     try:
         listed: list[tuple[str, bytes | str | None]] = _headers(message) or []

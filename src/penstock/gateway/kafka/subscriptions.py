@@ -1,8 +1,8 @@
-"""Delivery of one record at a time to the callers of a group, with acknowledgements.
+"""Delivers records one at a time to a group's callers, with acknowledgements.
 
 All callers of a group and topic share one group member of this gateway; members of other gateways share the
-partitions with it. A record that is handed out and not acknowledged in time is handed out again. What is committed is
-the offset below which everything has been acknowledged.
+partitions with it. A record that is not acknowledged in time is delivered again. The committed offset is the one below
+which everything has been acknowledged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from penstock.gateway.kafka.instances import Instance, Instances
+from penstock.gateway.kafka.consumer_instances import ConsumerInstances, Instance
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem
@@ -24,25 +24,25 @@ STEP_S = 1.0
 
 @dataclass(slots=True)
 class _Partition:
-    """What was handed out of a partition: records by offset with the time they are due again, and the highest."""
+    """The unacknowledged records of a partition by offset with their redelivery time, and the next offset."""
 
     leased: dict[int, tuple[ReadRecord, float]] = field(default_factory=dict)
     leased_bytes: int = 0
     next_offset: int = -1
 
     def commit_offset(self) -> int:
-        """Everything below this is acknowledged."""
+        """The offset below which everything is acknowledged."""
         return min(self.leased, default=self.next_offset)
 
     def lease(self, record: ReadRecord, deadline: float) -> None:
-        """Hand a record out, for the first time or again."""
+        """Deliver a record, for the first time or again."""
         self.release(record.offset)
         self.leased[record.offset] = (record, deadline)
         self.leased_bytes += record.size
         self.next_offset = max(self.next_offset, record.offset + 1)
 
     def release(self, offset: int) -> None:
-        """A record is nobody's any more."""
+        """A record is no longer leased."""
         found = self.leased.pop(offset, None)
         if found is not None:
             self.leased_bytes -= found[0].size
@@ -58,14 +58,14 @@ class _Subscription:
 class Subscriptions:
     """The groups that callers of this gateway read with."""
 
-    def __init__(self, instances: Instances, settings: GatewaySettings) -> None:
+    def __init__(self, instances: ConsumerInstances, settings: GatewaySettings) -> None:
         self._instances = instances
         self._settings = settings
         self._subscriptions: dict[tuple[str, str], _Subscription] = {}
         instances.on_remove = self._forget
 
     async def next(self, group: str, topic: str, reset: str, timeout_s: float, caller: str) -> ReadRecord | None:
-        """The next record of the group's; None when none came in time. `reset` is where a new group starts."""
+        """The group's next record; None if none arrived in time. `reset` is where a new group starts."""
         subscription = await self._subscription(group, topic, reset, caller)
         deadline = time.monotonic() + timeout_s
         while True:
@@ -84,7 +84,7 @@ class Subscriptions:
             subscription.waiting.extend(fetched)
 
     async def acknowledge(self, group: str, topic: str, partition: int, offset: int) -> bool:
-        """Count a record as done and commit; False where this gateway did not hand it out."""
+        """Acknowledge a record and commit; False if this gateway did not deliver it."""
         subscription = self._subscriptions.get((group, topic))
         if subscription is None or self._instances.get(group, _name(topic)) is not subscription.instance:
             return False
@@ -114,7 +114,7 @@ class Subscriptions:
         return record
 
     def _check_leases(self, subscription: _Subscription) -> None:
-        """429 where so much was handed out and not acknowledged that it is time for that."""
+        """429 if too many records are unacknowledged."""
         states, limits = subscription.partitions.values(), self._settings
         records, size = sum(len(state.leased) for state in states), sum(state.leased_bytes for state in states)
         too_many, too_long = records >= limits.unacknowledged_records_max, size >= limits.unacknowledged_bytes_max
@@ -123,13 +123,13 @@ class Subscriptions:
             raise Problem(
                 429,
                 42901,
-                f"{records:,} messages of {size:,} bytes wait to be acknowledged (the limit {name})",
-                f"acknowledge them; they are handed out again after {ACK_TIMEOUT_S:g} s",
+                f"{records:,} messages of {size:,} bytes are unacknowledged (the limit {name})",
+                f"acknowledge them; they are delivered again after {ACK_TIMEOUT_S:g} s",
                 headers={"Retry-After": "1"},
             )
 
     def _forget(self, instance: Instance) -> None:
-        """The records of a subscription go with its group member."""
+        """Drop the leases of a removed group member."""
         key = (instance.group, instance.name.removeprefix("/"))
         known = self._subscriptions.get(key)
         if known is not None and known.instance is instance:
@@ -137,7 +137,7 @@ class Subscriptions:
 
     @staticmethod
     def _due(subscription: _Subscription) -> ReadRecord | None:
-        """The first record that was handed out too long ago."""
+        """The first record whose acknowledgement is overdue."""
         now = time.monotonic()
         due = [
             (deadline, record)
@@ -149,7 +149,7 @@ class Subscriptions:
 
     @staticmethod
     def _forget_revoked(subscription: _Subscription) -> None:
-        """Records of partitions that another member has now are its business."""
+        """Drop the leases of revoked partitions, which another member reads now."""
         revoked, subscription.instance.consumer.revoked = subscription.instance.consumer.revoked, []
         gone = {partition for _, partition in revoked}
         if gone:
@@ -159,5 +159,5 @@ class Subscriptions:
 
 
 def _name(topic: str) -> str:
-    """The instance of a group that serves single deliveries; no caller can name one like this."""
+    """The instance of a group that serves single deliveries; callers cannot choose such a name."""
     return f"/{topic}"

@@ -1,8 +1,8 @@
-"""Patterns of topics' names, from the notation of Java and Python to the one that librdkafka understands.
+"""Translates topic patterns from Java's and Python's syntax to librdkafka's.
 
-librdkafka uses POSIX's extended expressions, which match without going back and never take for ever. They know neither
-`\\d` nor `(?:…)`, and take a backslash in brackets for a backslash; so an expression is read by Python's parser and
-written anew. Names of topics have few characters, which makes every set of characters a short list.
+librdkafka uses POSIX extended expressions, which match in bounded time. They have neither `\\d` nor
+`(?:…)`, and a backslash in brackets is literal; so an expression is parsed by Python's parser and written anew. Topic
+names use few characters, so every character set becomes a short list.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 ALPHABET = string.ascii_letters + string.digits + "._-"
-# A character that no name has: what needs it matches nothing.
+# A character that no topic name contains: an expression that requires it matches nothing.
 NEVER = "[/]"
-# The C library writes repetitions out when it compiles an expression.
+# The C library expands repetitions when it compiles an expression.
 EXPANDED_MAX = 20_000
 CATEGORIES = {
     codes.CATEGORY_DIGIT: r"\d",
@@ -30,17 +30,17 @@ PLAIN_ANCHORS = (codes.AT_BEGINNING, codes.AT_BEGINNING_STRING, codes.AT_END, co
 
 
 class PatternUnusable(Exception):
-    """It is no regular expression, or one that librdkafka cannot match."""
+    """The pattern is not a valid regular expression, or one that librdkafka cannot match."""
 
 
 def posix_pattern(pattern: str) -> str:
-    """What librdkafka subscribes to for names that the pattern matches as a whole; PatternUnusable where it cannot."""
+    """The subscription for topic names that the pattern matches entirely; raises PatternUnusable if there is none."""
     try:
         parsed = parser.parse(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        raise PatternUnusable(f"it is not a regular expression: {error}") from None
+        raise PatternUnusable(f"it is not a valid regular expression: {error}") from None
     if parsed.state.flags & ~re.UNICODE.value:
-        raise PatternUnusable("flags such as (?i) are not supported: name the letters in brackets")
+        raise PatternUnusable("flags such as (?i) are not supported: list the letters in brackets")
     text, size = _sequence(parsed)
     if size > EXPANDED_MAX:
         raise PatternUnusable(f"its repetitions come to more than {EXPANDED_MAX} characters: repeat less")
@@ -48,7 +48,7 @@ def posix_pattern(pattern: str) -> str:
 
 
 def _sequence(items: Any) -> tuple[str, int]:
-    """The items one after the other, and how long they are with all repetitions written out."""
+    """The items in sequence, and their length with all repetitions expanded."""
     written = [_item(code, argument) for code, argument in items]
     return "".join(text for text, _ in written) or "()", 1 + sum(size for _, size in written)
 
@@ -74,11 +74,11 @@ def _item(code: Any, argument: Any) -> tuple[str, int]:
         unbounded = most is codes.MAXREPEAT
         bounds = f"{{{least},{'' if unbounded else most}}}"
         return f"({text}){bounds}", size * max(1, least if unbounded else int(most))
-    raise PatternUnusable("it looks around, back or at words, which is not supported: describe the names themselves")
+    raise PatternUnusable("lookarounds, backreferences and word boundaries are not supported")
 
 
 def _characters(alternatives: Any) -> str:
-    """Brackets with those characters of topics' names that one of the alternatives stands for."""
+    """A bracket expression of the topic-name characters that one of the alternatives matches."""
     negated = any(code is codes.NEGATE for code, _ in alternatives)
     chosen = "".join(each for each in ALPHABET if any(_is_one(each, *one) for one in alternatives) is not negated)
     if chosen == ALPHABET:

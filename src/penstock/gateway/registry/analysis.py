@@ -1,6 +1,6 @@
-"""What the registry wants to know about schemas. It is found out in workers: a schema may take any time to understand.
+"""Analysis of schemas: parsing, formatting and comparing. Runs in workers, because a schema may take any time.
 
-Everything here is a function of texts, and answers are texts.
+Everything here is a function of texts and returns texts.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ REASON_LENGTH_MAX = 5000
 
 
 class Texts(NamedTuple):
-    """The texts of a schema that stand for all ways to write it."""
+    """A schema's canonical and normalized texts."""
 
     canonical: str
     normalized: str
 
 
 class Question(NamedTuple):
-    """The `texts` of a schema; its text in another `form`; the `reasons` why it may not follow older ones at a level.
+    """Asks for a schema's `texts`, its text in another `form`, or the `reasons` why it may not follow older ones.
 
-    `detail` is the form or the level; older schemas are given as (version, schema), oldest first.
+    `detail` is the form or the compatibility level; older schemas are given as (version, schema), oldest first.
     """
 
     kind: Literal["texts", "form", "reasons"]
@@ -35,19 +35,19 @@ class Question(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The characters of all schemas that it is about."""
+        """The length of all schema texts that it involves."""
         return self.schema.size + sum(schema.size for _, schema in self.older)
 
 
 class Answer(NamedTuple):
-    """What was found out, or why the schema cannot be used."""
+    """The result, or why the schema cannot be used."""
 
     found: Any = None
     unusable: str | None = None
 
 
 def answer(question: Question) -> Answer:
-    """Find it out, here and now."""
+    """Compute the answer, on the calling thread."""
     try:
         parsed = _parsed(question.schema)
         match question.kind:
@@ -65,7 +65,7 @@ def answer(question: Question) -> Answer:
 
 
 def _cut(reasons: list[str]) -> list[str]:
-    """As many reasons as somebody might read."""
+    """Limit the number and length of the reasons."""
     shown = [
         reason if len(reason) <= REASON_LENGTH_MAX else f"{reason[:REASON_LENGTH_MAX]}…"
         for reason in reasons[:REASONS_MAX]

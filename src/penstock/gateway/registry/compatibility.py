@@ -1,4 +1,4 @@
-"""Compatibility levels: which older versions a new one is held against, and in which direction."""
+"""Compatibility levels: which older versions a new one is compared with, and in which direction."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from penstock.gateway.registry.schema import Difference, ParsedSchema, SchemaUnu
 
 
 class Level(Enum):
-    """What must hold between a new version and the older ones.
+    """The compatibility required between a new version and older ones.
 
-    BACKWARD: the new schema reads old data. FORWARD: the old schema reads new data. FULL: both. The plain levels look
-    at the latest version, the transitive ones at all.
+    BACKWARD: the new schema reads old data. FORWARD: the old schema reads new data. FULL: both. The plain levels
+    consider the latest version, the transitive ones all versions.
     """
 
     NONE = "NONE"
@@ -40,9 +40,9 @@ class Level(Enum):
 
 
 def incompatibilities(level: Level, new: ParsedSchema, older: Sequence[tuple[int, ParsedSchema]]) -> list[str]:
-    """Why `new` may not follow the older schemas, given as (version, schema), oldest first; empty when it may.
+    """Why `new` may not follow the older schemas, given as (version, schema), oldest first; empty if it may.
 
-    Sentences name the version that stands in the way. SchemaUnusable where two schemas cannot be compared at all.
+    Each reason names the version in question. Raises SchemaUnusable if two schemas cannot be compared at all.
     """
     if level is Level.NONE or not older:
         return []
@@ -56,7 +56,7 @@ def incompatibilities(level: Level, new: ParsedSchema, older: Sequence[tuple[int
 
 
 def _cannot(reader: str, writer: str) -> str:
-    return f"{reader} cannot read what {writer} wrote"
+    return f"{reader} cannot read data written with {writer}"
 
 
 def _unreadable(reader: ParsedSchema, writer: ParsedSchema) -> list[Difference]:

@@ -1,6 +1,6 @@
-"""What a request to change the registry leads to: records to write and an answer, from the state alone.
+"""Decides requests to change the registry: the records to write and the answer, from the state alone.
 
-A decision is good for the state it was made from; whoever writes its records checks that nothing came in between.
+A decision holds for the state it was made from; the writer checks that no other record came in between.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.gateway.registry import errors
-from penstock.gateway.registry.facts import KnownSchema
+from penstock.gateway.registry.analysis_cache import AnalyzedSchema
 from penstock.gateway.registry.lookup import find_same, parse_source, pinned, stored_text, version_number
 from penstock.gateway.registry.records import RegistryRecord, schema_record
 from penstock.gateway.registry.schema import SchemaUnusable, Source, StoredSchema, fingerprint
@@ -19,7 +19,7 @@ from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, context_of
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Records to append in this order, and what the caller is told once they are. Each prefix is a valid change."""
+    """Records to append in this order, and the answer once they are. Each prefix is a valid change."""
 
     records: tuple[RegistryRecord, ...]
     answer: Any
@@ -34,7 +34,7 @@ def register(
     schema_id: int | None = None,
     version: int | None = None,
 ) -> Decision:
-    """Give a subject a version with this schema; the answer is the StoredSchema, which may have been there before.
+    """Register a schema as a subject's next version; the answer is the StoredSchema, which may have existed before.
 
     `schema_id` and `version` are for subjects in IMPORT mode.
     """
@@ -74,7 +74,7 @@ def register(
     records: list[RegistryRecord] = []
     if context != DEFAULT_CONTEXT and context not in state.contexts():
         records.append(RegistryRecord("CONTEXT", context, value={"tenant": "default", "context": context}))
-    # An older, deleted version with the same id would be in the way of looking the id up.
+    # An older, deleted version with the same id would shadow this one when the id is looked up.
     records += [
         RegistryRecord("SCHEMA", subject, old.version)
         for old in state.versions(subject)
@@ -84,9 +84,9 @@ def register(
         and not state.referrers(subject, old.version)
     ]
     record = schema_record(schema)
-    size, size_max = len(record.key_bytes()) + len(record.value_bytes() or b""), state.facts.budgets.schema_bytes_max
+    size, size_max = len(record.key_bytes()) + len(record.value_bytes() or b""), state.analyses.budgets.schema_bytes_max
     if size > size_max:
-        raise errors.too_large(size, size_max, "The schema, with its references and as JSON within JSON,")
+        raise errors.too_large(size, size_max, "The schema's record, with its references,")
     return Decision((*records, record), schema)
 
 
@@ -103,24 +103,24 @@ def _check_mode(state: RegistryState, subject: str, *, importing: bool) -> str:
 
 
 def compatibility_problems(
-    state: RegistryState, subject: str, parsed: KnownSchema, against: list[StoredSchema] | None = None
+    state: RegistryState, subject: str, parsed: AnalyzedSchema, against: list[StoredSchema] | None = None
 ) -> list[str]:
-    """Why a schema may not become the next version of a subject; empty when it may.
+    """Why a schema is not compatible with a subject; empty if it is.
 
-    `against` are the versions it is held against instead of the subject's own.
+    `against` are the versions to compare with instead of the subject's own.
     """
     older = state.live_versions(subject) if against is None else against
     level = state.level(subject)
     chosen = older if level.transitive else older[-1:]
     try:
         others = [(each.version, stored_text(state, each)) for each in chosen]
-        return state.facts.incompatibilities(level, parsed.text, others)
+        return state.analyses.incompatibilities(level, parsed.text, others)
     except SchemaUnusable as error:
         raise errors.invalid_schema(error) from None
 
 
 def delete_version(state: RegistryState, subject: str, version: str, *, permanent: bool) -> Decision:
-    """Take a version away, softly or for good; the answer is its number."""
+    """Delete a version, softly or permanently; the answer is its number."""
     _check_writable(state, subject)
     number = version_number(version)
     everything = state.versions(subject)
@@ -144,7 +144,7 @@ def delete_version(state: RegistryState, subject: str, version: str, *, permanen
 
 
 def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> Decision:
-    """Take a subject away, softly or for good; the answer is the list of its versions."""
+    """Delete a subject, softly or permanently; the answer is the list of its versions."""
     _check_writable(state, subject)
     everything = state.versions(subject)
     if not everything:
@@ -169,7 +169,7 @@ def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> De
 
 
 def _forget(state: RegistryState, subject: str, numbers: list[int]) -> list[RegistryRecord]:
-    """The settings of a subject go with its last version."""
+    """A subject's settings are deleted with its last version."""
     if any(schema.version not in numbers for schema in state.versions(subject)):
         return []
     kinds = [("CONFIG", state.config(subject)), ("MODE", state.mode(subject))]

@@ -1,4 +1,4 @@
-"""The registry's errors, with the codes that Confluent's clients know."""
+"""The registry's errors, with Confluent's error codes."""
 
 from __future__ import annotations
 
@@ -7,40 +7,43 @@ from penstock.gateway.web.problem import Problem
 
 def subject_not_found(subject: str) -> Problem:
     """No version of this subject has ever been registered."""
-    return Problem(404, 40401, f"Subject '{subject}' not found.", "GET /subjects lists those that are there")
+    return Problem(404, 40401, f"Subject '{subject}' not found.", "GET /subjects lists the subjects")
 
 
 def version_not_found(version: object) -> Problem:
-    """The subject is there, this version of it is not."""
+    """The subject exists, but not this version."""
     return Problem(404, 40402, f"Version {version} not found.", "GET /subjects/{subject}/versions lists them")
 
 
 def schema_not_found(what: object = "") -> Problem:
-    """No schema with this id, or none like the one that was sent."""
+    """No schema with this id, or none that matches the one that was sent."""
     return Problem(404, 40403, f"Schema {what} not found" if what != "" else "Schema not found", "register it first")
 
 
 def subject_soft_deleted(subject: str) -> Problem:
-    """The subject was deleted before."""
-    return Problem(404, 40404, f"Subject '{subject}' was soft deleted.", "set permanent=true to delete it for good")
+    """The subject is soft-deleted."""
+    return Problem(404, 40404, f"Subject '{subject}' was soft deleted.", "set permanent=true to delete it permanently")
 
 
 def subject_not_soft_deleted(subject: str) -> Problem:
-    """Only what was deleted softly can be deleted for good."""
+    """Only a soft-deleted subject can be deleted permanently."""
     return Problem(
         404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted", "delete it first"
     )
 
 
 def version_soft_deleted(subject: str, version: int) -> Problem:
-    """The version was deleted before."""
+    """The version is soft-deleted."""
     return Problem(
-        404, 40406, f"Subject '{subject}' Version {version} was soft deleted.", "set permanent=true to delete for good"
+        404,
+        40406,
+        f"Subject '{subject}' Version {version} was soft deleted.",
+        "set permanent=true to delete it permanently",
     )
 
 
 def version_not_soft_deleted(subject: str, version: int) -> Problem:
-    """Only what was deleted softly can be deleted for good."""
+    """Only a soft-deleted version can be deleted permanently."""
     return Problem(
         404,
         40407,
@@ -70,7 +73,7 @@ def mode_not_configured(subject: str) -> Problem:
 
 
 def incompatible(reasons: list[str]) -> Problem:
-    """The subject's level forbids this schema."""
+    """The schema violates the subject's compatibility level."""
     return Problem(
         409,
         40901,
@@ -80,12 +83,12 @@ def incompatible(reasons: list[str]) -> Problem:
 
 
 def invalid_schema(reason: object) -> Problem:
-    """The text is no schema."""
+    """The text is not a valid schema."""
     return Problem(422, 42201, f"Invalid schema: {reason}")
 
 
 def invalid_version(version: str) -> Problem:
-    """Not a version."""
+    """Not a version number."""
     return Problem(
         422,
         42202,
@@ -95,7 +98,7 @@ def invalid_version(version: str) -> Problem:
 
 
 def invalid_level() -> Problem:
-    """Not a level."""
+    """Not a compatibility level."""
     return Problem(
         422,
         42203,
@@ -110,29 +113,29 @@ def invalid_mode() -> Problem:
 
 
 def not_permitted(reason: str, fix: str = "") -> Problem:
-    """The mode forbids it."""
+    """The mode does not permit it."""
     return Problem(422, 42205, reason, fix)
 
 
 def reference_exists(what: str) -> Problem:
-    """Others refer to it."""
+    """Other schemas refer to it."""
     return Problem(422, 42206, f"One or more references exist to the schema {what}.", "delete those that refer to it")
 
 
 def id_does_not_match(schema_id: int) -> Problem:
-    """An import names an id that another schema has."""
+    """An import uses an id that another schema has."""
     return Problem(422, 42207, f"Overwrite new schema with id {schema_id} is not permitted.", "choose another id")
 
 
 def invalid_subject(subject: str) -> Problem:
-    """Not a name for a subject."""
+    """Not a valid subject name."""
     return Problem(
         422, 42208, f"The specified subject '{subject[:80]}' is not a valid.", "use a name without control characters"
     )
 
 
 def too_large(size: int, size_max: int, what: str = "The schema") -> Problem:
-    """More than a record may hold."""
+    """The schema is larger than a record may be."""
     return Problem(
         422,
         42209,
@@ -142,7 +145,7 @@ def too_large(size: int, size_max: int, what: str = "The schema") -> Problem:
 
 
 def too_laborious(reason: str, fix: str) -> Problem:
-    """To understand or to compare the schema takes more than the gateway gives to one request."""
+    """Parsing or comparing the schema exceeds a request's budget."""
     return Problem(422, 42201, f"Invalid schema: {reason}", f"make the schema smaller, or {fix}")
 
 

@@ -1,4 +1,4 @@
-"""The topic `_schemas`: followed from its beginning by a thread, appended to with a check of what came in between."""
+"""The topic `_schemas`: read from its beginning by a thread, and appended to with optimistic concurrency control."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from confluent_kafka import Message, Producer
 
 from penstock.gateway.kafka.delivery import Delivery
-from penstock.gateway.kafka.follower import TopicFollower
 from penstock.gateway.kafka.records import headers_of
+from penstock.gateway.kafka.topic_follower import TopicFollower
 from penstock.gateway.registry.ordering import BASE_HEADER, WRITE_HEADER, AppendOrder, Entry
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class SchemaLog:
         self._delivery: Delivery | None = None
 
     async def start(self) -> None:
-        """Read the topic from its beginning; returns once its present end has been reached."""
+        """Read the topic from its beginning; returns once its current end has been reached."""
         producer = Producer(
             {
                 **self._settings,
@@ -46,7 +46,7 @@ class SchemaLog:
                 "enable.idempotence": True,
                 "linger.ms": 0,
                 "message.timeout.ms": APPEND_TIMEOUT_MS,
-                # The registry has a limit for schemas, and the topic one for records; this is in the way of neither.
+                # Schemas are limited by the registry and records by the topic; this must not restrict them further.
                 "message.max.bytes": RECORD_BYTES_MAX,
             }
         )
@@ -54,7 +54,7 @@ class SchemaLog:
         await self._follower.start(0)
 
     async def stop(self) -> None:
-        """End the reader and the writer."""
+        """Stop the reader and the writer."""
         if self._delivery is not None:
             await self._delivery.stop(STOP_TIMEOUT_S)
         await self._follower.stop()
@@ -65,9 +65,9 @@ class SchemaLog:
         return self._order.stale_keys
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> bool:
-        """Append records that were decided from all that has been read; True once they count and are read back.
+        """Append records that were decided from all records read so far; True once they count and are read back.
 
-        False when something came in between: nothing of it counts then, or only the first few of them.
+        False if another record came in between: then none of them counts, or only the first few.
         """
         assert self._delivery is not None
         write = uuid.uuid4().hex
@@ -82,7 +82,7 @@ class SchemaLog:
         return counts
 
     async def repair(self) -> None:
-        """Append what counts under each stale key, so that compaction keeps it."""
+        """Append the valid value of each stale key again, so that compaction keeps it."""
         keys = self._order.stale_keys
         if keys:
             log.warning("writing %d keys of %s again: two gateways wrote at the same time", len(keys), TOPIC)

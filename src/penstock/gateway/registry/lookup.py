@@ -1,4 +1,4 @@
-"""Finding what is registered: versions by name, dependencies of a schema, the schema of a text."""
+"""Lookups in the registry: versions by name, dependencies of a schema, the parsed schema of a text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from penstock.gateway.registry import errors
-from penstock.gateway.registry.facts import KnownSchema
+from penstock.gateway.registry.analysis_cache import AnalyzedSchema
 from penstock.gateway.registry.schema import (
     Reference,
     SchemaText,
@@ -23,7 +23,7 @@ DEPENDENCIES_MAX = 500
 
 
 def version_number(text: str) -> int | None:
-    """A version as a caller names it; None for the latest."""
+    """The version that a caller names; None for the latest."""
     if text in ("latest", "-1"):
         return None
     if not re.fullmatch(r"\d{1,10}", text) or not 0 < int(text) <= VERSION_MAX:
@@ -32,7 +32,7 @@ def version_number(text: str) -> int | None:
 
 
 def find_version(state: RegistryState, subject: str, version: str, *, deleted: bool = False) -> StoredSchema:
-    """The version of a subject; a Problem where it is not there."""
+    """A subject's version; raises Problem if it does not exist."""
     number = version_number(version)
     candidates = state.versions(subject) if deleted else state.live_versions(subject)
     if not candidates:
@@ -46,7 +46,7 @@ def find_version(state: RegistryState, subject: str, version: str, *, deleted: b
 
 
 def pinned(state: RegistryState, context: str, source: Source) -> Source:
-    """The source with references to the latest version (-1) turned into references to that very version."""
+    """The source with references to the latest version (-1) replaced by the number of that version."""
     references = []
     for reference in source.references:
         if reference.version == -1:
@@ -57,13 +57,13 @@ def pinned(state: RegistryState, context: str, source: Source) -> Source:
 
 
 def dependencies(state: RegistryState, context: str, references: tuple[Reference, ...]) -> tuple[tuple[str, str], ...]:
-    """The texts that references stand for, each after those it needs itself; a Problem where one is not there."""
+    """The texts of the references, each after those it depends on; raises Problem if one does not exist."""
     found: dict[str, str] = {}
 
     def collect(around: str, wanted: tuple[Reference, ...], path: tuple[str, ...]) -> None:
         for reference in wanted:
             if reference.name in path:
-                raise errors.invalid_schema(f"the reference {reference.name!r} leads to itself")
+                raise errors.invalid_schema(f"the reference {reference.name!r} refers to itself")
             if reference.name in found:
                 continue
             subject = in_context(around, reference.subject)
@@ -81,13 +81,13 @@ def dependencies(state: RegistryState, context: str, references: tuple[Reference
     return tuple(found.items())
 
 
-def parse_source(state: RegistryState, context: str, source: Source) -> KnownSchema:
-    """The schema of what was sent; a Problem where it is none, FactMissing where a worker must look at it first."""
-    _check_text(source.text, state.facts.budgets.schema_bytes_max)
+def parse_source(state: RegistryState, context: str, source: Source) -> AnalyzedSchema:
+    """The parsed schema of a request; raises Problem if it is invalid, AnalysisMissing if it is not parsed yet."""
+    _check_text(source.text, state.analyses.budgets.schema_bytes_max)
     wanted = pinned(state, context, source).references
     text = SchemaText(source.schema_type, source.text, dependencies(state, context, wanted))
     try:
-        return KnownSchema(state.facts, text)
+        return AnalyzedSchema(state.analyses, text)
     except SchemaUnusable as error:
         raise errors.invalid_schema(error) from None
 
@@ -96,19 +96,19 @@ def _check_text(text: str, size_max: int) -> None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise errors.invalid_schema("it holds an unpaired surrogate; send whole Unicode characters") from None
+        raise errors.invalid_schema("it contains an unpaired surrogate; send valid Unicode") from None
     if size > size_max:
         raise errors.too_large(size, size_max)
 
 
-def parse_stored(state: RegistryState, schema: StoredSchema) -> KnownSchema:
-    """The schema of a stored text."""
+def parse_stored(state: RegistryState, schema: StoredSchema) -> AnalyzedSchema:
+    """The parsed schema of a stored text."""
     source = Source(schema.schema_type, schema.text, schema.references)
     return parse_source(state, context_of(schema.subject), source)
 
 
 def stored_text(state: RegistryState, schema: StoredSchema) -> SchemaText:
-    """All the text that it takes to understand a stored schema."""
+    """A stored schema's text together with those of its references."""
     needed = dependencies(state, context_of(schema.subject), schema.references)
     return SchemaText(schema.schema_type, schema.text, needed)
 
@@ -116,13 +116,13 @@ def stored_text(state: RegistryState, schema: StoredSchema) -> SchemaText:
 def find_same(
     state: RegistryState, subject: str, source: Source, text: str, *, deleted: bool = False
 ) -> StoredSchema | None:
-    """The latest version of a subject that says the same as `source`, whose canonical text is `text`."""
+    """A subject's latest version that equals `source`, whose canonical text is `text`."""
     wanted = fingerprint(text, source.references, source.metadata, source.rule_set)
     versions = state.versions(subject) if deleted else state.live_versions(subject)
     for schema in reversed(versions):
         if schema.fingerprint == wanted:
             return schema
-    # One that was registered with metadata or rules is found without naming them.
+    # A version that was registered with metadata or rules is found without naming them.
     plain = fingerprint(text, source.references)
     if source.metadata or source.rule_set:
         return None

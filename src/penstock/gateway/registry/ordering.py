@@ -1,12 +1,12 @@
-"""Which records of `_schemas` count, when several gateways write at the same time and nobody leads.
+"""Which records of `_schemas` count, when several gateways write concurrently without a leader.
 
 A gateway decides from what it has read and appends the outcome with the offset of the last record it had read. The
 record counts only if nothing came in between, which every reader can tell from the log alone: the partition's leader
-puts appends in order, and of two that were decided from the same state the first one counts. Its writer reads it
-back; the other one finds its own refused, decides again from the newer state, and appends anew.
+orders appends, and of two that were decided from the same state the first one counts. Its writer reads it back; the
+other writer sees its own record rejected, decides again from the newer state, and appends again.
 
-A refused record may hide, under the same key, one that counts, and compaction would then remove the wrong one. So
-whoever finds its record refused appends what counts for that key once more (`stale_keys`); if it cannot, another
+A rejected record may hide, under the same key, one that counts, and compaction would then remove the wrong one. So
+a gateway whose record was rejected appends the valid value of that key again (`stale_keys`); if it cannot, another
 gateway does. Records without the two headers, which Confluent's registry writes, always count.
 """
 
@@ -19,7 +19,7 @@ WRITE_HEADER = "penstock.write"
 
 
 class Entry(NamedTuple):
-    """A record of the topic. `base` and `write` are what its headers say; None and empty without them."""
+    """A record of the topic. `base` and `write` come from its headers; None and empty without them."""
 
     offset: int
     key: bytes | None
@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 
 
 class AppendOrder:
-    """Judges entries in the order of the log, and remembers what counts under each key."""
+    """Decides in log order which entries count, and remembers the valid value of each key."""
 
     def __init__(self) -> None:
         self.last_offset = -1
@@ -40,7 +40,7 @@ class AppendOrder:
         self._stale: dict[bytes, None] = {}
 
     def admit(self, entry: Entry) -> bool:
-        """Whether the entry counts. Entries come in the order of their offsets, each once."""
+        """Whether the entry counts. Entries must be passed in offset order, each once."""
         assert entry.offset > self.last_offset
         if not entry.write or entry.write != self._write:
             self._write, self._before_write = entry.write, self.last_offset
@@ -58,9 +58,9 @@ class AppendOrder:
 
     @property
     def stale_keys(self) -> list[bytes]:
-        """Keys whose last record does not count, so that what counts must be appended again."""
+        """Keys whose last record does not count, so that the valid value must be appended again."""
         return list(self._stale)
 
     def value(self, key: bytes) -> bytes | None:
-        """What counts under a key; None where nothing does."""
+        """The valid value of a key; None if there is none."""
         return self._values.get(key)

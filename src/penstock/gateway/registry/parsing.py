@@ -1,4 +1,4 @@
-"""From a text to a schema of its format."""
+"""Parses a schema text in its format."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ FORMATS: dict[str, Callable[[str, tuple[tuple[str, str], ...]], ParsedSchema]] =
 
 @lru_cache(maxsize=PARSED_KEPT_MAX)
 def parse(schema_type: str, text: str, dependencies: tuple[tuple[str, str], ...] = ()) -> ParsedSchema:
-    """The schema of a text, whose dependencies come as (name, text), each after those it needs itself.
+    """The parsed schema of a text, whose dependencies are given as (name, text), each after those it depends on.
 
-    Raises SchemaUnusable, with the reason, where the text is none.
+    Raises SchemaUnusable, with the reason, if the text is not a valid schema.
     """
     if schema_type not in FORMATS:
         raise SchemaUnusable(f"{schema_type!r} is not a schema type; use one of {', '.join(FORMATS)}")

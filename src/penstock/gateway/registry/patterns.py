@@ -1,8 +1,8 @@
-"""Regular expressions of other people: how long they may take.
+"""Bounds the cost of untrusted regular expressions.
 
-Python's `re` goes back and tries again, and while it does nothing else in the process runs. Some expressions make it
-try more ways than anybody can wait for. This tells from an expression alone how many steps a text of some length could
-take; it is a bound for the worst case, so it may say too much, never too little.
+Python's `re` backtracks, and while it does nothing else in the process runs. Some expressions make it try exponentially
+many ways. This computes from an expression alone an upper bound of the steps for a text of a given length; as a worst
+case, it may be too high but never too low.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REPEATS = (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT)
 
 
 def is_expression(pattern: str) -> bool:
-    """Whether it can be used at all."""
+    """Whether it is a valid expression."""
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError):
@@ -30,12 +30,12 @@ def is_expression(pattern: str) -> bool:
 
 
 def is_quick(pattern: str, length: int) -> bool:
-    """Whether a search in a text of this length is surely over soon. False for what is no expression."""
+    """Whether a search in a text of this length certainly ends soon. False for invalid expressions."""
     return steps(pattern, length) <= STEPS_MAX
 
 
 def steps(pattern: str, length: int) -> float:
-    """How many steps a search could take at most; infinite where that grows faster than any power of the length."""
+    """An upper bound of a search's steps; infinite if it grows faster than any power of the length."""
     if len(pattern) > PATTERN_LENGTH_MAX:
         return math.inf
     try:
@@ -47,7 +47,7 @@ def steps(pattern: str, length: int) -> float:
 
 
 def _ways(items: Any, length: int, *, inside: bool) -> float:
-    """In how many ways items can match. Within a repetition, more than one way is more ways than can be counted."""
+    """In how many ways items can match. Within a repetition, more than one way means exponentially many."""
     ways = 1.0
     for code, argument in items:
         if code in REPEATS:

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.gateway.registry.schema import AVRO, Reference, StoredSchema, compact
 
-# Ids and versions have 32 bits.
+# Ids and versions are 32-bit.
 ID_END = 1 << 31
 DEPTH_MAX = 100
 MAGIC = {"SCHEMA": 1, "CONFIG": 0, "MODE": 0, "DELETE_SUBJECT": 0, "CLEAR_SUBJECT": 0, "NOOP": 0}
@@ -17,7 +17,7 @@ MAGIC = {"SCHEMA": 1, "CONFIG": 0, "MODE": 0, "DELETE_SUBJECT": 0, "CLEAR_SUBJEC
 
 @dataclass(frozen=True, slots=True)
 class RegistryRecord:
-    """A fact. `subject` is empty for what holds for all; a `value` of None takes the fact back."""
+    """A change of the registry. `subject` is empty for a global one; a `value` of None deletes."""
 
     keytype: str
     subject: str = ""
@@ -25,7 +25,7 @@ class RegistryRecord:
     value: Mapping[str, Any] | None = None
 
     def key_bytes(self) -> bytes:
-        """The record's key; what has the same key replaces what came before."""
+        """The record's key; a record replaces earlier ones with the same key."""
         key: dict[str, Any] = {"keytype": self.keytype}
         if self.keytype == "CONTEXT":
             key |= {"tenant": "default", "context": self.subject}
@@ -43,7 +43,7 @@ class RegistryRecord:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> RegistryRecord | None:
-    """The fact of a record; None for what is none, which readers pass over."""
+    """The decoded record; None if it is invalid, which readers ignore."""
     try:
         name = json.loads(key or b"null")
         fact = None if value is None else json.loads(value)
@@ -58,7 +58,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> RegistryRecord | No
 
 
 def _is_shallow(value: Any) -> bool:
-    """Whether a value can be shown wherever it is needed, however deep the stack is there."""
+    """Whether a value is shallow enough to be encoded anywhere, however deep the stack is there."""
     level = [value]
     for _ in range(DEPTH_MAX):
         level = [
@@ -73,22 +73,14 @@ def _is_shallow(value: Any) -> bool:
 
 
 def schema_record(schema: StoredSchema) -> RegistryRecord:
-    """The fact that a subject has this version."""
-    value: dict[str, Any] = {"subject": schema.subject, "version": schema.version, "id": schema.id}
-    if schema.schema_type != AVRO:
-        value["schemaType"] = schema.schema_type
-    if schema.references:
-        value["references"] = [reference.as_json() for reference in schema.references]
-    if schema.metadata:
-        value["metadata"] = dict(schema.metadata)
-    if schema.rule_set:
-        value["ruleSet"] = dict(schema.rule_set)
-    value |= {"schema": schema.text, "deleted": schema.deleted}
+    """The record that registers this version."""
+    identity = {"subject": schema.subject, "version": schema.version, "id": schema.id}
+    value = {**identity, **schema.contents(), "deleted": schema.deleted}
     return RegistryRecord("SCHEMA", schema.subject, schema.version, value)
 
 
 def stored_schema(record: RegistryRecord, timestamp_ms: int) -> StoredSchema | None:
-    """The version that a SCHEMA record with a value tells of; None where the value lacks what it needs."""
+    """The version in a SCHEMA record with a value; None if the value is incomplete."""
     value = record.value or {}
     try:
         schema = StoredSchema(

@@ -1,4 +1,4 @@
-"""What the registry keeps of a schema: its text, its references, and the facts that identify it."""
+"""The registry's model of a schema: its text, its references, and what identifies it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ SCHEMA_TYPES = (AVRO, JSON, PROTOBUF)
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """How a schema names another one: the name it uses, and the subject and version that hold it."""
+    """A reference to another schema: the name it is imported by, and its subject and version."""
 
     name: str
     subject: str
     version: int
 
     def as_json(self) -> dict[str, Any]:
-        """The form of the API and of the stored record."""
+        """The JSON form in the API and in stored records."""
         return {"name": self.name, "subject": self.subject, "version": self.version}
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A schema as somebody sent it."""
+    """A schema as a caller sent it."""
 
     schema_type: str
     text: str
@@ -41,7 +41,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing about a newer schema that keeps it from reading what an older one wrote."""
+    """One reason why a newer schema cannot read data written with an older one."""
 
     kind: str
     path: str
@@ -52,15 +52,15 @@ class Difference:
 
 
 class SchemaUnusable(Exception):
-    """A text is not a schema of its type; the message says what is wrong with it."""
+    """A text is not a valid schema of its type; the message says why."""
 
 
-# The schemas that another one refers to, as (name, text), each after those that it needs itself.
+# The schemas that another one refers to, as (name, text), each after those that it depends on.
 Dependencies = Sequence[tuple[str, str]]
 
 
 class SchemaText(NamedTuple):
-    """A schema as text, with the texts that it refers to: all that is needed to understand it."""
+    """A schema's text together with those of its references: everything needed to parse it."""
 
     schema_type: str
     text: str
@@ -68,7 +68,7 @@ class SchemaText(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The characters of all its texts."""
+        """The length of all its texts."""
         return len(self.text) + sum(len(text) for _, text in self.dependencies)
 
 
@@ -82,25 +82,25 @@ class ParsedSchema(Protocol):
 
     @property
     def canonical(self) -> str:
-        """The text without what carries no meaning, in the order it was written in."""
+        """The text without insignificant parts, in its original order."""
         ...
 
     @property
     def normalized(self) -> str:
-        """The text that all ways to write the same schema share."""
+        """The text that all equivalent spellings of the schema share."""
         ...
 
     def unreadable(self, writer: Any) -> list[Difference]:
-        """Why this schema cannot read what `writer`, a schema of the same format, wrote; empty when it can."""
+        """Why this schema cannot read data written with `writer`, a schema of the same format; empty if it can."""
         ...
 
     def formatted(self, form: str) -> str:
-        """The text in another form that the format knows; `canonical` for a form that it does not know."""
+        """The text in another form of its format; `canonical` for an unknown form."""
         ...
 
 
 def compact(value: Any) -> str:
-    """JSON without spaces, keys in the order they have."""
+    """JSON without whitespace, keys in their original order."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -134,11 +134,11 @@ class StoredSchema:
     rule_set: Mapping[str, Any] | None = None
     deleted: bool = False
     timestamp_ms: int = field(default=0, compare=False)
-    # What two registrations of the same schema have in common.
+    # The same for equal schemas.
     fingerprint: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Found once: it takes a look at the whole text, and versions are searched by it.
+        # Computed once: it hashes the whole text, and versions are searched by it.
         found = fingerprint(self.text, self.references, self.metadata, self.rule_set)
         object.__setattr__(self, "fingerprint", found)
 
@@ -146,3 +146,16 @@ class StoredSchema:
     def guid(self) -> str:
         """An identity that does not depend on the registry: the fingerprint as a UUID."""
         return str(uuid.UUID(bytes=self.fingerprint))
+
+    def contents(self, text: str | None = None) -> dict[str, Any]:
+        """The JSON fields of the schema itself, without its subject and version, with `text` in place of its own."""
+        shown: dict[str, Any] = {}
+        if self.schema_type != AVRO:
+            shown["schemaType"] = self.schema_type
+        if self.references:
+            shown["references"] = [reference.as_json() for reference in self.references]
+        if self.metadata:
+            shown["metadata"] = dict(self.metadata)
+        if self.rule_set:
+            shown["ruleSet"] = dict(self.rule_set)
+        return {**shown, "schema": self.text if text is None else text}

@@ -1,4 +1,4 @@
-"""The registry as a running thing: a state that follows the topic, and writes that wait until they count."""
+"""The running registry: a state that follows the topic, and writes that wait until they count."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaException
 
 from penstock.gateway.kafka.delivery import QueueFull
-from penstock.gateway.kafka.follower import ensure_topic
+from penstock.gateway.kafka.topic_follower import ensure_topic
 from penstock.gateway.registry import errors
 from penstock.gateway.registry.analysis import Answer, Question, answer
+from penstock.gateway.registry.analysis_cache import AnalysisCache, AnalysisMissing
 from penstock.gateway.registry.decisions import Decision
-from penstock.gateway.registry.facts import FactMissing, SchemaFacts
 from penstock.gateway.registry.log import TOPIC, SchemaLog
 from penstock.gateway.registry.ordering import Entry
 from penstock.gateway.registry.records import RegistryRecord, decode_record
@@ -31,29 +31,29 @@ START_TIMEOUT_S = 60.0
 REPAIR_DELAY_S = (3.0, 8.0)
 TOPIC_CONFIG = {
     "cleanup.policy": "compact",
-    # A record that does not count is mended within seconds of its writer's or another gateway's reading it. Compaction
-    # must not come first, not even when every gateway was down for a while.
+    # A record that does not count is repaired within seconds after its writer or another gateway read it. Compaction
+    # must not run before that, not even if every gateway was down for a while.
     "min.compaction.lag.ms": str(24 * 60 * 60 * 1000),
 }
 
-# A decision needs two or three; more are only for states that change meanwhile.
-FACTS_MAX = 20
+# A decision needs two or three; more are needed only if the state keeps changing meanwhile.
+ANALYSES_MAX = 20
 
 Result = TypeVar("Result")
 Decide = Callable[[RegistryState], Decision]
 
 
 class Registry:
-    """What the HTTP side talks to. `state` is for reading; changes go through `write`."""
+    """The registry that the HTTP operations use. `state` is for reading; changes go through `write`."""
 
     def __init__(
         self,
         client_settings: dict[str, Any],
         workers: WorkerPool,
-        facts: SchemaFacts | None = None,
+        analyses: AnalysisCache | None = None,
         random_source: random.Random | None = None,
     ) -> None:
-        self.state = RegistryState(facts)
+        self.state = RegistryState(analyses)
         self._settings = client_settings
         self._workers = workers
         self._asking: dict[Question, asyncio.Future[Answer]] = {}
@@ -63,7 +63,7 @@ class Registry:
         self._repair: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Make the topic if there is none, and read it to its end."""
+        """Create the topic unless it exists, and read it to its end."""
         async with asyncio.timeout(START_TIMEOUT_S):
             await asyncio.to_thread(ensure_schemas, self._settings)
             await self._log.start()
@@ -77,28 +77,28 @@ class Registry:
         await self._log.stop()
 
     async def write(self, decide: Decide) -> Any:
-        """Carry a change out: the decision's answer, once its records count.
+        """Execute a change; returns the decision's answer once its records count.
 
-        When another gateway wrote in between, the decision is made again from the newer state. What it must know
-        about schemas is found out beforehand, so that nobody else waits for that.
+        If another gateway wrote in between, the decision is made again from the newer state. What it must know about
+        schemas is found out beforehand, so that no other writer waits for that.
         """
-        return await self.informed(partial(self._write_in_turn, decide))
+        return await self.with_analyses(partial(self._write_in_turn, decide))
 
-    async def informed(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Do what may need facts about schemas; it is begun again with each of those that were missing."""
-        for _ in range(FACTS_MAX):
+    async def with_analyses(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Call a function that may raise AnalysisMissing; it is called again after each missing answer."""
+        for _ in range(ANALYSES_MAX):
             try:
                 return await work()
-            except FactMissing as missing:
+            except AnalysisMissing as missing:
                 question = missing.question
             try:
-                self.state.facts.learn(question, await self._asked(question))
+                self.state.analyses.learn(question, await self._asked(question))
             except WorkFailed as failure:
                 raise errors.too_laborious(failure.reason, failure.fix) from None
-        raise errors.store_failed("the schemas it depends on changed again and again")
+        raise errors.store_failed("the schemas it depends on kept changing")
 
     async def _asked(self, question: Question) -> Answer:
-        """A worker's answer; who asks what is being answered already gets the same."""
+        """A worker's answer; concurrent callers with the same question share it."""
         asking = self._asking.get(question)
         if asking is None:
             asking = self._asking[question] = asyncio.ensure_future(self._workers.run(answer, question))
@@ -123,7 +123,7 @@ class Registry:
             if not decision.records or await self._append(decision.records):
                 return decision.answer
             await self._log.repair()
-        raise errors.store_failed("other gateways wrote at the same time, again and again")
+        raise errors.store_failed("other gateways kept writing at the same time")
 
     async def _append(self, records: Sequence[RegistryRecord]) -> bool:
         return await self._log.append([(record.key_bytes(), record.value_bytes()) for record in records])
@@ -134,7 +134,7 @@ class Registry:
             self.state.apply(record, entry.timestamp_ms)
 
     async def _repair_forever(self) -> None:
-        """Mend what a gateway left behind that wrote a record which does not count and then died."""
+        """Repair keys that a gateway left stale because it died after writing a record that does not count."""
         while True:
             before = set(self._log.stale_keys)
             await asyncio.sleep(self._random.uniform(*REPAIR_DELAY_S))
@@ -144,11 +144,11 @@ class Registry:
                         async with asyncio.timeout(WRITE_TIMEOUT_S):
                             await self._log.repair()
                     except (TimeoutError, KafkaException, QueueFull) as error:
-                        log.warning("keys of %s could not be written again yet: %s", TOPIC, error)
+                        log.warning("rewriting stale keys of %s failed, retrying: %s", TOPIC, error)
 
 
 def ensure_schemas(client_settings: dict[str, Any]) -> None:
-    """Make `_schemas` unless it is there."""
+    """Create `_schemas` unless it exists."""
     partitions = ensure_topic(client_settings, TOPIC, TOPIC_CONFIG, START_TIMEOUT_S / 2)
     if partitions != 1:
-        raise RuntimeError(f"topic {TOPIC} has {partitions} partitions, but its order needs just one")
+        raise RuntimeError(f"topic {TOPIC} has {partitions} partitions, but must have exactly one")

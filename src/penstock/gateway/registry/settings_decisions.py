@@ -1,4 +1,4 @@
-"""Changes of compatibility levels and modes."""
+"""Decisions on compatibility levels and modes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONFIG_FIELDS = (
 
 
 def set_config(state: RegistryState, subject: str, body: Mapping[str, Any]) -> Decision:
-    """Set what a subject, a context or (empty) everything is held to; the answer is the body as it was taken."""
+    """Set the config of a subject, a context or (empty) globally; the answer is the accepted body."""
     if state.mode_in_scope(subject).startswith("READONLY"):
         raise errors.not_permitted(f"Subject {subject} is in read-only mode", "set its mode with PUT /mode/{subject}")
     level = body.get("compatibility")
@@ -43,7 +43,7 @@ def set_config(state: RegistryState, subject: str, body: Mapping[str, Any]) -> D
 
 
 def delete_config(state: RegistryState, subject: str) -> Decision:
-    """Let a subject be held to what holds around it again; the answer is what it was held to."""
+    """Delete a subject's config, so that the inherited one applies; the answer is the deleted config."""
     before = state.config(subject)
     if before is None:
         if subject:
@@ -55,7 +55,7 @@ def delete_config(state: RegistryState, subject: str) -> Decision:
 
 
 def set_mode(state: RegistryState, subject: str, mode: object, *, force: bool) -> Decision:
-    """Set the mode of a subject, a context or (empty) everything. IMPORT needs a place without schemas, or `force`."""
+    """Set the mode of a subject, a context or (empty) globally. IMPORT requires `force` if there are schemas."""
     if not isinstance(mode, str) or mode.upper() not in MODES:
         raise errors.invalid_mode()
     mode = mode.upper()
@@ -73,7 +73,7 @@ def set_mode(state: RegistryState, subject: str, mode: object, *, force: bool) -
 
 
 def delete_mode(state: RegistryState, subject: str) -> Decision:
-    """Let a subject have the mode around it again; the answer is the mode it had."""
+    """Delete a subject's mode, so that the inherited one applies; the answer is the deleted mode."""
     before = state.mode(subject)
     if before is None:
         if subject:
@@ -83,7 +83,7 @@ def delete_mode(state: RegistryState, subject: str) -> Decision:
 
 
 def _covers(place: str, subject: str) -> bool:
-    """Whether settings of `place`, a subject or a context or everything, hold for a subject."""
+    """Whether the settings of `place` (a subject, a context or everything) apply to a subject."""
     if not place:
         return context_of(subject) == DEFAULT_CONTEXT
     name = parse_subject(place)

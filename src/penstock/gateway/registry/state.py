@@ -1,4 +1,4 @@
-"""What the registry knows: the sum of the records of `_schemas`. Only `apply` changes it."""
+"""The registry's state: the result of applying the records of `_schemas`. Only `apply` changes it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from penstock.gateway.registry.analysis_cache import AnalysisCache
 from penstock.gateway.registry.compatibility import Level
-from penstock.gateway.registry.facts import SchemaFacts
 from penstock.gateway.registry.records import RegistryRecord, stored_schema
 from penstock.gateway.registry.schema import StoredSchema
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, GLOBAL_CONTEXT, context_of, in_context
@@ -18,13 +18,13 @@ DEFAULT_MODE = "READWRITE"
 
 
 class RegistryState:
-    """Subjects with their versions, ids, settings. Names of subjects are qualified ones throughout.
+    """Subjects with their versions, ids and settings. Subject names are always qualified.
 
-    `facts` is what workers have found out about the schemas among them and others.
+    `analyses` caches what workers found out about schemas.
     """
 
-    def __init__(self, facts: SchemaFacts | None = None) -> None:
-        self.facts = facts or SchemaFacts()
+    def __init__(self, analyses: AnalysisCache | None = None) -> None:
+        self.analyses = analyses or AnalysisCache()
         self._subjects: dict[str, dict[int, StoredSchema]] = {}
         self._by_id: dict[tuple[str, int], dict[tuple[str, int], StoredSchema]] = defaultdict(dict)
         self._ids_by_print: dict[tuple[str, bytes], int] = {}
@@ -34,7 +34,7 @@ class RegistryState:
         self._modes: dict[str, str] = {}
 
     def apply(self, record: RegistryRecord, timestamp_ms: int = 0) -> None:
-        """Take a record in. What is not understood changes nothing."""
+        """Apply a record. Invalid records change nothing."""
         match record.keytype:
             case "SCHEMA":
                 self._apply_schema(record, timestamp_ms)
@@ -99,11 +99,11 @@ class RegistryState:
             self._referrers[target].discard((subject, version))
 
     def subjects(self) -> Iterator[str]:
-        """All subjects, those with deleted versions only among them, sorted."""
+        """All subjects, including those with only deleted versions, sorted."""
         return iter(sorted(self._subjects))
 
     def versions(self, subject: str) -> list[StoredSchema]:
-        """All versions of a subject, deleted ones among them, oldest first."""
+        """All versions of a subject, including deleted ones, oldest first."""
         versions = self._subjects.get(subject, {})
         return [versions[number] for number in sorted(versions)]
 
@@ -120,11 +120,11 @@ class RegistryState:
         return list(self._by_id.get((context, schema_id), {}).values())
 
     def id_of(self, context: str, fingerprint: bytes) -> int | None:
-        """The id that a schema has already in a context."""
+        """The id that a schema already has in a context."""
         return self._ids_by_print.get((context, fingerprint))
 
     def last_id(self, context: str) -> int:
-        """The highest id that was ever given in a context, 0 when none was."""
+        """The highest id ever assigned in a context, 0 if there is none."""
         return self._last_ids.get(context, 0)
 
     def referrers(self, subject: str, version: int) -> list[StoredSchema]:
@@ -133,11 +133,11 @@ class RegistryState:
         return [schema for schema in found if schema is not None]
 
     def contexts(self) -> list[str]:
-        """The contexts that hold a subject, and the default one."""
+        """The contexts that contain a subject, and the default one."""
         return sorted({DEFAULT_CONTEXT} | {context_of(subject) for subject in self._subjects})
 
     def config(self, subject: str) -> Mapping[str, Any] | None:
-        """The settings of exactly this subject, context or (empty) of all."""
+        """The config of exactly this subject, context or (empty) of all."""
         return self._configs.get(subject)
 
     def mode(self, subject: str) -> str | None:
@@ -145,14 +145,14 @@ class RegistryState:
         return self._modes.get(subject)
 
     def config_in_scope(self, subject: str) -> Mapping[str, Any]:
-        """The settings that hold for a subject: its own, else its context's, else those of all."""
+        """The config that applies to a subject: its own, else its context's, else the global one."""
         for place in _scopes(subject):
             if place in self._configs:
                 return self._configs[place]
         return {"compatibilityLevel": DEFAULT_LEVEL.value}
 
     def level(self, subject: str) -> Level:
-        """The compatibility level that holds for a subject."""
+        """The compatibility level that applies to a subject."""
         for place in _scopes(subject):
             named = self._configs.get(place, {}).get("compatibilityLevel")
             if named in Level.__members__:
@@ -160,12 +160,12 @@ class RegistryState:
         return DEFAULT_LEVEL
 
     def mode_in_scope(self, subject: str) -> str:
-        """The mode that holds for a subject."""
+        """The mode that applies to a subject."""
         return next((self._modes[place] for place in _scopes(subject) if place in self._modes), DEFAULT_MODE)
 
 
 def _scopes(subject: str) -> list[str]:
-    """Where settings of a subject are looked for, nearest first."""
+    """Where a subject's settings are looked up, nearest first."""
     context = context_of(subject) if subject else DEFAULT_CONTEXT
     places = [subject, f":{context}:", ""] if context != DEFAULT_CONTEXT else [subject, ""]
     return [*places, f":{GLOBAL_CONTEXT}:"]

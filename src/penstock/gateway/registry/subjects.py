@@ -1,4 +1,4 @@
-"""Names of subjects, and the contexts they live in: `:.context:name` is `name` in `.context`."""
+"""Subject names and their contexts: `:.context:name` is `name` in `.context`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ SUBJECT_LENGTH_MAX = 1000
 
 
 class SubjectName(NamedTuple):
-    """A subject: its context, and its name there."""
+    """A subject: its context, and its name within it."""
 
     context: str
     name: str
 
     @property
     def qualified(self) -> str:
-        """The name as it is stored and shown; without its context where that is the default."""
+        """The name as it is stored and shown; without its context if that is the default."""
         return self.name if self.context == DEFAULT_CONTEXT else f":{self.context}:{self.name}"
 
 
 def parse_subject(text: str) -> SubjectName:
-    """Read a subject's name; a Problem where it cannot be one."""
+    """Parse a subject name; raises Problem if it is invalid."""
     if len(text) > SUBJECT_LENGTH_MAX or any(ord(sign) < 32 or ord(sign) == 127 for sign in text):
         raise errors.invalid_subject(text)
     if not text.startswith(":."):
@@ -34,7 +34,7 @@ def parse_subject(text: str) -> SubjectName:
 
 
 def checked_subject(text: str) -> str:
-    """A subject's name in the one form that it is stored in."""
+    """A subject name in its canonical form."""
     subject = parse_subject(text).qualified
     if parse_subject(text).name in ("__GLOBAL", "__EMPTY"):
         raise errors.invalid_subject(text)

@@ -1,4 +1,4 @@
-"""The REST side's HTTP application: all its resources, what it says of itself, and the page for people."""
+"""The REST port's HTTP application: its resources, its OpenAPI document, and the HTML documentation page."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from penstock import __version__
 from penstock.gateway.console.static import console_pages
 from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.kafka.broker_requests import BrokerWire
+from penstock.gateway.kafka.consumer_instances import ConsumerInstances
 from penstock.gateway.kafka.delivery import Delivered
 from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
-from penstock.gateway.kafka.instances import Instances
+from penstock.gateway.kafka.live_tails import LiveTails
 from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.subscriptions import Subscriptions
-from penstock.gateway.kafka.tails import Tails
-from penstock.gateway.kafka.wire import BrokerWire
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.console.operations import console_operations
 from penstock.gateway.rest.docs_page import docs_headers, docs_page
@@ -43,13 +43,13 @@ from penstock.gateway.rest.v3.topics import v3_partition_operations, v3_topic_op
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.application import Application, json_response
-from penstock.gateway.web.body_work import Bodies
+from penstock.gateway.web.body_reader import BodyReader
 from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.openapi import document
 from penstock.gateway.web.operations import Call, Operation
 
 DESCRIPTION = (
-    "Publish and receive messages, look after topics and groups. Three families of calls: short ones for single "
+    "Publish and receive messages, manage topics and groups. Three families of calls: short ones for single "
     "messages, Confluent's REST Proxy v2, and v3."
 )
 V2_PREFIX = "application/vnd.kafka"
@@ -58,15 +58,15 @@ FRONT = {"name": "penstock", "version": __version__, "console": "/console/", "do
 
 @dataclass(frozen=True, slots=True)
 class RestServices:
-    """What the resources are made of."""
+    """What the resources are built from."""
 
     admin: Admin
     publisher: Publisher
     readers: Readers
     groups: Groups
-    instances: Instances
+    instances: ConsumerInstances
     subscriptions: Subscriptions
-    tails: Tails
+    tails: LiveTails
     keys: IdempotencyKeys[Delivered]
     registry: Registry
     wire: BrokerWire
@@ -75,11 +75,11 @@ class RestServices:
     # The console and the REST Proxy have workers of their own.
     codec: SchemaCodec
     console_codec: SchemaCodec
-    bodies: Bodies
+    bodies: BodyReader
 
 
 def rest_operations(services: RestServices) -> list[Operation]:
-    """All operations of the REST side."""
+    """All operations of the REST port."""
 
     async def ready(call: Call) -> Response:
         del call
@@ -109,7 +109,7 @@ def rest_operations(services: RestServices) -> list[Operation]:
             services.console_codec,
         ),
         Operation(
-            "GET", "/status/ready", ready, "Answer, if the brokers can be reached.", "Health", always_served=True
+            "GET", "/status/ready", ready, "Check that the brokers can be reached.", "Health", always_served=True
         ),
         Operation("GET", "/status/alive", alive, "Answer.", "Health", always_served=True),
     ]
@@ -141,7 +141,7 @@ def _proxy_operations(services: RestServices) -> list[Operation]:
 
 
 def rest_application(services: RestServices, limits: Limits) -> Application:
-    """What listens on the REST port."""
+    """The application that listens on the REST port."""
     operations = rest_operations(services)
     described = document(operations, title="Penstock REST", version=__version__, description=DESCRIPTION)
     page = docs_page(described)
@@ -158,13 +158,15 @@ def rest_application(services: RestServices, limits: Limits) -> Application:
         accepted = call.request.headers.get("accept", "")
         if "text/html" in accepted:
             return RedirectResponse("console/")
-        # Clients of the REST Proxy ask whether it is up, and get an empty object.
+        # Clients of the REST Proxy check that it is up with this request, and expect an empty object.
         return answer({}) if V2_PREFIX in accepted else json_response(FRONT)
 
     itself = [
-        Operation("GET", "/", front, "Lead to the console, or say what is here.", "Health"),
-        Operation("GET", "/openapi.json", openapi, "Describe this API.", "Health"),
-        Operation("GET", "/docs", docs, "Describe this API to people.", "Health", answer_type="text/html"),
+        Operation(
+            "GET", "/", front, "Redirect browsers to the console; list the entry points for other clients.", "Health"
+        ),
+        Operation("GET", "/openapi.json", openapi, "Get the OpenAPI document of this API.", "Health"),
+        Operation("GET", "/docs", docs, "Show this API's documentation page.", "Health", answer_type="text/html"),
     ]
     return Application(
         [*operations, *itself, *console_pages()],
@@ -176,7 +178,7 @@ def rest_application(services: RestServices, limits: Limits) -> Application:
 
 
 def _invalid_status(path: str) -> int:
-    """The REST Proxy's v2 answers 422 for bodies that do not fit; everything else 400."""
+    """The REST Proxy's v2 answers 422 for invalid bodies; everything else 400."""
     words = path.strip("/").split("/")
     v2_produce = words[0] == "topics" and (len(words) == 2 or (len(words) == 4 and words[2] == "partitions"))
     return 422 if words[0] == "consumers" or v2_produce else 400

@@ -1,4 +1,4 @@
-"""The page at `/docs`: the OpenAPI document for people, in one file, so that it works offline."""
+"""The documentation page at `/docs`, rendered from the OpenAPI document as one file that works offline."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ document.querySelector('input').addEventListener('input', event => {
 
 
 def docs_headers() -> dict[str, str]:
-    """The console's rules for browsers, and leave for this page's own script and style alone."""
+    """The console's security headers, with a policy that allows only this page's own script and style."""
     script = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     style = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; frame-ancestors 'none'"
@@ -46,7 +46,7 @@ def docs_headers() -> dict[str, str]:
 
 
 def docs_page(described: dict[str, Any]) -> str:
-    """The whole page."""
+    """The HTML page."""
     by_tag: dict[str, list[str]] = defaultdict(list)
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
@@ -58,7 +58,7 @@ def docs_page(described: dict[str, Any]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(info['title'])}</title><style>{STYLE}</style></head><body>"
         f"<h1>{escape(info['title'])}</h1><p>{escape(info['description'])} Version {escape(info['version'])}. "
-        'The same for machines: <a href="/openapi.json">/openapi.json</a>.</p>'
+        'As OpenAPI: <a href="/openapi.json">/openapi.json</a>.</p>'
         '<input type="search" placeholder="Search" aria-label="Search">'
         f"{sections}<script>{SCRIPT}</script></body></html>"
     )

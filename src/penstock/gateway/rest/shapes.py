@@ -12,17 +12,17 @@ from penstock.gateway.web.problem import Problem
 
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
-# librdkafka takes no more.
+# librdkafka does not accept more.
 REPLICATION_FACTOR_MAX = 10_000
 
-TOPIC = path("topic", "The name of a topic.", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
-PARTITION = path("partition", "The number of a partition.", type="integer", minimum=0, maximum=INT32_MAX)
-GROUP = path("group", "The name of a consumer group.")
+TOPIC = path("topic", "The topic's name.", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
+PARTITION = path("partition", "The partition's number.", type="integer", minimum=0, maximum=INT32_MAX)
+GROUP = path("group", "The consumer group's name.")
 TIMEOUT = number("timeout", "How many milliseconds to wait for the first record.", maximum=60_000, default=0)
 
 NULLABLE_TEXT = {"type": ["string", "null"]}
 HEADERS_SHAPE = {"type": "object", "additionalProperties": {"type": "string"}}
-# JSON numbers, or the same as text: clients send ids either way.
+# JSON numbers, or the same as a string: clients send ids either way.
 ID_SHAPE: dict[str, Any] = {
     "type": ["integer", "string", "null"],
     "minimum": 0,
@@ -45,7 +45,7 @@ DELIVERED_SHAPE = {
 
 
 def text_or_base64(value: bytes | None) -> tuple[str | None, bool]:
-    """Bytes as text where they are UTF-8, else in base64; and whether it is base64."""
+    """Bytes as text if they are valid UTF-8, else in base64; and whether base64 was used."""
     if value is None:
         return None, False
     try:
@@ -55,12 +55,12 @@ def text_or_base64(value: bytes | None) -> tuple[str | None, bool]:
 
 
 def id_number(value: int | str | None) -> int | None:
-    """A number of `ID_SHAPE`."""
+    """The number in a value of `ID_SHAPE`."""
     return None if value is None else min(int(value), INT32_MAX)
 
 
 def put_text(shown: dict[str, Any], name: str, value: bytes | None) -> None:
-    """Show bytes under a name; `<name>_encoding` says base64 where they are no text."""
+    """Put bytes under a name; `<name>_encoding` is base64 if they are not text."""
     text, encoded = text_or_base64(value)
     shown[name] = text
     if encoded:
@@ -68,19 +68,19 @@ def put_text(shown: dict[str, Any], name: str, value: bytes | None) -> None:
 
 
 def show_headers(record: ReadRecord) -> dict[str, str | None]:
-    """Headers by name; of several with one name the last."""
+    """Headers by name; the last value of repeated names."""
     return {name: text_or_base64(value)[0] for name, value in record.headers}
 
 
 def left_out(record: ReadRecord) -> dict[str, str]:
-    """Why a record is shown without its contents, or without its headers; nothing for nearly all records."""
+    """Why a record is shown without its contents or headers; empty for nearly all records."""
     if record.headers_unreadable:
         return {"unreadable": HEADERS_UNREADABLE}
     return {"unreadable": record.unreadable} if record.unreadable else {}
 
 
 def from_base64(text: str, what: str, status: int = 400) -> bytes:
-    """The bytes of a base64 text; a Problem where it is none."""
+    """Decode base64; raises Problem if it is invalid."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -1,16 +1,16 @@
-"""Who may call: no web page but the gateway's own, and those that the operator named.
+"""Which web pages may call: the gateway's own, and those of origins that the operator allows.
 
 A browser lets any page send requests to any address, and tells the receiver where the page came from. Without this
-check every page that somebody opens could write to a gateway on the same machine or network. What is looked at:
+check every page that a user opens could write to a gateway on the same machine or network. What is checked:
 
-- `Host`: a page may have its own name resolved to the gateway's address, and is then of the same origin as far as the
-  browser knows. So the name must be one that is known here. Addresses are fine: they are not resolved.
-- `Origin`, which browsers send with everything that could have an effect and with every WebSocket: it must be that of
-  the gateway itself, or one that was named.
-- `Sec-Fetch-Site`, for the requests that go without an Origin (images, scripts, frames, links): from another site only
-  pages may be opened, because some GETs take records from a group.
+- `Host`: a page can make its own name resolve to the gateway's address (DNS rebinding), and then has the same origin as
+  far as the browser knows. So the name must be a known one. IP addresses are fine: they are not resolved.
+- `Origin`, which browsers send with every request that could have an effect and with every WebSocket: it must be that
+  of the gateway itself, or an allowed one.
+- `Sec-Fetch-Site`, for requests without an Origin (images, scripts, frames, links): from another site only pages may be
+  opened, because some GETs consume records of a group.
 
-Programs that are no browsers send none of these but `Host`, and notice nothing.
+Programs other than browsers send none of these but `Host`, and are not affected.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[0-9A-Za-z._~-]+)(?::(\d{0,5}))?")
 DEFAULT_PORTS = {"http": "80", "https": "443"}
 LOCAL = "localhost"
 OWN_SITES = (b"none", b"same-origin")
-# What somebody may follow a link to from anywhere: it shows the same to everybody, and changes nothing.
+# Pages that may be linked to from anywhere: they show the same to everyone and change nothing.
 PAGES = re.compile(r"/|/console(/.*)?|/docs")
-# What pages may send to anybody without asking first. No type at all is among them.
+# Types that pages may send to any site without a preflight request. A missing type counts as well.
 FORM_TYPES = ("", "application/x-www-form-urlencoded", "text/plain", "multipart/form-data")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 SHOWN_HEADERS = ("Retry-After", "Idempotent-Replayed")
@@ -43,9 +43,9 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 class Access:
-    """What a gateway takes for its own names, and the origins whose pages may call it.
+    """The host names that a gateway answers to, and the origins whose pages may call it.
 
-    `hosts` are names; one that begins with a dot stands for all names below it. `origins` are as browsers write them:
+    A name in `hosts` that begins with a dot stands for all names below it. `origins` are written as browsers send them:
     `https://console.example`.
     """
 
@@ -54,15 +54,15 @@ class Access:
         self._names = {name for name in names if not name.startswith(".")} | {LOCAL}
         self._suffixes = (f".{LOCAL}", *(name for name in names if name.startswith(".")))
         self.origins = frozenset(origin.lower().rstrip("/") for origin in origins)
-        # Hosts that have been looked at, as they were sent: most callers send the same again and again.
+        # Host headers that were accepted before, verbatim: most callers send the same one over and over.
         self._known: set[bytes] = set()
 
     def is_plain(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether a request has a known host and nothing that only browsers send, so that there is no more to check."""
+        """Whether a request has a known host and no browser-only headers, so that nothing else needs checking."""
         return b"origin" not in headers and b"sec-fetch-site" not in headers and self.knows(headers.get(b"host", b""))
 
     def refusal(self, scope: Scope) -> Problem | None:
-        """Why a request, or a WebSocket, is not served; None where it is."""
+        """Why a request or a WebSocket is refused; None if it is allowed."""
         found: dict[bytes, bytes] = {}
         hosts = 0
         for name, value in scope["headers"]:
@@ -102,12 +102,14 @@ class Access:
         if self.knows(host):
             return None
         if HOST.fullmatch(host) is None:
-            return Problem(400, 40000, f"{_shown(host)!r} cannot be a Host header", "send a name, or a name and a port")
+            return Problem(
+                400, 40000, f"{_shown(host)!r} is not a valid Host header", "send a name, or a name and a port"
+            )
         name = _shown(host).partition(":")[0]
         return Problem(
             421,
             42101,
-            f"this gateway does not go by the name {name}: a web page could have made that name lead here",
+            f"this gateway is not known by the name {name}: a web page could have made that name resolve to it",
             f"use the gateway's address, or start it with --allow-host {name} (or PENSTOCK_ALLOW_HOST={name})",
         )
 
@@ -125,7 +127,7 @@ class Access:
 
 
 def _site_refusal(scope: Scope, headers: Mapping[bytes, bytes]) -> Problem | None:
-    """What browsers send without an Origin: from elsewhere, only whole pages that somebody opens."""
+    """Requests that browsers send without an Origin: from other sites, only page navigation is allowed."""
     site = headers.get(b"sec-fetch-site", b"none")
     if site in OWN_SITES:
         return None
@@ -141,12 +143,12 @@ def _site_refusal(scope: Scope, headers: Mapping[bytes, bytes]) -> Problem | Non
 
 
 def _form_refusal(scope: Scope, headers: Mapping[bytes, bytes]) -> Problem | None:
-    """A body of a type that any page may send. Programs may (`curl -d` does); they send no Origin."""
+    """A body of a type that any page may send. Programs may send it (`curl -d` does); they send no Origin."""
     has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
     kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
     if scope["type"] != "http" or not has_body or kind not in FORM_TYPES:
         return None
-    return Problem(415, 41501, f"a page may not send a body of {kind or 'no type'}", "send application/json")
+    return Problem(415, 41501, f"a page may not send a body of type {kind or 'none'}", "send application/json")
 
 
 def _is_address(text: str) -> bool:
@@ -158,13 +160,13 @@ def _is_address(text: str) -> bool:
 
 
 def _authority(origin: str) -> str | None:
-    """The host of an origin, without a port that its scheme implies; None for `null` and for what is none."""
+    """The host of an origin, without a port that its scheme implies; None for `null` and invalid origins."""
     scheme, _, host = origin.partition("://")
     return host.removesuffix(f":{DEFAULT_PORTS.get(scheme, '')}") if scheme in DEFAULT_PORTS and host else None
 
 
 def _own_authority(origin: str, host: bytes) -> str:
-    """The request's host, written as an origin of that scheme has it. TLS may end at a balancer: any scheme is ours."""
+    """The request's host in the form of an origin with that scheme. Any scheme: a load balancer may terminate TLS."""
     scheme = origin.partition("://")[0]
     return host.decode("latin-1").lower().removesuffix(f":{DEFAULT_PORTS.get(scheme, '')}")
 
@@ -174,13 +176,13 @@ def _shown(value: bytes) -> str:
 
 
 def is_origin(text: str) -> bool:
-    """Whether a text is an origin as browsers send it."""
+    """Whether a text is an origin in the form that browsers send."""
     parts = urlsplit(text)
     return parts.scheme in DEFAULT_PORTS and bool(parts.hostname) and text == f"{parts.scheme}://{parts.netloc}"
 
 
-class Guarded:
-    """An application that only those see who have access. `refused` is told the status of every refusal."""
+class AccessGuard:
+    """An application that only serves allowed requests. `refused` is called with the status of every refusal."""
 
     def __init__(self, application: ASGIApp, access: Access, refused: Callable[[int], None] = lambda _: None) -> None:
         self._access = access
@@ -196,7 +198,7 @@ class Guarded:
             )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI's entry."""
+        """The ASGI entry point."""
         problem = self._access.refusal(scope) if scope["type"] in ("http", "websocket") else None
         if problem is None:
             await self._application(scope, receive, send)

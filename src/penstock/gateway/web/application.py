@@ -1,4 +1,4 @@
-"""The ASGI application of an API: finds the operation, checks the request, answers errors in JSON, keeps limits."""
+"""The ASGI application of an API: routes requests, validates them, returns errors as JSON, and enforces limits."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from penstock.gateway.web.bodies import check_media_type, header_of, read_at_onc
 from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.operations import JSON_TYPE, Body, Call, Operation
 from penstock.gateway.web.problem import Problem, too_busy
+from penstock.gateway.web.quotas import CallerQuota
 from penstock.gateway.web.router import Router
-from penstock.gateway.web.shares import Shares
 
 log = logging.getLogger(__name__)
 
@@ -29,23 +29,23 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=
 
 SocketHandler = Callable[[WebSocket], Awaitable[None]]
 ErrorRenderer = Callable[[Problem], Response]
-# Another way to write a path: the path that is meant, and query parameters that it stands for.
+# Rewrites a path: the actual path, and the query parameters that the original stands for.
 Rewrite = Callable[[str], tuple[str, dict[str, str]]]
 
-# Reads a JSON body of the declared shape; the status is that of bodies which do not fit.
+# Reads a JSON body that matches the declared schema; the status is the one for bodies that do not.
 ReadJson = Callable[[bytes, Body, int], Awaitable[Any]]
 
 
 @dataclass(slots=True)
-class UnderWay:
-    """How many requests are being served, and how many may be."""
+class RequestCount:
+    """How many requests are being served, and the limit."""
 
     limit: int
     count: int = 0
 
 
 def finite(value: Any) -> Any:
-    """A value without the numbers that JSON does not have, which become null."""
+    """The value with null in place of numbers that JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -56,7 +56,7 @@ def finite(value: Any) -> Any:
 def json_response(
     value: Any, status: int = 200, media_type: str = JSON_TYPE, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer in JSON. Numbers that JSON does not have, such as stored data may hold, are null."""
+    """A JSON response. Numbers that JSON does not have, which stored data may contain, become null."""
     try:
         content = _encode(value).encode("utf-8", "replace")
     except ValueError:
@@ -65,7 +65,7 @@ def json_response(
 
 
 class _JsonResponse(Response):
-    """A response whose headers are made in one go: most answers are short, and there are many of them."""
+    """A response whose headers are built in one step, because most responses are short and there are many of them."""
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
         assert self.media_type is not None
@@ -80,16 +80,16 @@ class _JsonResponse(Response):
 
 
 def plain_error(problem: Problem) -> Response:
-    """A Problem as an answer."""
+    """A Problem as a response."""
     response = json_response(problem.as_json(), problem.status)
     response.headers.update(problem.headers)
     return response
 
 
 class Application:
-    """Serves the operations of one port. `sockets` are paths that WebSockets may open.
+    """Serves the operations of one port. `sockets` are the paths that accept WebSockets.
 
-    `invalid_status` is the status for bodies that do not fit, which differs from API to API: a function of the path.
+    `invalid_status` maps a path to the status for invalid bodies, which differs from API to API.
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class Application:
         self._invalid_status = invalid_status
         self._render_error = render_error
         self._rewrite = rewrite
-        self.under_way = UnderWay(limits.requests_max)
-        self._large_bodies = Shares("bytes of large bodies", limits, "large_bodies_bytes")
+        self.under_way = RequestCount(limits.requests_max)
+        self._large_bodies = CallerQuota("bytes of large bodies", limits, "large_bodies_bytes")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI's entry."""
+        """The ASGI entry point."""
         if scope["type"] == "http":
             await self._serve(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -129,7 +129,7 @@ class Application:
             response = self._render_error(problem)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
-            response = self._render_error(Problem(500, 50001, "the gateway failed", "its log says why"))
+            response = self._render_error(Problem(500, 50001, "internal error", "see the gateway's log"))
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -143,7 +143,7 @@ class Application:
         check_media_type(request.scope, operation.body)
         async with whole_body(request, self._limits.body_bytes_max, self._large_bodies) as raw:
             if not raw and operation.body.required and operation.body.schema is not None:
-                raise Problem(status, status, "the body is empty", "send JSON; /openapi.json says which")
+                raise Problem(status, status, "the body is empty", "send JSON as described in /openapi.json")
             with self._place(operation):
                 is_read = operation.body.validator is not None and bool(raw)
                 body = await self._read_body(raw, operation.body, status) if is_read else None
@@ -151,7 +151,7 @@ class Application:
 
     @contextlib.contextmanager
     def _place(self, operation: Operation) -> Iterator[None]:
-        """A place for a request that has come whole. One that has not uses nobody's, however slowly it comes."""
+        """Count a request once it has arrived completely. While it is arriving, however slowly, it does not count."""
         under_way = self.under_way
         if under_way.count >= under_way.limit and not operation.always_served:
             raise too_busy(f"{under_way.limit:,} requests are being served already (the limit requests_max)")
@@ -200,11 +200,11 @@ class Application:
                 }
                 await handler(socket)
                 return
-        await socket.close(1008, "there is nothing here")
+        await socket.close(1008, "no such path")
 
 
 def raw_path(scope: Scope) -> str:
-    """The path as it was sent, with its escapes."""
+    """The path as it was sent, still percent-encoded."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     return raw.partition(b"?")[0].decode("latin-1")
 

@@ -1,4 +1,4 @@
-"""Bodies of requests: never longer than allowed, of the declared type, and of the declared shape."""
+"""Request bodies: limited in size, of the declared media type, and matching the declared schema."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from starlette.types import Receive, Scope
 
 from penstock.gateway.web.operations import Body
 from penstock.gateway.web.problem import Problem
-from penstock.gateway.web.shares import Shares, caller_of
+from penstock.gateway.web.quotas import CallerQuota, caller_of
 
 SHOWN_MAX = 160
 SMALL_BODY_BYTES = 64 * 1024
 
 
-def no_constant(text: str) -> Any:
-    """For decoders of JSON: NaN and its like are none."""
+def reject_constant(text: str) -> Any:
+    """For JSON decoders: reject NaN and Infinity."""
     raise ValueError(f"{text} is not JSON")
 
 
-_decode = json.JSONDecoder(parse_constant=no_constant).decode
+_decode = json.JSONDecoder(parse_constant=reject_constant).decode
 
 
 @contextlib.asynccontextmanager
-async def whole_body(request: Request, size_max: int, large: Shares) -> AsyncIterator[bytes]:
+async def whole_body(request: Request, size_max: int, large: CallerQuota) -> AsyncIterator[bytes]:
     """The whole body; 413 as soon as it is known to be longer than `size_max`.
 
-    What it has beyond a small body's size is the caller's share of `large` for as long as the body is in use.
+    What exceeds the size of a small body counts against the caller's share of `large` while the body is in use.
     """
     caller, taken = caller_of(request.scope), 0
 
@@ -47,7 +47,7 @@ async def whole_body(request: Request, size_max: int, large: Shares) -> AsyncIte
         yield await _read(request.scope, request.receive, size_max, reserve)
     finally:
         if taken:
-            large.give_back(caller, taken)
+            large.release(caller, taken)
 
 
 async def _read(scope: Scope, receive: Receive, size_max: int, reserve: Callable[[int], None]) -> bytes:
@@ -71,7 +71,7 @@ async def _read(scope: Scope, receive: Receive, size_max: int, reserve: Callable
 
 
 def header_of(scope: Scope, name: bytes) -> str | None:
-    """A header of a request, without making a table of all of them; names are in small letters."""
+    """A header of a request, without building a table of all headers; names are lower-case."""
     for each, value in scope["headers"]:
         if each == name:
             return str(value.decode("latin-1"))
@@ -79,33 +79,35 @@ def header_of(scope: Scope, name: bytes) -> str | None:
 
 
 def _too_large(size_max: int, size: str) -> Problem:
-    why = f"the body has {size}, more than the {size_max:,} allowed (the limit body_bytes_max)"
-    return Problem(413, 413, why, "send it in smaller parts")
+    why = f"the body has {size}, more than {size_max:,} (the limit body_bytes_max)"
+    return Problem(413, 413, why, "send less at a time")
 
 
 def check_media_type(scope: Scope, body: Body) -> None:
-    """415 for a type that the operation does not take. No type at all is taken as the first one."""
+    """415 for a type that the operation does not accept. Without a type the first one is assumed."""
     sent = (header_of(scope, b"content-type") or "").partition(";")[0].strip().lower()
-    # `curl -d` says that it sends a form unless it is told otherwise; no operation here takes forms.
+    # `curl -d` declares a form by default; no operation here takes forms.
     if sent == "application/x-www-form-urlencoded":
         return
     if sent and sent not in body.media_types and "*/*" not in body.media_types and sent != "application/*":
-        raise Problem(415, 415, f"bodies of type {sent} are not taken here", f"use {', '.join(body.media_types)}")
+        raise Problem(415, 415, f"bodies of type {sent} are not accepted", f"use {', '.join(body.media_types)}")
 
 
 def parse_json(raw: bytes, invalid_status: int) -> Any:
-    """The value of a JSON text; `invalid_status` where it is none."""
+    """The value of a JSON text; raises Problem with `invalid_status` if it is not valid JSON."""
     code = invalid_status if invalid_status != 400 else 40002
     try:
         return _decode(raw.decode("utf-8"))
     except RecursionError:
         raise Problem(invalid_status, code, "the body is nested too deeply", "send a flatter one") from None
     except ValueError as error:
-        raise Problem(invalid_status, code, f"the body is not JSON: {error}"[:SHOWN_MAX], "send JSON text") from None
+        raise Problem(
+            invalid_status, code, f"the body is not valid JSON: {error}"[:SHOWN_MAX], "send JSON text"
+        ) from None
 
 
 async def read_at_once(raw: bytes, body: Body, status: int) -> Any:
-    """The value of a body of the declared shape, however long that takes."""
+    """The value of a body that matches the declared schema, on the calling thread."""
     value = parse_json(raw, status)
     if body.validator is not None:
         check_shape(value, body.validator, status)
@@ -113,7 +115,7 @@ async def read_at_once(raw: bytes, body: Body, status: int) -> Any:
 
 
 def check_shape(value: Any, validator: Validator, status: int) -> None:
-    """`status` with the place and the reason where the value does not fit the schema."""
+    """Raises Problem with `status` and the location and reason if the value does not match the schema."""
     _check_lengths(value, validator.schema, status)
     try:
         error = best_match(validator.iter_errors(value))
@@ -123,12 +125,15 @@ def check_shape(value: Any, validator: Validator, status: int) -> None:
         place = "".join(f"[{word}]" if isinstance(word, int) else f".{word}" for word in error.absolute_path)
         code = status if status != 400 else 40002
         raise Problem(
-            status, code, f"the body does not fit at ${place}: {error.message[:SHOWN_MAX]}", "see /openapi.json"
+            status,
+            code,
+            f"the body does not match the schema at ${place}: {error.message[:SHOWN_MAX]}",
+            "see /openapi.json",
         )
 
 
 def _check_lengths(value: Any, schema: Any, status: int) -> None:
-    """Lists of the body that are too long, before each of their entries is looked at."""
+    """Reject lists that are too long before each of their entries is validated."""
     if not isinstance(value, dict) or not isinstance(schema, dict):
         return
     for name, shape in schema.get("properties", {}).items():
@@ -139,6 +144,6 @@ def _check_lengths(value: Any, schema: Any, status: int) -> None:
             raise Problem(
                 status,
                 code,
-                f"the body does not fit at $.{name}: it has {len(entries):,} entries, more than {limit:,}{named}",
+                f"the body does not match the schema at $.{name}: {len(entries):,} entries, more than {limit:,}{named}",
                 "send fewer at a time",
             )

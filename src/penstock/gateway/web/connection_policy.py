@@ -1,4 +1,4 @@
-"""What holds for all connections of a gateway: who may have how many, and how slow a reader may be."""
+"""What applies to all connections of a gateway: how many each caller may have, and how slow a reader may be."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 from penstock.gateway.web.access import Access
 from penstock.gateway.web.limits import Limits
-from penstock.gateway.web.shares import UNKNOWN, Shares, caller_at
+from penstock.gateway.web.quotas import UNKNOWN, CallerQuota, caller_at
 
 PROXY = "a trusted proxy"
 
 
 class ConnectionPolicy:
-    """The limits of a gateway's connections, and how many there are.
+    """The limits of a gateway's connections, and how many are open.
 
     `trusted_proxies` are addresses or networks whose connections carry the requests of many callers.
     """
@@ -23,12 +23,12 @@ class ConnectionPolicy:
         self.limits = limits or Limits()
         self.access = access or Access()
         self._proxies = [ipaddress.ip_network(each, strict=False) for each in trusted_proxies]
-        self.places = Shares("connections", self.limits, "connections", {PROXY})
-        # Connections that were given up and are still to be read to their end.
-        self.leaving = 0
+        self.places = CallerQuota("connections", self.limits, "connections", {PROXY})
+        # Connections that are being closed and still read to their end.
+        self.lingering = 0
 
     def caller(self, client: tuple[str, int] | None) -> str:
-        """Who is at the other end."""
+        """The caller at the other end."""
         if client is None:
             return UNKNOWN
         if self._proxies and any(ipaddress.ip_address(client[0]) in network for network in self._proxies):
@@ -37,7 +37,7 @@ class ConnectionPolicy:
 
 
 class SlowReader:
-    """Notices a peer that does not fetch what is written to it."""
+    """Detects a peer that does not read what is written to it."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -46,18 +46,18 @@ class SlowReader:
         self._is_full = False
 
     def full(self, now: float, unsent: int) -> None:
-        """The transport's buffer is full."""
+        """The transport's write buffer is full."""
         self._is_full, self._since, self._unsent = True, now, unsent
 
     def drained(self) -> None:
-        """There is room in it again."""
+        """The write buffer has room again."""
         self._is_full = False
 
     def is_stuck(self, now: float, transport: asyncio.Transport) -> bool:
-        """Whether too little was fetched in the time that is allowed for it."""
+        """Whether the peer read too little within the time limit."""
         unsent = transport.get_write_buffer_size()
         if not self._is_full:
-            # Nobody writes any more, and the connection stays until the rest has been fetched.
+            # Nothing more is written, and the connection stays open until the peer has read the rest.
             if transport.is_closing():
                 self.full(now, unsent)
             return False
@@ -68,3 +68,21 @@ class SlowReader:
             return True
         self.full(now, unsent)
         return False
+
+
+class SlowReaderProtocol(asyncio.Protocol):
+    """Comes before uvicorn's protocol among a connection's bases, and tells `reader` when its write buffer is full."""
+
+    reader: SlowReader
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+
+    def pause_writing(self) -> None:
+        """The peer reads more slowly than it is written to."""
+        self.reader.full(self.loop.time(), self.transport.get_write_buffer_size())
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self.reader.drained()
+        super().resume_writing()

@@ -1,12 +1,12 @@
-"""A short way for requests that come by the ten thousand, past the framework that serves all others.
+"""A fast path for high-volume requests that bypasses the framework that serves all others.
 
-Theory of operation. A connection is uvicorn's, with a look at what comes in before uvicorn sees it. A request takes the
-short way only if nothing about it is out of the ordinary: it is a POST whose head is complete and plain, its route is
-known here, its body is short and has come whole, and nothing else is under way on the connection. The route's handler
-may still decline it. Whatever does not take the short way goes to uvicorn as if nothing had happened, so everything
-that needs care (errors, pipelining, streams, upgrades) is written once, there.
+Theory of operation. A connection is uvicorn's, with a check of the input before uvicorn sees it. A request takes the
+fast path only if it is entirely plain: a POST with a complete, simple head and a known route, whose short body has
+arrived completely, with nothing else in progress on the connection. The route's handler may still decline it. Every
+other request goes to uvicorn unchanged, so everything that needs care (errors, pipelining, streams, upgrades) is
+implemented once, there.
 
-Clients send the same head again and again, so the last one of a connection is remembered with what it meant.
+Clients send the same head over and over, so a connection's last head is cached together with its parsed form.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from penstock.gateway.web.connection_policy import ConnectionPolicy
 HEAD_BYTES_MAX = 4096
 BODY_BYTES_MAX = 64 * 1024
 END = b"\r\n\r\n"
-# Where a status line says it.
+# The position of the status code in a status line.
 STATUS_AT = slice(9, 12)
 REQUEST_LINE = re.compile(rb"POST (/[!-~]*) HTTP/1\.1")
 HEADER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([ -~\x80-\xff]*)")
-# Headers that change how a message is read, or what becomes of its connection.
+# Headers that change how a message is parsed, or what happens to its connection.
 UNUSUAL = frozenset({b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"trailer", b"te"})
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A plain request's head: its path as it was sent, headers by their names in small letters, its body's length."""
+    """A plain request's head: the raw path, headers by lower-case name, and the body's length."""
 
     path: bytes
     headers: dict[bytes, bytes]
@@ -41,22 +41,22 @@ class Head:
 
 
 class Reply(Protocol):
-    """Where an answer goes, once."""
+    """Where a response is sent, once."""
 
     def answer(self, head: bytes, body: bytes) -> None:
-        """Send the status line and headers, without the body's length, and the body."""
+        """Send the status line and headers without the body's length, and the body."""
 
 
-# Takes a body: True where it will call the reply's `answer`, False where it declines the request.
+# Takes a body: True if it will call the reply's `answer`, False if it declines the request.
 HotHandler = Callable[[bytes, Reply], bool]
-# The handler of a head; None where there is none.
+# The handler for a head; None if there is none.
 HotRoutes = Callable[[Head], HotHandler | None]
-# Told of every answer: its status, and the seconds that it took.
+# Called for every response with its status and duration in seconds.
 HotObserver = Callable[[int, float], None]
 
 
 def read_head(block: bytes) -> Head | None:
-    """What a head says; None for one that is out of the ordinary."""
+    """Parse a head; None if it is not a plain one."""
     line, *lines = block.split(b"\r\n")
     request = REQUEST_LINE.fullmatch(line)
     if request is None:
@@ -79,7 +79,7 @@ def read_head(block: bytes) -> Head | None:
 
 
 class HotProtocol(Connection):
-    """A connection whose plain requests of known routes take the short way."""
+    """A connection whose plain requests to known routes take the fast path."""
 
     routes: HotRoutes
     observe: HotObserver
@@ -88,7 +88,7 @@ class HotProtocol(Connection):
         super().__init__(*arguments, **named)
         self._answering = False
         self._stopping = False
-        # What came of a hot request whose body is not whole yet; or what came after one that is being answered.
+        # Input of a hot request whose body is incomplete, or that arrived while one is being answered.
         self._held = b""
         self._block = b""
         self._handler: HotHandler | None = None
@@ -96,7 +96,7 @@ class HotProtocol(Connection):
         self._taken_at = 0.0
 
     def data_received(self, data: bytes) -> None:
-        """Take the short way, or leave the bytes to uvicorn."""
+        """Take the fast path, or leave the input to uvicorn."""
         if self._answering:
             self._held += data
             if len(self._held) > BODY_BYTES_MAX:
@@ -115,7 +115,7 @@ class HotProtocol(Connection):
         block = data[:end]
         if block != self._block:
             head = read_head(block)
-            # Whatever could come from a web page is looked at on the ordinary way.
+            # Anything that could come from a web page is checked on the regular path.
             is_plain = head is not None and self.policy.access.is_plain(head.headers)
             self._handler = self.routes(head) if head is not None and is_plain else None
             self._body_length = head.body_length if head is not None else 0
@@ -135,11 +135,11 @@ class HotProtocol(Connection):
         return True
 
     def answer(self, head: bytes, body: bytes) -> None:
-        """Send an answer, and go on with what has come meanwhile."""
+        """Send a response, and continue with input that arrived meanwhile."""
         self._answering = False
         self.server_state.total_requests += 1
         self.observe(int(head[STATUS_AT]), perf_counter() - self._taken_at)
-        if self.transport.is_closing() or self._reading is Reading.LEAVING:
+        if self.transport.is_closing() or self._reading is Reading.LINGERING:
             return
         self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
         if self._stopping:
@@ -152,18 +152,18 @@ class HotProtocol(Connection):
             self.data_received(held)
 
     def is_busy(self) -> bool:
-        """Whether a request is being answered, whichever way it came."""
+        """Whether a request is being answered, on either path."""
         return self._answering or super().is_busy()
 
     def check_deadlines(self, now: float) -> None:
-        """A body that does not come at once is left to uvicorn, where it has a deadline."""
+        """A body that does not arrive at once is left to uvicorn, where it has a deadline."""
         if self._held and not self._answering:
             held, self._held = self._held, b""
             super().data_received(held)
         super().check_deadlines(now)
 
     def shutdown(self) -> None:
-        """End the connection after the answer that is under way."""
+        """Close the connection after the response in progress."""
         self._stopping = True
         if not self._answering:
             super().shutdown()
@@ -172,7 +172,7 @@ class HotProtocol(Connection):
 def hot_protocol(
     hot_routes: HotRoutes, observer: HotObserver = lambda *_: None, of: ConnectionPolicy | None = None
 ) -> type[HotProtocol]:
-    """Connections with these routes; `observer` is told of their answers."""
+    """Connections with these routes; `observer` is called for their responses."""
 
     class BoundProtocol(HotProtocol):
         """A connection of one gateway."""

@@ -22,7 +22,7 @@ REASONS = {200: "Success.", 201: "Created.", 202: "Accepted.", 204: "Success, wi
 def document(
     operations: Iterable[Operation], *, title: str, version: str, description: str, error_type: str = JSON_TYPE
 ) -> dict[str, Any]:
-    """What `/openapi.json` answers; `error_type` is the media type of errors."""
+    """The content of `/openapi.json`; `error_type` is the media type of errors."""
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _describe(operation, error_type)
@@ -65,7 +65,7 @@ def _describe(operation: Operation, error_type: str) -> dict[str, Any]:
         described["responses"][str(status)] = answer
     error = {"schema": {"$ref": "#/components/schemas/Error"}}
     described["responses"]["default"] = {
-        "description": "It did not work; the body says why and what to do.",
+        "description": "The request failed; the body says why and what to do.",
         "content": {error_type: error},
     }
     return described

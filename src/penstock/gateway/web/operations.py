@@ -1,4 +1,4 @@
-"""An operation of an HTTP API: what it is called by, what it takes, and the function that serves it."""
+"""An operation of an HTTP API: its method and path, parameters and body, and the function that serves it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.gateway.web.parameters import Parameter
-from penstock.gateway.web.shares import caller_of
+from penstock.gateway.web.quotas import caller_of
 
 JSON_TYPE = "application/json"
 
 
 def _is_integer(checker: object, value: object) -> bool:
-    """JSON Schema also calls 1.0 an integer; Kafka's fields do not take it."""
+    """JSON Schema also calls 1.0 an integer; Kafka's fields do not accept it."""
     del checker
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -41,11 +41,11 @@ class Call:
 
     @property
     def caller(self) -> str:
-        """Who sent it."""
+        """The caller that sent it."""
         return caller_of(self.request.scope)
 
     def __getitem__(self, name: str) -> Any:
-        """The value of a parameter of the path, the query or the headers."""
+        """The value of a path, query or header parameter."""
         return self.parameters[name]
 
 
@@ -54,24 +54,24 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class Body:
-    """What a request carries. Without a schema it is taken as it comes; `media_types` are those it may have."""
+    """A request's body. Without a schema it is accepted as it is; `media_types` are the accepted types."""
 
     schema: Mapping[str, Any] | None = None
     media_types: tuple[str, ...] = (JSON_TYPE,)
     required: bool = True
-    # A handler that must be fast checks the body itself; the schema is then for readers only.
+    # A handler that must be fast validates the body itself; the schema then only serves as documentation.
     checked: bool = True
     example: Any = None
 
     @cached_property
     def validator(self) -> AnyValidator | None:
-        """Checks bodies; None where there is nothing to check here."""
+        """Validates bodies; None if the handler does that itself."""
         return Validator(self.schema) if self.schema is not None and self.checked else None
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method on one path. `answers` are JSON Schemas of bodies by status; errors need not be listed."""
+    """One method on one path. `answers` are the JSON Schemas of response bodies by status; errors are implied."""
 
     method: str
     path: str
@@ -82,11 +82,11 @@ class Operation:
     body: Body | None = None
     answers: Mapping[int, Any] = field(default_factory=dict)
     answer_type: str = JSON_TYPE
-    # Also when as many requests are under way as may be.
+    # Served even when the limit of concurrent requests is reached.
     always_served: bool = False
 
     @property
     def name(self) -> str:
-        """A name that no other operation has."""
+        """A unique name."""
         words = [word.strip("{}") for word in self.path.replace(":", "/").split("/") if word]
         return "_".join([self.method.lower(), *words]).replace("-", "_").replace(".", "_")

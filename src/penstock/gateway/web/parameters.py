@@ -1,4 +1,4 @@
-"""Parameters in paths, queries and headers: declared once, checked and documented from the same declaration."""
+"""Path, query and header parameters: declared once, and validated and documented from the same declaration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOOLEANS = {"true": True, "false": False, "True": True, "False": False, "": True
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A named value of a request. `schema` is the JSON Schema of its value; `default` there makes it optional."""
+    """A parameter of a request. `schema` is its JSON Schema; a `default` in it makes the parameter optional."""
 
     name: str
     where: Where
@@ -25,7 +25,7 @@ class Parameter:
     required: bool = False
 
     def read(self, text: str | None) -> Any:
-        """The value of what was sent, or the default where nothing was; a Problem where it does not fit."""
+        """The parsed value, or the default if it was not sent; raises Problem if it is invalid."""
         if text is None:
             if self.required:
                 raise Problem(400, 40001, f"{self.where} parameter {self.name!r} is missing", self._expected())
@@ -65,33 +65,33 @@ class Parameter:
         if schema.get("type") == "integer":
             low, high = schema.get("minimum"), schema.get("maximum")
             limits = "".join([f" from {low}" if low is not None else "", f" up to {high}" if high is not None else ""])
-            return f"give a whole number{limits}"
+            return f"use an integer{limits}"
         if schema.get("type") == "boolean":
             return "use true or false"
         return f"give {self.description[:1].lower()}{self.description[1:]}"
 
 
 def path(name: str, description: str, **schema: Any) -> Parameter:
-    """A part of the path."""
+    """A path parameter."""
     return Parameter(name, "path", description, {"type": "string", "minLength": 1, **schema}, required=True)
 
 
 def query(name: str, description: str, **schema: Any) -> Parameter:
-    """A value after the question mark; text unless `type` says otherwise."""
+    """A query parameter; text unless `type` says otherwise."""
     return Parameter(name, "query", description, {"type": "string", **schema})
 
 
 def flag(name: str, description: str) -> Parameter:
-    """A query parameter that is true or false, and false when it is not there."""
+    """A boolean query parameter, false by default."""
     return Parameter(name, "query", description, {"type": "boolean", "default": False})
 
 
 def number(name: str, description: str, minimum: int | None = 0, **schema: Any) -> Parameter:
-    """A query parameter that is a whole number, at least `minimum`."""
+    """An integer query parameter, at least `minimum`."""
     limits = {} if minimum is None else {"minimum": minimum}
     return Parameter(name, "query", description, {"type": "integer", **limits, **schema})
 
 
 def header(name: str, description: str, **schema: Any) -> Parameter:
-    """A header."""
+    """A header parameter."""
     return Parameter(name, "header", description, {"type": "string", **schema})

@@ -1,4 +1,4 @@
-"""What a caller is told when a request cannot be served: what happened, and what to do."""
+"""The error response to a request: what happened, and what to do about it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Problem(Exception):
         self.headers = dict(headers or {})
 
     def as_json(self) -> dict[str, Any]:
-        """The body of the answer; the message holds the fix too, for clients that show nothing else."""
+        """The body of the response; the message contains the fix too, for clients that show nothing else."""
         body: dict[str, Any] = {"error_code": self.code, "message": self.message}
         if self.fix:
             body["message"] = f"{self.message}; {self.fix}"
@@ -29,5 +29,5 @@ class Problem(Exception):
 
 
 def too_busy(what: str, retry_after_s: int = 1) -> Problem:
-    """The caller should come back later."""
+    """Asks the caller to come back later."""
     return Problem(429, 42901, what, f"try again in {retry_after_s} s", headers={"Retry-After": str(retry_after_s)})

@@ -1,4 +1,4 @@
-"""Finds the operation of a path. Parts of a path are decoded one by one, so that a name may hold an encoded slash."""
+"""Finds the operation for a path. Path segments are decoded one by one, so that a name may contain an encoded slash."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.gateway.web.problem import Problem
 
 
 class _Place:
-    """A point in the tree of paths."""
+    """A node in the tree of paths."""
 
     __slots__ = ("inner", "named", "operations", "parameter")
 
@@ -22,7 +22,7 @@ class _Place:
 
 
 class Router:
-    """A tree of paths. A word that a path spells out wins over one that a parameter takes."""
+    """A tree of paths. A literal segment takes precedence over a parameter."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._root = _Place()
@@ -36,21 +36,21 @@ class Router:
                     place.named = _Place()
                     place.named.parameter = word.strip("{}")
                 place = place.named
-                assert place.parameter == word.strip("{}"), f"{operation.path}: one place, two names"
-            assert operation.method not in place.operations, f"{operation.method} {operation.path} is there twice"
+                assert place.parameter == word.strip("{}"), f"{operation.path}: the same path with two parameter names"
+            assert operation.method not in place.operations, f"{operation.method} {operation.path} is declared twice"
             place.operations[operation.method] = operation
 
     def find(self, method: str, raw_path: str) -> tuple[Operation, dict[str, str]]:
-        """The operation and the values in its path; a Problem where there is none."""
+        """The operation and its path parameters; raises Problem if there is none."""
         words = _words(raw_path)
         found = self._walk(self._root, words, 0)
         if found is None:
-            raise Problem(404, 404, f"there is nothing at {raw_path[:200]}", "GET /openapi.json lists what is there")
+            raise Problem(404, 404, f"no resource at {raw_path[:200]}", "GET /openapi.json lists what is there")
         place, values = found
         operation = place.operations.get(method) or (place.operations.get("GET") if method == "HEAD" else None)
         if operation is None:
             allowed = ", ".join(sorted(place.operations))
-            raise Problem(405, 405, f"{method} is not served here", f"use {allowed}", headers={"Allow": allowed})
+            raise Problem(405, 405, f"{method} is not allowed here", f"use {allowed}", headers={"Allow": allowed})
         return operation, values
 
     def _walk(self, place: _Place, words: list[str], depth: int) -> tuple[_Place, dict[str, str]] | None:
@@ -70,7 +70,7 @@ class Router:
 
 
 def _undotted(word: str) -> str:
-    """A name as it was meant. Browsers take `..` out of paths, and `%2E%2E` too; `..;` is how it gets through."""
+    """The decoded name. Browsers remove `..` from paths, and `%2E%2E` too; they keep `..;`, which stands for it."""
     return word[:-1] if word in (".;", "..;") else word
 
 

@@ -1,10 +1,10 @@
-"""Workers for what may take too long, need too much memory or crash: schemas and data that others wrote.
+"""Worker processes for work that may take too long, need too much memory or crash: untrusted schemas and data.
 
-Theory of operation. A pool has a few processes, started when they are needed and ended when they have been idle for a
-while. A piece of work is a function of a module, with its arguments; a process does one at a time. A process that runs
-past the deadline, dies, or has grown is ended and replaced, and only the caller whose work it was hears of it. Who asks
-while all are busy waits for a turn, and is told to come back later when too many wait already or the turn does not
-come. Processes are started afresh rather than forked: a copy of a process with threads may hold their locks for ever.
+Theory of operation. A pool has a few processes, started on demand and stopped after being idle for a while. A piece of
+work is a module-level function with its arguments; a process does one at a time. A process that exceeds the deadline,
+dies, or has grown is killed and replaced, and only the caller whose work it was gets an error. Callers wait while all
+processes are busy, and are asked to come back later if too many are waiting already or the wait takes too long.
+Processes are spawned rather than forked: a fork of a process with threads may hold their locks forever.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import TypeVar
 from penstock.gateway.named_limits import higher_limit
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.work.budgets import Budgets
-from penstock.gateway.work.worker import LENGTH, Orders, Reply, frame, main
+from penstock.gateway.work.worker import LENGTH, Reply, WorkerOptions, frame, main
 
 log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 60.0
-# A pool that has died cannot end what its workers do, so they end themselves some time after the deadline.
+# Workers of a pool that has died end themselves some time after the deadline.
 ALARM_FACTOR = 4
 RETRY_AFTER_S = 2
 START_ANSWER_BYTES_MAX = 4096
@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 class WorkFailed(Exception):
-    """A piece of work was given up. `reason` says why, as the end of a sentence; `fix` what can be done about it."""
+    """A piece of work was aborted. `reason` says why, as the end of a sentence; `fix` what can be done about it."""
 
     def __init__(self, reason: str, fix: str) -> None:
         super().__init__(reason)
@@ -43,16 +43,16 @@ class WorkFailed(Exception):
 
 
 class _Died(Exception):
-    """A worker went away without an answer."""
+    """A worker exited without an answer."""
 
 
 class WorkerPool:
-    """The workers of one part of a gateway; `name` says which. `modules` are loaded before the first piece of work."""
+    """The workers of one part of a gateway, named `name`. `modules` are imported before the first piece of work."""
 
     def __init__(self, name: str, budgets: Budgets, modules: tuple[str, ...] = ()) -> None:
         self._name = name
         self._budgets = budgets
-        self._orders = Orders(
+        self._options = WorkerOptions(
             budgets.worker_memory_bytes_max,
             budgets.worker_answer_bytes_max,
             budgets.worker_deadline_ms / 1000 * ALARM_FACTOR,
@@ -68,9 +68,9 @@ class WorkerPool:
         return len(self._workers)
 
     async def run(self, function: Callable[..., Result], *arguments: object, deadline_s: float | None = None) -> Result:
-        """What a function of a module returns for plain arguments.
+        """The result of a module-level function for plain arguments.
 
-        WorkFailed where it took too much of something or ended its process; a Problem (503) where all are busy.
+        Raises WorkFailed if it exceeded a limit or killed its process; Problem (503) if all workers are busy.
         """
         await self._turn()
         try:
@@ -83,7 +83,7 @@ class WorkerPool:
             self._turns.release()
 
     async def stop(self) -> None:
-        """End all workers."""
+        """Stop all workers."""
         for worker in list(self._workers):
             self._end(worker)
         if self._ending:
@@ -115,21 +115,21 @@ class WorkerPool:
         while self._idle:
             worker = self._idle.pop()
             worker.forget_idleness()
-            if worker.lives:
+            if worker.is_running:
                 return worker
             self._end(worker)
         try:
             return await self._start()
         except (TimeoutError, OSError, _Died) as error:
             log.warning("a worker for %s could not be started: %s", self._name, error or type(error).__name__)
-            raise self._busy("another one cannot be started; the gateway's log says why") from None
+            raise self._busy("no more can be started; see the gateway's log") from None
 
     async def _start(self) -> _Worker:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
             f"from {main.__module__} import main; main()",
-            *self._orders.arguments(),
+            *self._options.arguments(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -158,8 +158,10 @@ class WorkerPool:
             reason = f"it took longer than {deadline_s * 1000:,.0f} ms (the limit worker_deadline_ms)"
             raise WorkFailed(reason, higher_limit("worker_deadline_ms")) from None
         except _Died:
-            log.warning("a worker for %s died in %s: %s", self._name, function.__name__, await worker.epitaph())
-            raise WorkFailed("it ended the process that worked on it", "make it smaller or flatter") from None
+            log.warning(
+                "a worker for %s died in %s: %s", self._name, function.__name__, await worker.exit_description()
+            )
+            raise WorkFailed("it crashed the worker process", "make it smaller or flatter") from None
         worker.usable = not reply.last
         if reply.outcome == "memory":
             reason = f"it needed more memory than {budgets.named('worker_memory_bytes_max')}"
@@ -199,7 +201,7 @@ def _too_deep() -> WorkFailed:
 
 
 class _Worker:
-    """A process, and the frames to and from it. `usable` is false from the first word of a question to its answer."""
+    """A process, and the frames to and from it. `usable` is false between a request and its answer."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -207,19 +209,19 @@ class _Worker:
         self.idle_timer: asyncio.TimerHandle | None = None
 
     @property
-    def lives(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the process has not ended, as far as is known."""
         assert self._process.stdout is not None
         return self._process.returncode is None and not self._process.stdout.at_eof()
 
     def forget_idleness(self) -> None:
-        """It is used, or it ends."""
+        """Cancel the idle timer, because the worker is used or stopped."""
         if self.idle_timer is not None:
             self.idle_timer.cancel()
             self.idle_timer = None
 
     async def ask(self, question: bytes, size_max: int) -> Reply:
-        """Send a frame and wait for the one that answers it."""
+        """Send a frame and wait for the answer."""
         self.usable = False
         assert self._process.stdin is not None
         try:
@@ -241,13 +243,13 @@ class _Worker:
             raise _Died from None
         return reply
 
-    async def epitaph(self) -> str:
-        """How the process ended, soon after it has."""
+    async def exit_description(self) -> str:
+        """How the process ended."""
         try:
             async with asyncio.timeout(1):
                 code = await self._process.wait()
         except TimeoutError:
-            return "it lives on without its pipes"
+            return "it closed its pipes but is still running"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     async def end(self) -> None:

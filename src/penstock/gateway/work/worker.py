@@ -1,8 +1,8 @@
-"""A worker process: does one piece of work after another for a pool, and may die of any of them.
+"""A worker process: does one piece of work after another for a pool, any of which may kill it.
 
-Work comes in on the standard input and results leave on the standard output, each as a frame: eight bytes of length and
-a pickle. Both sides are this program; what others wrote is only ever in arguments, as bytes, texts and plain values.
-The memory of a worker is limited, and so is its time even when the pool is gone: then an alarm ends it.
+Work arrives on standard input and results leave on standard output, each as a frame: an eight-byte length and a pickle.
+Both sides are this program; untrusted data is only ever in arguments, as bytes, strings and plain values. A worker's
+memory is limited, and so is its time even if the pool has died: then an alarm ends it.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 LENGTH = struct.Struct(">Q")
 NICENESS = 5
-# A worker that has grown is replaced: allocators rarely give memory back.
+# A worker that has grown is replaced: allocators rarely return memory.
 GROWN_BYTES = 150 * 1024 * 1024
 
 Outcome = Literal["ready", "done", "memory", "depth", "size", "failed"]
 
 
 class Reply(NamedTuple):
-    """What became of a piece of work. `last` says that the worker ends now."""
+    """The outcome of a piece of work. `last` says that the worker ends now."""
 
     outcome: Outcome
     result: Any = None
     last: bool = False
 
 
-class Orders(NamedTuple):
-    """What a worker is started with."""
+class WorkerOptions(NamedTuple):
+    """The options that a worker is started with."""
 
     memory_bytes_max: int
     answer_bytes_max: int
@@ -43,18 +43,18 @@ class Orders(NamedTuple):
     modules: tuple[str, ...]
 
     def arguments(self) -> list[str]:
-        """For a command line."""
+        """As command-line arguments."""
         return [str(self.memory_bytes_max), str(self.answer_bytes_max), str(self.alarm_s), *self.modules]
 
 
-def orders_of(arguments: list[str]) -> Orders:
-    """From a command line."""
+def options_of(arguments: list[str]) -> WorkerOptions:
+    """From command-line arguments."""
     memory, answer, alarm, *modules = arguments
-    return Orders(int(memory), int(answer), float(alarm), tuple(modules))
+    return WorkerOptions(int(memory), int(answer), float(alarm), tuple(modules))
 
 
 def frame(content: Any) -> bytes:
-    """A frame with its length in front."""
+    """A frame: the content with its length in front."""
     body = pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(body)) + body
 
@@ -62,46 +62,46 @@ def frame(content: Any) -> bytes:
 def main() -> None:
     """Work until the pool closes the input."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    orders = orders_of(sys.argv[1:])
-    # Whatever prints must not print among the frames.
+    options = options_of(sys.argv[1:])
+    # Output of the work must not get mixed up with the frames.
     source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    for name in orders.modules:
+    for name in options.modules:
         importlib.import_module(name)
-    _limit(orders.memory_bytes_max)
+    _limit(options.memory_bytes_max)
     _send(target, frame(Reply("ready")))
     last = False
     while not last:
         header = source.read(LENGTH.size)
         if len(header) < LENGTH.size:
             return
-        answer, last = _work(source.read(LENGTH.unpack(header)[0]), orders)
+        answer, last = _work(source.read(LENGTH.unpack(header)[0]), options)
         _send(target, answer)
 
 
-def _work(request: bytes, orders: Orders) -> tuple[bytes, bool]:
-    """The frame of a reply, and whether it is the last one."""
-    signal.setitimer(signal.ITIMER_REAL, orders.alarm_s)
+def _work(request: bytes, options: WorkerOptions) -> tuple[bytes, bool]:
+    """The reply's frame, and whether it is the last one."""
+    signal.setitimer(signal.ITIMER_REAL, options.alarm_s)
     try:
         function, arguments = pickle.loads(request)
         result = function(*arguments)
         last = _resident_bytes() > GROWN_BYTES
         answer = frame(Reply("done", result, last))
-        if len(answer) <= orders.answer_bytes_max:
+        if len(answer) <= options.answer_bytes_max:
             return answer, last
         return frame(Reply("size", last=True)), True
     except MemoryError:
         return frame(Reply("memory", last=True)), True
     except RecursionError:
         return frame(Reply("depth")), False
-    except Exception:  # noqa: BLE001 - the pool raises it where the work was asked for.
+    except Exception:  # noqa: BLE001 - the pool raises it in the caller.
         return frame(Reply("failed", traceback.format_exc(), last=True)), True
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _resident_bytes() -> int:
-    """The memory in use; 0 where that cannot be told."""
+    """The memory in use; 0 if it is unknown."""
     try:
         return _statm()[1]
     except OSError:
@@ -115,16 +115,16 @@ def _send(target: BinaryIO, data: bytes) -> None:
 
 
 def _limit(memory_bytes_max: int) -> None:
-    """Nobody's neighbour: little memory, no core files, after all others on the processor."""
+    """Limit memory, disable core dumps, and lower the CPU priority."""
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(ValueError, OSError):
-        # On top of what is mapped already.
+        # On top of what is already mapped.
         resource.setrlimit(resource.RLIMIT_AS, (_statm()[0] + memory_bytes_max,) * 2)
 
 
 def _statm() -> list[int]:
-    """The sizes of this process in bytes: what is mapped, and what is resident, first. OSError where nobody knows."""
+    """The mapped and the resident size of this process in bytes. Raises OSError if they are not available."""
     with open("/proc/self/statm") as statm:
         return [int(pages) * resource.getpagesize() for pages in statm.read().split()]

@@ -1,4 +1,4 @@
-"""The registry's HTTP application: all its operations, contexts in paths, and its own description."""
+"""The registry's HTTP application: all its operations, contexts in paths, and its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -44,27 +44,27 @@ def registry_operations(registry: Registry, cluster_id: str) -> list[Operation]:
         del call
         return answer({"version": __version__, "commitId": ""})
 
-    def informed(operation: Operation) -> Operation:
-        """An operation that looks at schemas may have to wait until a worker has."""
+    def with_analyses(operation: Operation) -> Operation:
+        """An operation on schemas may have to wait for a worker."""
         handler = operation.handler
-        return replace(operation, handler=lambda call: registry.informed(lambda: handler(call)))
+        return replace(operation, handler=lambda call: registry.with_analyses(lambda: handler(call)))
 
     return [
-        Operation("GET", "/", root, "Answer, if the registry is up.", "Server"),
+        Operation("GET", "/", root, "Check that the registry is up.", "Server"),
         Operation("GET", "/contexts", contexts, "List the contexts.", "Server", PAGE),
-        Operation("GET", "/v1/metadata/id", metadata_id, "Show which cluster this is.", "Server"),
+        Operation("GET", "/v1/metadata/id", metadata_id, "Show the cluster's id.", "Server"),
         Operation("GET", "/v1/metadata/version", metadata_version, "Show the version of the registry.", "Server"),
-        *map(informed, subject_operations(registry)),
-        *map(informed, version_operations(registry)),
-        *map(informed, schema_operations(registry)),
-        *map(informed, settings_operations(registry)),
+        *map(with_analyses, subject_operations(registry)),
+        *map(with_analyses, version_operations(registry)),
+        *map(with_analyses, schema_operations(registry)),
+        *map(with_analyses, settings_operations(registry)),
     ]
 
 
 def registry_application(
     registry: Registry, cluster_id: str, limits: Limits, read_json: ReadJson = read_at_once
 ) -> Application:
-    """What listens on the registry's port."""
+    """The application that listens on the registry's port."""
     operations = [
         replace(operation, answer_type=REGISTRY_TYPE) for operation in registry_operations(registry, cluster_id)
     ]
@@ -80,7 +80,7 @@ def registry_application(
         del call
         return json_response(described)
 
-    itself = Operation("GET", "/openapi.json", openapi, "Describe this API.", "Server")
+    itself = Operation("GET", "/openapi.json", openapi, "Get the OpenAPI document of this API.", "Server")
     return Application(
         [*operations, itself],
         limits=limits,
@@ -98,7 +98,7 @@ def _error(problem: Problem) -> Response:
 
 
 def _rewrite(path: str) -> tuple[str, dict[str, str]]:
-    """A path below `/contexts/{context}` as the same path with a qualified subject."""
+    """Rewrite a path below `/contexts/{context}` to the same path with a qualified subject."""
     match = IN_CONTEXT.fullmatch(path)
     if match is None:
         return path, {}

@@ -13,7 +13,6 @@ from penstock.gateway.registry.api.shapes import (
     SCHEMA_ID,
     answer,
     describe,
-    describe_text,
     page,
     text_answer,
 )
@@ -29,7 +28,7 @@ GUID = path("guid", "A schema's guid.", pattern="^[0-9a-fA-F-]{32,36}$")
 
 
 def schema_operations(registry: Registry) -> list[Operation]:
-    """The operations on schemas wherever they are registered."""
+    """Operations on schemas, independent of their subjects."""
 
     def holders(call: Call) -> list[StoredSchema]:
         found = registry.state.with_id(parse_subject(call["subject"]).context, call["id"])
@@ -43,7 +42,7 @@ def schema_operations(registry: Registry) -> list[Operation]:
 
     async def by_id(call: Call) -> Response:
         schema = holders(call)[0]
-        shown = {**describe_text(schema, text_of(call, schema)), "guid": schema.guid}
+        shown = {**schema.contents(text_of(call, schema)), "guid": schema.guid}
         if call["fetchMaxId"]:
             shown["maxId"] = registry.state.last_id(context_of(schema.subject))
         return answer(shown)
@@ -89,25 +88,25 @@ def schema_operations(registry: Registry) -> list[Operation]:
 
     async def by_guid(call: Call) -> Response:
         schema = with_guid(call)[0]
-        return answer({**describe_text(schema, text_of(call, schema)), "guid": schema.guid})
+        return answer({**schema.contents(text_of(call, schema)), "guid": schema.guid})
 
     async def ids_of_guid(call: Call) -> Response:
         pairs = {(context_of(schema.subject), schema.id) for schema in with_guid(call)}
         return answer([{"context": context, "id": schema_id} for context, schema_id in sorted(pairs)])
 
     one = (SCHEMA_ID, IN_SUBJECT)
-    fetch_max = flag("fetchMaxId", "Show the highest id there is too.")
+    fetch_max = flag("fetchMaxId", "Include the highest id.")
     return [
         Operation(
             "GET",
             "/schemas",
             all_schemas,
-            "List schemas with their subjects.",
+            "List all schemas with their subjects.",
             TAG,
             (
-                query("subjectPrefix", "What subjects must start with.", default=""),
+                query("subjectPrefix", "Only subjects with this prefix.", default=""),
                 DELETED,
-                flag("latestOnly", "Show the latest version of each subject only."),
+                flag("latestOnly", "Only the latest version of each subject."),
                 *PAGE,
             ),
             answers={200: {"type": "array", "items": {"type": "object"}}},

@@ -1,4 +1,4 @@
-"""`/config`, `/mode` and `/compatibility`: what new versions are held to, and what may be changed at all."""
+"""`/config`, `/mode` and `/compatibility`: compatibility levels, modes, and compatibility checks."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ CONFIG_SHAPE = {
     },
 }
 MODE_SHAPE = {"type": "object", "required": ["mode"], "properties": {"mode": {"type": "string"}}}
-DEFAULT_TO_GLOBAL = flag("defaultToGlobal", "Show what holds for the subject where it has nothing of its own.")
-FORCE = flag("force", "Change to IMPORT although there are schemas.")
+DEFAULT_TO_GLOBAL = flag("defaultToGlobal", "Fall back to the global setting if the subject has none.")
+FORCE = flag("force", "Change to IMPORT even if there are schemas.")
 
 
 def place_of(call: Call) -> str:
-    """The subject or context that settings are for; empty for all."""
+    """The subject or context that settings apply to; empty for all."""
     return parse_subject(call["subject"]).qualified if "subject" in call.parameters else ""
 
 
 def settings_operations(registry: Registry) -> list[Operation]:
-    """The operations on settings, each for everything and for one subject."""
+    """Operations on settings, each globally and for one subject."""
 
     async def get_config(call: Call) -> Response:
         place = place_of(call)
@@ -116,7 +116,7 @@ def settings_operations(registry: Registry) -> list[Operation]:
                 subject,
                 Body(CONFIG_SHAPE, MEDIA_TYPES, example={"compatibility": "FULL"}),
             ),
-            Operation("DELETE", f"/config{tail}", remove_config, f"Forget {whose} settings.", "Config", subject),
+            Operation("DELETE", f"/config{tail}", remove_config, f"Delete {whose} settings.", "Config", subject),
             Operation("GET", f"/mode{tail}", get_mode, f"Show {whose} mode.", "Mode", (*subject, DEFAULT_TO_GLOBAL)),
             Operation(
                 "PUT",
@@ -127,21 +127,27 @@ def settings_operations(registry: Registry) -> list[Operation]:
                 (*subject, FORCE),
                 Body(MODE_SHAPE, MEDIA_TYPES, example={"mode": "READONLY"}),
             ),
-            Operation("DELETE", f"/mode{tail}", remove_mode, f"Forget {whose} mode.", "Mode", subject),
+            Operation("DELETE", f"/mode{tail}", remove_mode, f"Delete {whose} mode.", "Mode", subject),
         ]
-    verbose = flag("verbose", "Say why not.")
+    verbose = flag("verbose", "Include the reasons.")
     path = "/compatibility/subjects/{subject}/versions"
-    summary = "Find out whether a schema could be the next version"
+    summary = "Check whether a schema is compatible"
     return [
         *operations,
         Operation(
-            "POST", path, check, f"{summary} of a subject.", "Compatibility", (SUBJECT, NORMALIZE, verbose), SCHEMA_BODY
+            "POST",
+            path,
+            check,
+            f"{summary} with a subject's versions.",
+            "Compatibility",
+            (SUBJECT, NORMALIZE, verbose),
+            SCHEMA_BODY,
         ),
         Operation(
             "POST",
             f"{path}/{{version}}",
             check,
-            f"{summary} after a given one.",
+            f"{summary} with a given version.",
             "Compatibility",
             (SUBJECT, VERSION, NORMALIZE, verbose),
             SCHEMA_BODY,

@@ -1,4 +1,4 @@
-"""JSON shapes and parameters that several operations of the registry share, and answers made of stored schemas."""
+"""JSON shapes and parameters that several registry operations share, and responses built from stored schemas."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MEDIA_TYPES = (
 SUBJECT = path("subject", "The name of a subject, such as orders-value; `:.context:name` names one in a context.")
 VERSION = path("version", "A version's number, or latest.")
 SCHEMA_ID = path("id", "The id of a schema.", type="integer", minimum=0, maximum=(1 << 31) - 1)
-DELETED = flag("deleted", "Show what was deleted softly too.")
-NORMALIZE = flag("normalize", "Hold spellings of the same schema to be the same.")
+DELETED = flag("deleted", "Include soft-deleted ones.")
+NORMALIZE = flag("normalize", "Normalize the schema before comparing.")
 FORMAT = query("format", "resolved (Avro) or serialized (Protobuf); the stored text otherwise.", default="")
-IN_SUBJECT = query("subject", "A subject whose context the id is looked up in.", default="")
-OFFSET = number("offset", "How many entries to leave out at the start.", default=0)
+IN_SUBJECT = query("subject", "The subject in whose context the id is looked up.", default="")
+OFFSET = number("offset", "How many entries to skip.", default=0)
 LIMIT = number("limit", "How many entries to show at most; -1 for all.", minimum=-1, default=-1)
 PAGE: tuple[Parameter, ...] = (OFFSET, LIMIT)
 
@@ -64,17 +64,17 @@ Item = TypeVar("Item")
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """An answer of the registry."""
+    """A registry response."""
     return json_response(value, status, REGISTRY_TYPE)
 
 
 def text_answer(schema: StoredSchema, text: str) -> Response:
-    """The text of a schema and nothing else. It is JSON, but for Protobuf's."""
+    """The bare text of a schema. It is JSON, except for Protobuf."""
     return PlainTextResponse(text, media_type="text/plain" if schema.schema_type == PROTOBUF else REGISTRY_TYPE)
 
 
 def page(call: Call, items: Sequence[Item]) -> list[Item]:
-    """The part of a list that the caller asked for."""
+    """The requested page of a list."""
     start, limit = call["offset"], call["limit"]
     return list(items[start : start + limit] if limit > 0 else items[start:])
 
@@ -91,31 +91,16 @@ def source_of(body: dict[str, Any]) -> Source:
 
 
 def describe(schema: StoredSchema, text: str | None = None, *, deleted: bool = False) -> dict[str, Any]:
-    """A version as the API shows it, with `text` in place of the stored one."""
+    """A version in the API's form, with `text` in place of the stored text."""
     shown: dict[str, Any] = {
         "subject": schema.subject,
         "version": schema.version,
         "id": schema.id,
         "guid": schema.guid,
-        **describe_text(schema, text),
+        **schema.contents(text),
     }
     if schema.timestamp_ms > 0:
         shown["ts"] = schema.timestamp_ms
     if deleted:
         shown["deleted"] = schema.deleted
-    return shown
-
-
-def describe_text(schema: StoredSchema, text: str | None = None) -> dict[str, Any]:
-    """What a schema says, without where it is registered."""
-    shown: dict[str, Any] = {}
-    if schema.schema_type != AVRO:
-        shown["schemaType"] = schema.schema_type
-    if schema.references:
-        shown["references"] = [reference.as_json() for reference in schema.references]
-    if schema.metadata:
-        shown["metadata"] = dict(schema.metadata)
-    if schema.rule_set:
-        shown["ruleSet"] = dict(schema.rule_set)
-    shown["schema"] = schema.text if text is None else text
     return shown

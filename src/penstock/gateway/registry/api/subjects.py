@@ -28,7 +28,7 @@ TAG = "Subjects"
 
 
 def subject_operations(registry: Registry) -> list[Operation]:
-    """The operations on subjects as a whole."""
+    """Operations on whole subjects."""
 
     async def list_subjects(call: Call) -> Response:
         prefix = call["subjectPrefix"]
@@ -69,9 +69,9 @@ def subject_operations(registry: Registry) -> list[Operation]:
             "List the subjects.",
             TAG,
             (
-                query("subjectPrefix", "What names must start with; `:*:` for all contexts.", default=":*:"),
+                query("subjectPrefix", "Only names with this prefix; `:*:` for all contexts.", default=":*:"),
                 DELETED,
-                flag("deletedOnly", "Show only what was deleted softly."),
+                flag("deletedOnly", "Only soft-deleted subjects."),
                 *PAGE,
             ),
             answers={200: {"type": "array", "items": {"type": "string"}}},
@@ -80,7 +80,7 @@ def subject_operations(registry: Registry) -> list[Operation]:
             "POST",
             "/subjects/{subject}",
             look_up,
-            "Find out whether a schema is registered under a subject, and as which version.",
+            "Look up the version under which a schema is registered in a subject.",
             TAG,
             (SUBJECT, NORMALIZE, DELETED, FORMAT),
             SCHEMA_BODY,
@@ -89,16 +89,16 @@ def subject_operations(registry: Registry) -> list[Operation]:
             "DELETE",
             "/subjects/{subject}",
             delete,
-            "Delete a subject: softly, and in a second step for good.",
+            "Delete a subject: first softly, then permanently.",
             TAG,
-            (SUBJECT, flag("permanent", "Delete for good what was deleted softly.")),
+            (SUBJECT, flag("permanent", "Permanently delete what was soft-deleted.")),
             answers={200: {"type": "array", "items": {"type": "integer"}}},
         ),
     ]
 
 
 def _matches(name: str, prefix: str) -> bool:
-    """Whether a subject is asked for: `:*:` looks at all contexts, no prefix at the default one."""
+    """Whether a subject matches: `:*:` covers all contexts, an empty prefix the default one."""
     if prefix.startswith(":*:"):
         bare = name.split(":", 2)[2] if name.startswith(":.") else name
         return bare.startswith(prefix[3:])

@@ -1,4 +1,4 @@
-"""`/subjects/{subject}/versions`: registering schemas, and looking at versions."""
+"""`/subjects/{subject}/versions`: registering schemas, and reading and deleting versions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INTEGERS = {"type": "array", "items": {"type": "integer"}}
 
 
 def version_operations(registry: Registry) -> list[Operation]:
-    """The operations that list, make and remove the versions of a subject."""
+    """Operations that list, register and delete the versions of a subject."""
 
     async def list_versions(call: Call) -> Response:
         subject = checked_subject(call["subject"])
@@ -60,7 +60,7 @@ def version_operations(registry: Registry) -> list[Operation]:
                 version=version if version is not None and version > 0 else None,
             )
         )
-        # Clients cache the text they get here and may want another form later, so none is sent.
+        # Clients cache this text and may want another form later, so none is sent.
         return answer({"id": stored.id, "version": stored.version, "guid": stored.guid})
 
     async def delete(call: Call) -> Response:
@@ -75,7 +75,7 @@ def version_operations(registry: Registry) -> list[Operation]:
             list_versions,
             "List the versions of a subject.",
             TAG,
-            (SUBJECT, DELETED, flag("deletedOnly", "Show only what was deleted softly."), *PAGE),
+            (SUBJECT, DELETED, flag("deletedOnly", "Only soft-deleted versions."), *PAGE),
             answers={200: INTEGERS},
         ),
         Operation(
@@ -91,9 +91,9 @@ def version_operations(registry: Registry) -> list[Operation]:
             "DELETE",
             "/subjects/{subject}/versions/{version}",
             delete,
-            "Delete a version: softly, and in a second step for good.",
+            "Delete a version: first softly, then permanently.",
             TAG,
-            (SUBJECT, VERSION, flag("permanent", "Delete for good what was deleted softly.")),
+            (SUBJECT, VERSION, flag("permanent", "Permanently delete what was soft-deleted.")),
             answers={200: {"type": "integer"}},
         ),
         *_reading_operations(registry),
@@ -101,7 +101,7 @@ def version_operations(registry: Registry) -> list[Operation]:
 
 
 def _reading_operations(registry: Registry) -> list[Operation]:
-    """The operations that look at one version."""
+    """Operations that read one version."""
 
     def chosen(call: Call, *, deleted: bool = False) -> StoredSchema:
         subject = checked_subject(call["subject"])
@@ -120,7 +120,7 @@ def _reading_operations(registry: Registry) -> list[Operation]:
         return text_answer(schema, text_of(call, schema))
 
     async def referenced_by(call: Call) -> Response:
-        # A deleted version can be asked about too; `deleted` is for those that refer to it.
+        # A deleted version can be looked up too; `deleted` applies to the schemas that refer to it.
         schema = chosen(call, deleted=True)
         referrers = registry.state.referrers(schema.subject, schema.version)
         return answer(page(call, [each.id for each in referrers if call["deleted"] or not each.deleted]))
@@ -155,7 +155,7 @@ def _reading_operations(registry: Registry) -> list[Operation]:
             "GET",
             "/subjects/{subject}/versions/{version}/schema",
             get_text,
-            "Show the text of a version and nothing else.",
+            "Show the bare text of a version.",
             TAG,
             (*one, FORMAT, DELETED),
         ),

@@ -1,4 +1,4 @@
-"""Avro schemas: parsing with references, and whether one can read what another wrote."""
+"""Avro schemas: parsing with references, and compatibility."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import avro.errors
 import avro.name
 import avro.schema
 
-from penstock.gateway.registry.formats.avro_ends import check_ends
+from penstock.gateway.registry.formats.avro_finite import check_finite
 from penstock.gateway.registry.formats.avro_text import PRIMITIVES, normalized_text, ordered
 from penstock.gateway.registry.schema import AVRO, Dependencies, Difference, SchemaUnusable, compact
 
 
 class AvroSchema:
-    """An Avro schema whose references have been parsed before it, so that their names are known."""
+    """An Avro schema. Its references are parsed before it, so that their names are known."""
 
     schema_type = AVRO
 
@@ -30,12 +30,12 @@ class AvroSchema:
                 raise SchemaUnusable(f"the reference {name!r} cannot be used: {error}") from None
         value = ordered(_load(text))
         self._parsed = _parse(value, names)
-        check_ends(self._parsed)
+        check_finite(self._parsed)
         self.canonical = compact(value)
         self.normalized = normalized_text(value)
 
     def unreadable(self, writer: AvroSchema) -> list[Difference]:
-        """By the rules of Avro's specification, and decimals must have the same scale."""
+        """By the rules of Avro's specification; decimals must also have the same scale."""
         result = _Checker().get_compatibility(self._parsed, writer._parsed)
         if result.compatibility is avro.compatibility.SchemaCompatibilityType.compatible:
             return []
@@ -44,12 +44,12 @@ class AvroSchema:
         return [Difference("+".join(kinds) or "INCOMPATIBLE", where, "; ".join(sorted(result.messages)))]
 
     def formatted(self, form: str) -> str:
-        """`resolved` has its references in place; any other form is the canonical one."""
+        """`resolved` has its references inlined; any other form is the canonical one."""
         return json.dumps(self._parsed.to_json(), separators=(",", ":")) if form == "resolved" else self.canonical
 
 
 class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
-    """Avro's own checker, which looks at bytes and fixed but not at the decimals in them."""
+    """Avro's own compatibility check, extended to decimals."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -70,7 +70,7 @@ class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
 
 
 def _decimal_scale(schema: avro.schema.Schema) -> int | None:
-    """The scale of a decimal; None for every other schema."""
+    """A decimal's scale; None for every other schema."""
     if not isinstance(schema, avro.schema.BytesDecimalSchema | avro.schema.FixedDecimalSchema):
         return None
     scale = schema.get_prop("scale")
@@ -84,7 +84,7 @@ def _load(text: str) -> Any:
         # A bare type name is a schema too, and older clients send it without quotes.
         if text.strip() in PRIMITIVES:
             return text.strip()
-        raise SchemaUnusable(f"it is not JSON: {error}") from None
+        raise SchemaUnusable(f"it is not valid JSON: {error}") from None
 
 
 def _parse(value: Any, names: avro.name.Names) -> avro.schema.Schema:
@@ -95,4 +95,4 @@ def _parse(value: Any, names: avro.name.Names) -> avro.schema.Schema:
             named = names.get_name(value) if isinstance(value, str) and value not in PRIMITIVES else None
             return named or avro.schema.make_avsc_object(value, names)
     except (avro.errors.AvroException, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise SchemaUnusable(f"it is not an Avro schema: {error}") from None
+        raise SchemaUnusable(f"it is not a valid Avro schema: {error}") from None

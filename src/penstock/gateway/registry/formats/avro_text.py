@@ -1,4 +1,4 @@
-"""Avro schemas as text: the order of attributes that Avro's own tools print, and a form that all spellings share."""
+"""Avro schemas as text: the attribute order of Avro's own tools, and a normalized form."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ FIELD_ORDER = ("name", "type", "doc", "default", "order", "aliases")
 
 
 def ordered(schema: Any) -> Any:
-    """The schema with its attributes in one order and wrappers without meaning gone; properties stay as they are."""
+    """The schema with its attributes in a fixed order and without redundant wrappers; properties stay as they are."""
     return _ordered(schema, sort_properties=False, namespace=None)
 
 
 def normalized_text(schema: Any) -> str:
-    """As `ordered`, as text, with properties sorted and every name written in full."""
+    """Like `ordered`, as text, with sorted properties and fully qualified names."""
     return compact(_ordered(schema, sort_properties=True, namespace=""))
 
 
 def _ordered(schema: Any, *, sort_properties: bool, namespace: str | None) -> Any:
-    """`namespace` is the one around the schema when names are to be written in full, None when they stay."""
+    """`namespace` is the enclosing one if names are to be fully qualified, None if they stay as they are."""
     if isinstance(schema, str):
         return _full_name(schema, namespace) if schema not in PRIMITIVES else schema
     if isinstance(schema, list):

@@ -38,5 +38,5 @@ HARMLESS = frozenset(HARMLESS_NAMES.split())
 
 
 def harmless(changes: Iterable[Change]) -> bool:
-    """Whether nothing in the list keeps the newer schema from accepting older values."""
+    """Whether no change keeps the newer schema from accepting older values."""
     return all(kind in HARMLESS for kind, _ in changes)

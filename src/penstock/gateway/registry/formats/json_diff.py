@@ -1,7 +1,7 @@
-"""Whether a JSON Schema accepts whatever an older one accepted: the kinds of change between two nodes.
+"""The changes between two JSON Schemas, to tell whether one accepts all values that an older one accepted.
 
-Pairs of nodes are compared kind by kind; combinations (allOf, anyOf, oneOf) by pairing their parts. What a change
-means for readers is said in json_changes.
+Pairs of nodes are compared kind by kind; combinations (allOf, anyOf, oneOf) by pairing their parts. json_changes says
+which changes are harmless.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ COMPARISONS_MAX = 50_000
 class Comparison:
     """One comparison of two documents, each pair of nodes once.
 
-    A pair that is met again inside itself counts as harmless at first. Where that turns out wrong, everything is
-    compared once more with what has been learned, until nothing new is learned: every round finds a harmful pair that
-    the rounds before did not know, so there are at most as many rounds as pairs.
+    A pair that is met again inside itself is assumed to be harmless at first. If that turns out wrong, everything
+    is compared again with what was learned, until nothing new is: every round finds a harmful pair that earlier ones
+    did not know, so there are at most as many rounds as pairs.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Comparison:
             return self._harmful.get(pair, [])
         self._count += 1
         if self._count > COMPARISONS_MAX:
-            raise SchemaUnusable("the two schemas are too entangled to compare; use fewer alternatives in anyOf/oneOf")
+            raise SchemaUnusable("the two schemas are too complex to compare; use fewer alternatives in anyOf/oneOf")
         self._open.add(pair)
         changes = self._compare_kinds(old, new)
         self._open.discard(pair)
@@ -110,7 +110,7 @@ class Comparison:
         return []
 
     def _through_combination(self, old: Node, new: Node) -> list[Change] | None:
-        """The changes where only one side is a combination and one of its parts fits the other side."""
+        """The changes if only one side is a combination and one of its parts matches the other side."""
         if (old.kind is Kind.COMBINED) is (new.kind is Kind.COMBINED):
             return None
         combined, opening = (new, ("anyOf", "oneOf")) if new.kind is Kind.COMBINED else (old, ("allOf",))
@@ -159,7 +159,7 @@ def parts_of(node: Node) -> list[Node]:
 
 
 def distinct(nodes: list[Node]) -> list[Node]:
-    """Nodes without those that say the same as an earlier one."""
+    """Nodes without those that are equal to an earlier one."""
     kept: list[Node] = []
     for node in nodes:
         if not any(node.kind is other.kind and node.raw == other.raw and node.parts == other.parts for other in kept):

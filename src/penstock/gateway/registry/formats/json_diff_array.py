@@ -1,4 +1,4 @@
-"""Changes of arrays: the schema of all items, schemas of single places, what may follow them, how many."""
+"""Changes of arrays: the schema of all items, of single positions, of additional items, and limits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def compare_array(comparison: Comparison, old: Node, new: Node) -> list[Change]:
 
 
 def _older_form(node: Node) -> Node:
-    """Since draft 2020-12 places are `prefixItems` and the rest `items`; before, `items` and `additionalItems`."""
+    """Since draft 2020-12 positions are `prefixItems` and the rest `items`; before, `items` and `additionalItems`."""
     if "prefixItems" not in node.raw:
         return node
     raw = {key: value for key, value in node.raw.items() if key not in ("prefixItems", "items")}

@@ -1,7 +1,7 @@
-"""Changes of objects: properties, what is required, what else is allowed.
+"""Changes of objects: properties, required properties, and additional properties.
 
-An object is open when it accepts properties it does not name, closed when it accepts none, and partially open when
-those it does not name must fit a schema.
+An object is open if it accepts properties it does not name, closed if it accepts none, and partially open if those it
+does not name must match a schema.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _added(comparison: Comparison, old: Node, new: Node, name: str) -> list[Chan
 
 
 def is_open(node: Node, rest: str, unevaluated: str) -> bool:
-    """Whether anything is allowed beside what the schema names."""
+    """Whether anything is allowed beyond what the schema names."""
     if node.raw.get(rest, True) is not True and node.raw[rest] != {}:
         return False
     if rest == "additionalProperties" and node.raw.get("patternProperties"):
@@ -115,7 +115,7 @@ def is_open(node: Node, rest: str, unevaluated: str) -> bool:
 
 
 def _cover(node: Node, name: str) -> Node | None:
-    """The schema that a property must fit which the object does not name; None in a closed object."""
+    """The schema for a property that the object does not name; None in a closed object."""
     patterns = node.raw.get("patternProperties", {})
     for pattern, schema in patterns.items() if isinstance(patterns, dict) else ():
         if not is_expression(pattern):
@@ -128,7 +128,7 @@ def _cover(node: Node, name: str) -> Node | None:
 
 
 def rest_schema(node: Node, rest: str, unevaluated: str) -> Node | None:
-    """The schema of what is not named, where there is one that allows some values but not all."""
+    """The schema for everything not named, if there is one that allows some values but not all."""
     schema = node.raw.get(rest)
     if isinstance(schema, dict) and schema:
         return node.sub(schema)

@@ -32,7 +32,7 @@ def compare_string(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
 
 
 def compare_number(old: Node, new: Node) -> list[Change]:
-    """Limits, multiples, and whether only whole numbers are accepted."""
+    """Limits, multiples, and whether only integers are accepted."""
     changes = [
         change
         for key, name in (

@@ -1,4 +1,4 @@
-"""JSON Schema: parsing with references, and whether one schema accepts whatever another accepted."""
+"""JSON Schema: parsing with references, and compatibility."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.gateway.registry.schema import JSON, Dependencies, Difference, Sch
 
 
 class JsonSchema:
-    """A JSON Schema of draft 4 to 2020-12; draft 7 where it does not say which."""
+    """A JSON Schema of draft 4 to 2020-12; draft 7 if it does not say which."""
 
     schema_type = JSON
 
@@ -29,11 +29,11 @@ class JsonSchema:
         self._document = Document(value, others)
         self.canonical = compact(value)
         self.normalized = json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
-        # References that lead nowhere are found now and not when the first record is checked.
+        # Dangling references are found now rather than when the first record is validated.
         _visit(self._document, value)
 
     def unreadable(self, writer: JsonSchema) -> list[Difference]:
-        """The changes that make this schema refuse values that `writer` accepted."""
+        """The changes that make this schema reject values that `writer` accepted."""
         older, newer = writer._document, self._document
         changes = Comparison().changes(older.node(older.root), newer.node(newer.root))
         return [Difference(kind, f"#{path}") for kind, path in changes if kind not in HARMLESS]
@@ -47,7 +47,7 @@ def _load(text: str, what: str) -> Any:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SchemaUnusable(f"{what} is not JSON: {error}") from None
+        raise SchemaUnusable(f"{what} is not valid JSON: {error}") from None
     if not isinstance(value, dict | bool):
         raise SchemaUnusable(f"{what} is not a JSON Schema: it must be an object or a boolean")
     return value
@@ -59,13 +59,13 @@ def _check(value: Any) -> None:
         validator.check_schema(value)
     except jsonschema.exceptions.SchemaError as error:
         place = "/".join(str(word) for word in error.absolute_path)
-        raise SchemaUnusable(f"it is not a JSON Schema: at #/{place}: {error.message}") from None
+        raise SchemaUnusable(f"it is not a valid JSON Schema: at #/{place}: {error.message}") from None
     except RecursionError:
         raise SchemaUnusable("it is nested too deeply") from None
 
 
 def _visit(document: Document, place: Any) -> None:
-    """Read every `$ref` of a text."""
+    """Resolve every `$ref` of a document."""
     waiting = [place]
     while waiting:
         place = waiting.pop()

@@ -1,10 +1,10 @@
-"""The largest pairing between the parts of two combinations in which each old part fits its new one."""
+"""The largest matching between the parts of two combinations in which each old part is compatible with its new one."""
 
 from __future__ import annotations
 
 
 def matching_size(fitting: list[list[bool]]) -> int:
-    """How many rows can be paired with columns of their own, where `fitting[row][column]` allows it."""
+    """How many rows can be matched with distinct columns, where `fitting[row][column]` allows it."""
     row_of: dict[int, int] = {}
 
     def place(row: int, tried: set[int]) -> bool:

@@ -1,7 +1,7 @@
 """JSON Schema documents as nodes of one kind each, so that two of them can be compared kind by kind.
 
-A schema object may say several things at once: a type, an enum, a oneOf. Such a schema is read as an `allOf` of
-nodes that say one thing each, a list of types as an `anyOf`, and a `$ref` as what it points to.
+A schema object may combine several constraints: a type, an enum, a oneOf. Such a schema is read as an `allOf` of nodes
+with one constraint each, a list of types as an `anyOf`, and a `$ref` as its target.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ANNOTATIONS = frozenset({"title", "description", "default", "examples", "depreca
 
 
 class Kind(Enum):
-    """What a node says."""
+    """The kind of constraint."""
 
     ANYTHING = "anything"
     NOTHING = "nothing"
@@ -63,7 +63,7 @@ TYPES = {
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One statement about a value. `raw` is the schema object it came from, `parts` the schemas of a combination."""
+    """One constraint on a value. `raw` is the schema object it came from, `parts` the schemas of a combination."""
 
     kind: Kind
     raw: dict[str, Any] = field(default_factory=dict)
@@ -73,35 +73,35 @@ class Node:
     integer: bool = False
 
     def sub(self, schema: Any) -> Node:
-        """The node of a schema that stands in this one."""
+        """The node of a subschema."""
         assert self.document is not None
         return self.document.node(schema)
 
 
-# Nodes are known by their identity, so those of booleans are always the same ones.
+# Nodes are compared by identity, so those of booleans are singletons.
 ANYTHING = Node(Kind.ANYTHING)
 NOTHING = Node(Kind.NOTHING)
 
 
 class Document:
-    """A schema text and those it refers to, by name."""
+    """A schema document and those it refers to, by name."""
 
     def __init__(self, root: Any, others: dict[str, Document]) -> None:
         self.root = root
         self._others = others
         self._nodes: dict[int, Node] = {}
-        # Made-up schemas (one type of a list of types) must live as long as the nodes that are found by their address.
+        # Synthesized schemas (one type of a list of types) must live as long as the nodes found by their `id()`.
         self._made: list[Any] = []
         dialect = root.get("$schema", "") if isinstance(root, dict) else ""
         self._siblings = any(draft in str(dialect) for draft in SIBLING_DRAFTS)
         self._base = root.get("$id", root.get("id", "")) if isinstance(root, dict) else ""
 
     def node(self, schema: Any) -> Node:
-        """The node of a schema of this document; the same object for the same schema."""
+        """The node of a schema in this document; the same object for the same schema."""
         if isinstance(schema, bool):
             return ANYTHING if schema else NOTHING
         if not isinstance(schema, dict):
-            raise SchemaUnusable(f"a schema is an object or a boolean, not {type(schema).__name__}")
+            raise SchemaUnusable(f"a schema must be an object or a boolean, not {type(schema).__name__}")
         known = self._nodes.get(id(schema))
         if known is None:
             known = self._nodes[id(schema)] = self._read(schema)
@@ -151,11 +151,11 @@ class Document:
 
     def _typed(self, schema: dict[str, Any], name: Any) -> Node:
         if name not in TYPES:
-            raise SchemaUnusable(f"{name!r} is not a type of JSON")
+            raise SchemaUnusable(f"{name!r} is not a JSON type")
         return Node(TYPES[name], schema, self, integer=name == "integer")
 
     def resolve(self, target: str) -> Node:
-        """The node that a `$ref` of this document points to."""
+        """The node that a `$ref` in this document points to."""
         document, schema = self, None
         for _ in range(REFERENCES_MAX):
             document, schema = document._locate(target)
@@ -164,7 +164,7 @@ class Document:
             if schema.keys() - {"$ref"} - ANNOTATIONS and document._siblings:
                 return document.node(schema)
             target = schema["$ref"]
-        raise SchemaUnusable(f"$ref {target!r} leads to itself")
+        raise SchemaUnusable(f"$ref {target!r} refers to itself")
 
     def _locate(self, target: str) -> tuple[Document, Any]:
         address, fragment = urldefrag(target)
@@ -208,7 +208,7 @@ class Document:
 
 
 def _schemas_in(root: Any) -> list[dict[str, Any]]:
-    """Every object of a document, outermost first."""
+    """Every object in a document, outermost first."""
     found, waiting = [], [root]
     while waiting:
         place = waiting.pop()

@@ -1,6 +1,6 @@
-"""Whether a .proto file reads what an older version of it wrote: changes field by field, by number.
+"""The changes between two .proto files, field by field, to tell whether one reads data written with the other.
 
-A change whose kind is not in HARMLESS makes the newer file misread old data, or refuse it. The names are those that
+A change whose kind is not in HARMLESS makes the newer file misread or reject old data. The names are those that
 Confluent's registry reports.
 """
 
@@ -20,7 +20,7 @@ HARMLESS_NAMES = """
 """
 HARMLESS = frozenset(HARMLESS_NAMES.split())
 
-# Types of one group have the same encoding on the wire.
+# Types of one group are encoded in the same way.
 SCALAR_GROUPS = {
     type_number: group
     for group, types in {
@@ -37,7 +37,7 @@ SCALAR_GROUPS = {
 
 
 class ProtoComparison:
-    """One comparison of two files. A pair of messages is compared once, which also ends cycles."""
+    """One comparison of two files. Each pair of messages is compared once, which also ends cycles."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[str, str]] = set()
@@ -119,7 +119,7 @@ def _kind(field: FieldDescriptor) -> str:
 
 
 def _oneof(field: FieldDescriptor) -> str:
-    """The name of the oneof a field is in; empty outside. `optional` of proto3 makes no oneof that counts."""
+    """The name of a field's oneof, or empty. proto3's `optional` creates a oneof that does not count."""
     oneof = field.containing_oneof
     if oneof is None or (len(oneof.fields) == 1 and oneof.name.lstrip("X") == f"_{field.name}"):
         return ""
@@ -152,7 +152,7 @@ def _compare_scalars(old: FieldDescriptor, new: FieldDescriptor, place: str, *, 
 
 
 def _deleted_oneofs(old: Descriptor, new: Descriptor) -> set[str]:
-    """Oneofs that went away with all their fields, which readers of old data can live with."""
+    """Oneofs that were removed with all their fields, which is harmless for readers of old data."""
     kept = _oneofs(new)
     return {
         name
@@ -174,7 +174,7 @@ def _added(field: FieldDescriptor, path: str) -> list[Change]:
 
 
 def _compare_oneofs(old: Descriptor, new: Descriptor, path: str) -> list[Change]:
-    """Oneofs that came and went, and fields that now exclude each other although old data may have both."""
+    """Oneofs that were added or removed, and fields that now exclude each other although old data may have both."""
     changes: list[Change] = []
     before, after = _oneofs(old), _oneofs(new)
     for name, fields in after.items():

@@ -1,4 +1,4 @@
-"""Fields of messages in the .proto language: labels, types, maps, groups, options; and what numbers are set aside."""
+"""Fields of messages in the .proto language: labels, types, maps, groups and options; and reserved numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENUM_NUMBER_MAX = (1 << 31) - 1
 def read_field(
     reader: Reader, scope: DescriptorProto, field: FieldDescriptorProto, syntax: str
 ) -> DescriptorProto | None:
-    """Read one field into `field`. For a group its message is returned, whose body comes next; else None."""
+    """Read one field into `field`. For a group its message is returned, whose body comes next; otherwise None."""
     label = reader.token.text if reader.token.text in LABELS and not _is_type(reader) else ""
     if label:
         reader.take()
@@ -48,7 +48,7 @@ def read_field(
 
 
 def _is_type(reader: Reader) -> bool:
-    """Whether a label's word is the name of a type here: `optional = 1` can follow a type of that name only."""
+    """Whether a label keyword is used as a type name: `optional = 1` can only follow a type of that name."""
     following = reader.following(3)
     return len(following) == 3 and following[1].text == "="
 
@@ -74,7 +74,7 @@ def _number_and_options(reader: Reader, field: FieldDescriptorProto) -> None:
 def _field_number(reader: Reader) -> int:
     line, number = reader.token.line, reader.integer("the number of a field")
     if not 0 < number <= FIELD_NUMBER_MAX:
-        raise SchemaUnusable(f"line {line}: field numbers go from 1 to {FIELD_NUMBER_MAX}, not {number}")
+        raise SchemaUnusable(f"line {line}: field numbers range from 1 to {FIELD_NUMBER_MAX}, not {number}")
     return number
 
 
@@ -122,7 +122,7 @@ def _group(reader: Reader, scope: DescriptorProto, field: FieldDescriptorProto) 
     reader.take()
     name = reader.word("the name of a group")
     if not name[:1].isupper():
-        raise SchemaUnusable(f"line {reader.token.line}: the name of a group starts with a capital letter")
+        raise SchemaUnusable(f"line {reader.token.line}: a group name must start with a capital letter")
     field.name = name.lower()
     field.type = FieldDescriptorProto.TYPE_GROUP
     field.type_name = name
@@ -131,14 +131,14 @@ def _group(reader: Reader, scope: DescriptorProto, field: FieldDescriptorProto) 
 
 
 def _ranges(reader: Reader, maximum: int) -> list[tuple[int, int]]:
-    """Numbers and ranges, both ends included."""
+    """Numbers and ranges, both ends inclusive."""
     found = []
     while True:
         first = last = reader.integer()
         if reader.accept("to"):
             last = maximum if reader.accept("max") else reader.integer()
         if not -(1 << 31) <= first <= last <= maximum:
-            raise SchemaUnusable(f"line {reader.token.line}: {first} to {last} is not a range of numbers")
+            raise SchemaUnusable(f"line {reader.token.line}: {first} to {last} is not a valid range")
         found.append((first, last))
         if not reader.accept(","):
             return found

@@ -1,4 +1,4 @@
-"""Files that every .proto may import without a reference: protobuf's own, Google's common types, Confluent's."""
+"""Files that every .proto may import without a reference: protobuf's own, Google's common types, and Confluent's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from penstock.gateway.registry.formats.proto_parser import parse_proto
 
 ROOTS = {"google/protobuf/": "google.protobuf", "google/type/": "google.type"}
-# Confluent publishes these with its clients only, which need much more than the gateway does.
+# Confluent publishes these only with its clients, whose dependencies the gateway does not need.
 TEXTS = {
     "confluent/meta.proto": """
 syntax = "proto3";

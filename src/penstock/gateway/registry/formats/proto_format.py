@@ -1,4 +1,4 @@
-"""Protobuf schemas: texts and serialized descriptors, references, and whether one reads what another wrote."""
+"""Protobuf schemas: .proto text and serialized descriptors, references, and compatibility."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ProtobufSchema:
         self.normalized = print_proto(resolved, normalize=True)
 
     def unreadable(self, writer: ProtobufSchema) -> list[Difference]:
-        """The changes that make this schema misread what was written with `writer`."""
+        """The changes that make this schema misread data written with `writer`."""
         changes = ProtoComparison().compare_files(writer.descriptor, self.descriptor)
         return [Difference(kind, f"#{path}") for kind, path in changes if kind not in HARMLESS]
 
@@ -60,14 +60,14 @@ class ProtobufSchema:
 
 
 class _Pool:
-    """Files that know each other; those that come with protobuf are added when they are imported."""
+    """A descriptor pool; protobuf's own files are added when they are imported."""
 
     def __init__(self) -> None:
         self._pool = DescriptorPool()
         self._added: set[str] = set()
 
     def add(self, file: FileDescriptorProto) -> FileDescriptor:
-        """Add a file, whose imports must be here already or well known, and return it with all names resolved."""
+        """Add a file, whose imports must already be here or be well known, and return it with all names resolved."""
         for name in file.dependency:
             if name in self._added:
                 continue
@@ -88,7 +88,7 @@ class _Pool:
 
 
 def _reason(error: Exception) -> str:
-    """What protobuf says is wrong, without its preamble."""
+    """Protobuf's error message, without its preamble."""
     return re.sub(r"^.*?descriptor pool: *|\s+$", "", str(error).strip("'\""), flags=re.DOTALL)
 
 
@@ -108,7 +108,7 @@ def _read(text: str, name: str) -> FileDescriptorProto:
 
 
 def _forget_options(message: Message) -> None:
-    """Remove options that only their authors can read; protobuf refuses them where they are not interpreted."""
+    """Remove uninterpreted options, which protobuf's pool rejects."""
     for field, value in message.ListFields():
         if field.name == "uninterpreted_option":
             message.ClearField("uninterpreted_option")
@@ -118,7 +118,7 @@ def _forget_options(message: Message) -> None:
 
 
 def _restore_options(loose: Message, resolved: Message) -> None:
-    """Put back what `_forget_options` removed; the two have the same shape."""
+    """Put back what `_forget_options` removed; the two messages have the same structure."""
     for field, value in loose.ListFields():
         if field.name == "uninterpreted_option":
             resolved.uninterpreted_option.extend(value)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Options of a descriptor as text: known ones by field, those of extensions as they were written."""
+"""A descriptor's options as text: known ones by field, extensions verbatim."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def quoted(value: bytes) -> str:
 
 
 def option_texts(options: Message, *, normalize: bool) -> Iterator[str]:
-    """`name = value` of each option that is set; sorted by name with `normalize`."""
+    """`name = value` for each option that is set; sorted by name with `normalize`."""
     texts = []
     for field, value in options.ListFields():
         if field.name == "uninterpreted_option":

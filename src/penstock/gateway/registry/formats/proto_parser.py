@@ -1,6 +1,6 @@
-"""The .proto language (proto2, proto3): a text becomes the descriptor that protobuf's own compiler would make of it.
+"""Parses the .proto language (proto2, proto3) into the descriptor that protoc would produce.
 
-Names of types stay as they are written; protobuf's descriptor pool resolves and checks them afterwards.
+Type names stay as they are written; protobuf's descriptor pool resolves and checks them afterwards.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ NESTING_MAX = 32
 
 
 def parse_proto(text: str, name: str) -> FileDescriptorProto:
-    """The descriptor of a text; SchemaUnusable says what is wrong and in which line."""
+    """The descriptor of a .proto text; raises SchemaUnusable with the reason and the line."""
     file = FileDescriptorProto(name=name)
     reader = Reader(text)
     if reader.accept("syntax"):
         reader.expect("=")
         syntax = reader.text()
         if syntax not in ("proto2", "proto3"):
-            raise SchemaUnusable(f"syntax {syntax!r} is not known; use proto3 or proto2")
+            raise SchemaUnusable(f"syntax {syntax!r} is not supported; use proto3 or proto2")
         if syntax == "proto3":
             file.syntax = syntax
         reader.expect(";")
@@ -66,7 +66,7 @@ def _statement(reader: Reader, file: FileDescriptorProto) -> None:
     elif keyword == "extend":
         _extend(reader, file, file.syntax)
     else:
-        raise SchemaUnusable(f"line {reader.token.line}: {keyword!r} starts no statement of a .proto file")
+        raise SchemaUnusable(f"line {reader.token.line}: {keyword!r} is not a statement of a .proto file")
 
 
 def _message(reader: Reader, message: DescriptorProto, syntax: str, depth: int) -> None:
@@ -81,7 +81,7 @@ def _message_body(reader: Reader, message: DescriptorProto, syntax: str, depth: 
     while not reader.accept("}"):
         if reader.accept(";"):
             continue
-        # `message`, `option` and the like may also be the names of types, so what follows decides.
+        # `message`, `option` and the like may also be type names, so the next token decides.
         if reader.ahead("message") and _declares(reader):
             reader.take()
             _message(reader, message.nested_type.add(), syntax, depth + 1)
@@ -105,7 +105,7 @@ def _message_body(reader: Reader, message: DescriptorProto, syntax: str, depth: 
 
 
 def _declares(reader: Reader) -> bool:
-    """Whether `message X {` or `enum X {` comes next, not a field of a type with such a name."""
+    """Whether a declaration `message X {` or `enum X {` comes next, rather than a field of a type with such a name."""
     tokens = reader.following(3)
     return len(tokens) == 3 and tokens[1].kind == "word" and tokens[2].text == "{"
 
@@ -128,13 +128,13 @@ def _oneof(reader: Reader, message: DescriptorProto, syntax: str, depth: int) ->
             reader.expect(";")
             continue
         if reader.token.text in ("optional", "required", "repeated", "map") and not reader.ahead("map", "="):
-            raise SchemaUnusable(f"line {reader.token.line}: a field of a oneof has no {reader.token.text!r}")
+            raise SchemaUnusable(f"line {reader.token.line}: a oneof field cannot be {reader.token.text!r}")
         field = message.field.add(oneof_index=index)
         _field(reader, message, field, syntax, depth)
 
 
 def _add_optional_oneofs(message: DescriptorProto) -> None:
-    """An `optional` field of proto3 is the only member of a oneof that stands after all others."""
+    """proto3's `optional` field is the only member of a synthetic oneof, which comes after all others."""
     taken = {oneof.name for oneof in message.oneof_decl} | {field.name for field in message.field}
     for field in message.field:
         if field.proto3_optional:
@@ -149,7 +149,7 @@ def _add_optional_oneofs(message: DescriptorProto) -> None:
 def _extend(reader: Reader, owner: FileDescriptorProto | DescriptorProto, syntax: str) -> None:
     extended = reader.name("the name of a message")
     reader.expect("{")
-    # Groups in extensions would need a place for their message; nobody has written one for decades.
+    # A group in an extension would need a place for its message; nobody has written one for decades.
     scope = DescriptorProto()
     while not reader.accept("}"):
         if reader.accept(";"):
@@ -185,7 +185,7 @@ def _enum(reader: Reader, enum: EnumDescriptorProto) -> None:
 
 def _within_int32(reader: Reader, number: int) -> int:
     if not -(1 << 31) <= number < 1 << 31:
-        raise SchemaUnusable(f"line {reader.token.line}: {number} does not fit into 32 bits")
+        raise SchemaUnusable(f"line {reader.token.line}: {number} does not fit in 32 bits")
     return number
 
 

@@ -1,4 +1,4 @@
-"""A descriptor as .proto text: the same text for the same descriptor, without comments."""
+"""Prints a descriptor as .proto text: the same text for the same descriptor, without comments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LABEL_NAMES = {
 
 
 def print_proto(file: FileDescriptorProto, *, normalize: bool = False) -> str:
-    """The text of a descriptor whose type names are resolved; with `normalize`, what has no order is sorted."""
+    """The text of a descriptor with resolved type names; with `normalize`, whatever has no defined order is sorted."""
     return "\n".join(_Printer(file, normalize).lines()) + "\n"
 
 
@@ -150,7 +150,7 @@ class _Printer:
         full = field.type_name.lstrip(".")
         package = f"{self._file.package}." if self._file.package else ""
         short = full.removeprefix(package)
-        # A nested type may have the name that this one starts with; then only the full name is clear.
+        # A nested type may have the name that this one starts with; then only the full name is unambiguous.
         first = short.split(".")[0]
         hidden = any(
             first in (nested.name, *(enum.name for enum in message.enum_type))
@@ -209,5 +209,5 @@ def _reserved(owner: DescriptorProto | EnumDescriptorProto, indent: str, maximum
 
 
 def default_json_name(name: str) -> str:
-    """The JSON name that protobuf gives a field on its own."""
+    """The default JSON name of a field."""
     return re.sub(r"_+(.)", lambda match: match[1].upper(), name).rstrip("_")

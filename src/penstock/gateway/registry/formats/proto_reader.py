@@ -1,4 +1,4 @@
-"""Reading tokens one by one, and the values that options have."""
+"""A reader of tokens, and of option values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.gateway.registry.schema import SchemaUnusable
 
 
 class Reader:
-    """A place in a list of tokens."""
+    """A position in a list of tokens."""
 
     def __init__(self, text: str) -> None:
         self._tokens = tokens_of(text)
@@ -20,48 +20,48 @@ class Reader:
 
     @property
     def token(self) -> Token:
-        """The token that comes next."""
+        """The next token."""
         return self._tokens[self._next]
 
     def take(self) -> Token:
-        """The next token, which is then behind us; the end is never behind."""
+        """Consume the next token; the end is never consumed."""
         token = self._tokens[self._next]
         self._next += bool(token.kind)
         return token
 
     def ahead(self, *texts: str) -> bool:
-        """Whether the next tokens are these."""
+        """Whether these tokens come next."""
         return [token.text for token in self.following(len(texts))] == list(texts)
 
     def following(self, count: int) -> list[Token]:
-        """The next tokens, without taking them."""
+        """The next tokens, without consuming them."""
         return self._tokens[self._next : self._next + count]
 
     def accept(self, text: str) -> bool:
-        """Take the next token if it is this one."""
+        """Consume the next token if it is this one."""
         if self.token.text != text or self.token.kind == "string":
             return False
         self.take()
         return True
 
     def expect(self, text: str) -> None:
-        """Take the next token, which must be this one."""
+        """Consume the next token, which must be this one."""
         if not self.accept(text):
             raise self.wrong(f"{text!r}")
 
     def wrong(self, expected: str) -> SchemaUnusable:
-        """What to raise when the next token is not what should be here."""
+        """The error to raise if the next token is not the expected one."""
         found = repr(self.token.text) if self.token.kind else "the end of the text"
         return SchemaUnusable(f"line {self.token.line}: expected {expected}, found {found}")
 
     def word(self, what: str = "a name") -> str:
-        """Take a name."""
+        """Consume an identifier."""
         if self.token.kind != "word":
             raise self.wrong(what)
         return self.take().text
 
     def name(self, what: str = "a name") -> str:
-        """Take a name that may have dots, in front as well."""
+        """Consume an identifier that may contain dots, also a leading one."""
         text = "." if self.accept(".") else ""
         text += self.word(what)
         while self.accept("."):
@@ -69,14 +69,14 @@ class Reader:
         return text
 
     def integer(self, what: str = "a number") -> int:
-        """Take a whole number, with its sign."""
+        """Consume an integer with its sign."""
         sign = -1 if self.accept("-") else 1
         if self.token.kind != "number":
             raise self.wrong(what)
         return sign * integer_value(self.take())
 
     def string(self, what: str = "a quoted text") -> bytes:
-        """Take a string; strings side by side are one."""
+        """Consume a string; adjacent strings are concatenated."""
         if self.token.kind != "string":
             raise self.wrong(what)
         value = b""
@@ -85,16 +85,16 @@ class Reader:
         return value
 
     def text(self, what: str = "a quoted text") -> str:
-        """Take a string that is UTF-8."""
+        """Consume a string that is valid UTF-8."""
         line = self.token.line
         try:
             return self.string(what).decode()
         except UnicodeDecodeError:
-            raise SchemaUnusable(f"line {line}: this text is not UTF-8") from None
+            raise SchemaUnusable(f"line {line}: this string is not valid UTF-8") from None
 
 
 def read_option(reader: Reader, options: Message) -> None:
-    """Read `name = value` into the options: those that protobuf knows as fields, others uninterpreted."""
+    """Read `name = value` into the options: known ones as fields, others uninterpreted."""
     parts: list[tuple[str, bool]] = []
     while True:
         if reader.accept("("):
@@ -130,11 +130,13 @@ def _set_known(reader: Reader, options: Message, field: Any) -> None:
         else:
             setattr(options, field.name, value)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise SchemaUnusable(f"line {reader.token.line}: {value!r} is no value of option {field.name}") from None
+        raise SchemaUnusable(
+            f"line {reader.token.line}: {value!r} is not a valid value for option {field.name}"
+        ) from None
 
 
 def read_value(reader: Reader) -> Any:
-    """A constant: bytes for a string, an int or float, or the word itself for a name."""
+    """A constant: bytes for a string, an int or float, or the identifier itself."""
     negative = reader.accept("-")
     if not negative:
         reader.accept("+")
@@ -168,7 +170,7 @@ def _set_uninterpreted(reader: Reader, option: descriptor_pb2.UninterpretedOptio
 
 
 def read_aggregate(reader: Reader) -> str:
-    """The text between two braces, which only those who know the option can read."""
+    """The raw text between two braces."""
     reader.expect("{")
     depth, words = 1, list[str]()
     while True:

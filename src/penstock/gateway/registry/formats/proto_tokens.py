@@ -1,4 +1,4 @@
-"""The words of a .proto text, with the lines they stand on."""
+"""Tokenizes .proto text, with line numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIMPLE_ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b
 
 
 class Token(NamedTuple):
-    """A word, number, string or sign; `kind` is empty at the end of the text."""
+    """An identifier, number, string or punctuation; `kind` is empty at the end of the text."""
 
     kind: str
     text: str
@@ -30,12 +30,12 @@ class Token(NamedTuple):
 
 
 def tokens_of(text: str) -> list[Token]:
-    """All tokens; the last one has no kind. Comments and spaces are gone."""
+    """All tokens; the last one has no kind. Comments and whitespace are dropped."""
     found, position, line = [], 0, 1
     while position < len(text):
         match = TOKEN.match(text, position)
         if match is None:
-            raise SchemaUnusable(f"line {line}: {text[position : position + 12]!r} is not understood")
+            raise SchemaUnusable(f"line {line}: {text[position : position + 12]!r} is not a valid token")
         kind = match.lastgroup or ""
         if kind != "space":
             found.append(Token(kind, match[0], line))
@@ -46,7 +46,7 @@ def tokens_of(text: str) -> list[Token]:
 
 
 def string_value(token: Token) -> bytes:
-    """The bytes that a quoted string stands for."""
+    """The bytes of a string literal."""
 
     def replace(match: re.Match[bytes]) -> bytes:
         octal, hexadecimal, short, long, simple = match.groups()
@@ -58,18 +58,18 @@ def string_value(token: Token) -> bytes:
             return SIMPLE_ESCAPES.get(simple, simple)
         point = int(short or long, 16)
         if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-            raise SchemaUnusable(f"line {token.line}: there is no character {point:#x}")
+            raise SchemaUnusable(f"line {token.line}: invalid character {point:#x}")
         return chr(point).encode()
 
     return ESCAPE.sub(replace, token.text[1:-1].encode())
 
 
 def integer_value(token: Token) -> int:
-    """The value of a whole number, in any of the three bases."""
+    """The value of an integer literal: decimal, octal or hexadecimal."""
     text = token.text.lower()
     try:
         if text.startswith("0x"):
             return int(text, 16)
         return int(text, 8) if len(text) > 1 and text.startswith("0") else int(text)
     except ValueError:
-        raise SchemaUnusable(f"line {token.line}: {token.text!r} is not a whole number") from None
+        raise SchemaUnusable(f"line {token.line}: {token.text!r} is not an integer") from None

@@ -1,1 +1,1 @@
-"""What the console's pages call: public routes under `/api/v1`."""
+"""The routes under `/api/v1` that the console's pages call. They are public."""

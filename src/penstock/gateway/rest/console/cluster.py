@@ -8,8 +8,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from penstock.gateway.kafka.wire import BrokerWire
-from penstock.gateway.rest.console.picture import Picture, Pictures
+from penstock.gateway.kafka.broker_requests import BrokerWire
+from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, ClusterSnapshots
 from penstock.gateway.rest.console.quorum import read_quorum
 from penstock.gateway.rest.console.throughput import Throughput
 from penstock.gateway.web.application import json_response
@@ -27,20 +27,20 @@ CLUSTER_SHAPE = {
 
 
 def cluster_operations(
-    cluster_id: str, pictures: Pictures, throughput: Throughput, wire: BrokerWire
+    cluster_id: str, snapshots: ClusterSnapshots, throughput: Throughput, wire: BrokerWire
 ) -> list[Operation]:
-    """The cluster as a whole."""
+    """Operations on the cluster as a whole."""
 
     async def cluster(call: Call) -> Response:
         del call
-        picture = await pictures.latest()
+        snapshot = await snapshots.latest()
         return json_response(
             {
                 "cluster_id": cluster_id,
-                "taken_ms": picture.taken_ms,
-                "controller": picture.controller,
-                "topics": len(picture.topics),
-                **summary(picture, pictures.failure, pictures.silent),
+                "taken_ms": snapshot.taken_ms,
+                "controller": snapshot.controller,
+                "topics": len(snapshot.topics),
+                **summary(snapshot, snapshots.failure, snapshots.silent),
             }
         )
 
@@ -60,14 +60,14 @@ def cluster_operations(
 
     async def directories(call: Call) -> Response:
         del call
-        return json_response({"brokers": await read_directories(await pictures.latest(), wire)})
+        return json_response({"brokers": await read_directories(await snapshots.latest(), wire)})
 
     return [
         Operation(
             "GET",
             "/api/v1/cluster",
             cluster,
-            "Show the cluster's health, its brokers, and what is wrong. While brokers fail it is the last known state.",
+            "Show the cluster's health, brokers and problems; the last known state while brokers do not answer.",
             TAG,
             answers={200: CLUSTER_SHAPE},
         ),
@@ -75,7 +75,7 @@ def cluster_operations(
             "GET",
             "/api/v1/cluster/throughput",
             rates,
-            "Show records written per second, sampled while somebody asks, and the busiest topics.",
+            "Show records written per second, sampled when this is called, and the busiest topics.",
             TAG,
             answers={200: {"type": "object", "required": ["points", "busiest"]}},
         ),
@@ -83,7 +83,7 @@ def cluster_operations(
             "GET",
             "/api/v1/cluster/quorum",
             quorum,
-            "Show the controllers, who leads them, and how far each has followed the metadata log.",
+            "Show the controllers, their leader, and how far each has replicated the metadata log.",
             TAG,
             answers={200: {"type": "object", "required": ["leader", "epoch", "nodes"]}},
         ),
@@ -91,23 +91,23 @@ def cluster_operations(
             "GET",
             "/api/v1/cluster/log-directories",
             directories,
-            "Show what the brokers' directories hold.",
+            "Show the brokers' log directories.",
             TAG,
             answers={200: {"type": "object", "required": ["brokers"]}},
         ),
     ]
 
 
-def summary(picture: Picture, failure: Problem | None, silent: Collection[int]) -> dict[str, Any]:
-    """Counts, brokers with their share, links between leaders and followers, and what is wrong."""
+def summary(snapshot: ClusterSnapshot, failure: Problem | None, silent: Collection[int]) -> dict[str, Any]:
+    """Counts, brokers with their share of partitions, links between leaders and followers, and problems."""
     share: dict[int, dict[str, int]] = {
-        number: {"leaders": 0, "replicas": 0, "out_of_sync": 0} for number in picture.brokers
+        number: {"leaders": 0, "replicas": 0, "out_of_sync": 0} for number in snapshot.brokers
     }
     links: dict[tuple[int, int], list[int]] = {}
     total = short = offline = 0
     short_names: dict[str, None] = {}
     offline_names: dict[str, None] = {}
-    for name, partitions in picture.topics.items():
+    for name, partitions in snapshot.topics.items():
         total += len(partitions)
         for partition in partitions:
             if partition.leader < 0:
@@ -117,7 +117,7 @@ def summary(picture: Picture, failure: Problem | None, silent: Collection[int]) 
                 short += 1
                 short_names[name] = None
             _count(share, links, partition.leader, partition.replicas, partition.in_sync_replicas)
-    problems = _problems(picture, failure, silent)
+    problems = _problems(snapshot, failure, silent)
     problems += _partition_problems(list(short_names), list(offline_names), short, offline)
     levels = {problem["level"] for problem in problems}
     return {
@@ -136,7 +136,7 @@ def summary(picture: Picture, failure: Problem | None, silent: Collection[int]) 
                 "silent": broker.node_id in silent,
                 **share[broker.node_id],
             }
-            for broker in picture.brokers.values()
+            for broker in snapshot.brokers.values()
         ],
         "links": [
             {"leader": leader, "follower": follower, "partitions": counts[0], "behind": counts[1]}
@@ -165,23 +165,25 @@ def _count(
             counts[1] += behind
 
 
-def _problems(picture: Picture, failure: Problem | None, silent: Collection[int]) -> list[dict[str, str]]:
+def _problems(snapshot: ClusterSnapshot, failure: Problem | None, silent: Collection[int]) -> list[dict[str, str]]:
     found = []
     if failure is not None:
         found.append(
-            _problem("error", f"the cluster does not say how it is: {failure.message}", "what is shown is old")
+            _problem("error", f"the cluster's state is unknown: {failure.message}", "the state shown is out of date")
         )
-    down = [broker.node_id for broker in picture.brokers.values() if broker.fenced]
+    down = [broker.node_id for broker in snapshot.brokers.values() if broker.fenced]
     unexpected = sorted(set(silent) - set(down))
     if down:
-        fix = "start it again; partitions it led have moved to other brokers"
+        fix = "restart it; partitions it led have moved to other brokers"
         found.append(_problem("warning", _brokers(down, "is down", "are down"), fix))
     if unexpected:
-        fix = "look at its log, and whether the gateway can reach it"
+        fix = "check its log, and that the gateway can reach it"
         found.append(_problem("error", _brokers(unexpected, "does not answer", "do not answer"), fix))
-    if picture.controller is not None and picture.controller < 0:
-        found.append(_problem("error", "no controller is active", "see the quorum: a majority of voters must run"))
-    return found + [_problem("note", note, "") for note in picture.notes]
+    if snapshot.controller is not None and snapshot.controller < 0:
+        found.append(
+            _problem("error", "there is no active controller", "a majority of the quorum's voters must be running")
+        )
+    return found + [_problem("note", note, "") for note in snapshot.notes]
 
 
 def _partition_problems(
@@ -193,7 +195,7 @@ def _partition_problems(
         found.append(_problem("error", what, "start the brokers that hold their replicas"))
     if short_count:
         what = f"{short_count} partitions are under-replicated: {_named(short)}"
-        found.append(_problem("warning", what, "they catch up when all their brokers run"))
+        found.append(_problem("warning", what, "they catch up once all their brokers are running"))
     return found
 
 
@@ -210,9 +212,9 @@ def _named(names: list[str]) -> str:
     return ", ".join(names[:NAMED_MAX]) + more
 
 
-async def read_directories(picture: Picture, wire: BrokerWire) -> list[dict[str, Any]]:
-    """Log directories by broker; one that does not answer has none."""
-    places = {broker.address: broker.node_id for broker in picture.alive()}
+async def read_directories(snapshot: ClusterSnapshot, wire: BrokerWire) -> list[dict[str, Any]]:
+    """Log directories by broker; brokers that do not answer are left out."""
+    places = {broker.address: broker.node_id for broker in snapshot.alive()}
     answers = await asyncio.wait_for(wire.ask_each(places, DescribeLogDirsRequest(None)), 10)
     found = []
     for address, number in places.items():

@@ -1,7 +1,7 @@
-"""Where a dead letter came from and why: in the headers of Penstock, Kafka's share groups, Streams, Connect and Spring.
+"""Where a dead letter came from and why, from the headers of Penstock, share groups, Kafka Streams, Connect and Spring.
 
-Penstock's and Kafka's own write numbers as text (KIP-1191, KIP-1034, Kafka Connect's error context). Spring writes them
-as Java does, in binary with the highest byte first.
+Penstock and Kafka write numbers as text (KIP-1191, KIP-1034, Kafka Connect's error context). Spring writes them as
+big-endian binary.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DIGITS_MAX = 19
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How somebody names such headers. All that begin with a prefix go when the record is sent again."""
+    """One producer's header names. All headers with one of its prefixes are removed when the record is replayed."""
 
     prefixes: tuple[str, ...]
     topic: str
@@ -29,7 +29,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What is known of a record's first place; None where its headers do not say."""
+    """Where a record was first written; fields are None if the headers do not tell."""
 
     topic: str | None
     partition: int | None
@@ -37,7 +37,7 @@ class Origin:
     reason: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """For the console."""
+        """The JSON object for the console."""
         return asdict(self)
 
 
@@ -66,13 +66,13 @@ FAMILIES = (
     _dotted("__streams.errors.", "message", "exception"),
     _dotted("__connect.errors.", "exception.message", "exception.class.name"),
     _spring("kafka_dlt-"),
-    # The same of Spring's retry topics.
+    # Spring's retry topics use the same headers.
     _spring("kafka_"),
 )
 
 
 def origin_of(headers: Headers) -> Origin | None:
-    """What the headers say; None where none of them is one of a dead letter."""
+    """The origin that the headers name; None if there are no dead-letter headers."""
     found = dict(headers)
     for family in FAMILIES:
         if any(name.startswith(family.prefixes) for name in found):
@@ -86,7 +86,7 @@ def origin_of(headers: Headers) -> Origin | None:
 
 
 def without_reasons(headers: Headers) -> list[tuple[str, bytes | None]]:
-    """The headers that the record had before it was put aside."""
+    """The headers that the record had before it became a dead letter."""
     prefixes = tuple(prefix for family in FAMILIES for prefix in family.prefixes)
     return [(name, value) for name, value in headers if not name.startswith(prefixes)]
 
@@ -100,5 +100,5 @@ def _number(value: bytes | None, binary: bool) -> int | None:
         return None
     if binary and len(value) in NUMBER_SIZES:
         return int.from_bytes(value, "big", signed=True)
-    # Whoever imitates Spring may write digits.
+    # Other implementations of Spring's headers may write digits.
     return int(value) if value.isdigit() and len(value) <= DIGITS_MAX else None

@@ -1,4 +1,4 @@
-"""`/api/v1/dead-letters`: topics that keep what could not be used, and sending such records again."""
+"""`/api/v1/dead-letters`: dead-letter topics, and replaying their records."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
 from penstock.gateway.rest.console.dead_letter_headers import origin_of, without_reasons
-from penstock.gateway.rest.console.picture import Pictures
 from penstock.gateway.rest.console.topics import counts, show
 from penstock.gateway.rest.native.tail import chosen_partitions
 from penstock.gateway.rest.shapes import OFFSET_SHAPE, PARTITION_SHAPE, TOPIC, TOPIC_SHAPE, left_out
@@ -39,17 +39,17 @@ REPLAY_BODY = {
 
 
 def dead_letter_operations(
-    admin: Admin, groups: Groups, pictures: Pictures, readers: Readers, publisher: Publisher
+    admin: Admin, groups: Groups, snapshots: ClusterSnapshots, readers: Readers, publisher: Publisher
 ) -> list[Operation]:
-    """Dead letters."""
+    """Operations on dead letters."""
 
     async def listing(call: Call) -> Response:
         del call
-        picture = await pictures.latest()
-        names = [name for name in picture.topics if NAMES.search(name)][:SHOWN_MAX]
-        counted = await counts(groups, picture, names)
+        snapshot = await snapshots.latest()
+        names = [name for name in snapshot.topics if NAMES.search(name)][:SHOWN_MAX]
+        counted = await counts(groups, snapshot, names)
         rows = [
-            {**show(name, picture.topics[name]), **counted.get(name, {}), "origin": topic_of(name)} for name in names
+            {**show(name, snapshot.topics[name]), **counted.get(name, {}), "origin": topic_of(name)} for name in names
         ]
         return json_response({"topics": rows})
 
@@ -57,18 +57,21 @@ def dead_letter_operations(
         topic, body = call["topic"], call.body
         if not NAMES.search(topic):
             raise Problem(
-                400, 40003, f"{topic} is no topic of dead letters", "its name says so: dlq.orders, orders-dlt"
+                400,
+                40003,
+                f"{topic} is not a dead-letter topic",
+                "dead-letter topics are known by their names: dlq.orders, orders-dlt",
             )
         await chosen_partitions(admin, topic, body["partition"])
         records = await readers.read(topic, body["partition"], body["offset"], body.get("count", 1))
         if not records:
-            raise Problem(404, 40402, f"there is no record at offset {body['offset']}", "peek at the topic first")
+            raise Problem(404, 40402, f"no record at offset {body['offset']}", "look at the topic's messages first")
         by_target: dict[str, list[ReadRecord]] = {}
         for record in records:
             if left_out(record):
-                # It would not be the record that was put aside.
+                # Without its headers it would be a different record.
                 why = left_out(record)["unreadable"]
-                raise Problem(422, 42206, f"offset {record.offset} cannot be sent again: {why}", "use a Kafka client")
+                raise Problem(422, 42206, f"offset {record.offset} cannot be replayed: {why}", "use a Kafka client")
             by_target.setdefault(_target(record, body.get("to"), topic), []).append(record)
         outcomes: list[dict[str, Any]] = []
         for target, group in by_target.items():
@@ -87,7 +90,7 @@ def dead_letter_operations(
             "GET",
             "/api/v1/dead-letters",
             listing,
-            "List topics of dead letters, known by their names: dlq.orders, orders.dlq, orders-dlt and the like.",
+            "List dead-letter topics, recognized by name: dlq.orders, orders.dlq, orders-dlt and the like.",
             TAG,
             answers={200: {"type": "object", "required": ["topics"]}},
         ),
@@ -95,7 +98,7 @@ def dead_letter_operations(
             "POST",
             "/api/v1/dead-letters/{topic}/replay",
             replay,
-            "Send records again to where they came from, without the headers that say why they were put aside.",
+            "Replay records to their original topics, without their dead-letter headers.",
             TAG,
             (TOPIC,),
             Body(REPLAY_BODY, example={"partition": 0, "offset": 17, "to": "orders"}),
@@ -105,7 +108,7 @@ def dead_letter_operations(
 
 
 def topic_of(name: str) -> str:
-    """The topic that a topic of dead letters belongs to, as far as names tell; empty where they do not."""
+    """The topic that a dead-letter topic belongs to, judging by its name; empty if the name does not tell."""
     if name.startswith(PREFIX):
         return name[len(PREFIX) :]
     stripped = NAMES.sub(".", name).strip("._-")
@@ -118,7 +121,7 @@ def _target(record: ReadRecord, wanted: str | None, topic: str) -> str:
     origin = origin_of(record.headers)
     target = origin.topic if origin is not None and origin.topic else topic_of(topic)
     if not target:
-        raise Problem(400, 40003, f"offset {record.offset} does not say where it came from", "name the topic as `to`")
+        raise Problem(400, 40003, f"offset {record.offset} does not name its original topic", "give the topic as `to`")
     return target
 
 

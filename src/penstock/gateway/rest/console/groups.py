@@ -1,4 +1,4 @@
-"""`/api/v1/consumer-groups`: groups by page with their lag, one group with members and partitions, and its offsets."""
+"""`/api/v1/consumer-groups`: paged groups with their lag, one group with members and partitions, and offset resets."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
-from penstock.gateway.kafka.failures import asked, problem_of
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.errors import checked_call, problem_of
 from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.rest.console.lags import LagHistory, PartitionLag, Place, group_lags, total_lag
 from penstock.gateway.rest.console.topics import PAGING, matching, page_of
@@ -40,11 +40,11 @@ RESET_EXAMPLE = {"topic": "orders", "to": "time", "value": 1767225600000, "dry_r
 
 
 def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
-    """Looking at groups."""
+    """Operations that list, show and delete groups."""
     history = LagHistory()
 
     async def listing(call: Call) -> Response:
-        answer = await settled(asked(admin.client.list_consumer_groups, request_timeout=LIST_TIMEOUT_S))
+        answer = await result_of(checked_call(admin.client.list_consumer_groups, request_timeout=LIST_TIMEOUT_S))
         known = {each.group_id: each for each in answer.valid}
         chosen, shown = page_of(sorted(matching(known, call["search"])), call)
         assigned = await _assignments(admin, chosen)
@@ -53,13 +53,13 @@ def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
             {"name": name, "state": _word(known[name].state), "type": _word(known[name].type), "lag": lag}
             for name, lag in zip(chosen, lags, strict=True)
         ]
-        # A broker that is down has its groups move; until they have, the list is short of them and says so.
+        # The groups of a broker that is down move to another one; until then the list is incomplete and says so.
         shown["notes"] = [problem_of(error).message for error in answer.errors or ()]
         return json_response(shown)
 
     async def describe(name: str) -> Any:
-        futures = asked(admin.client.describe_consumer_groups, [name], request_timeout=REQUEST_TIMEOUT_S)
-        return await settled(futures[name])
+        futures = checked_call(admin.client.describe_consumer_groups, [name], request_timeout=REQUEST_TIMEOUT_S)
+        return await result_of(futures[name])
 
     async def look(name: str) -> tuple[Any, list[PartitionLag]]:
         group = await describe(name)
@@ -70,9 +70,9 @@ def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
         try:
             group, lags = await asyncio.wait_for(look(name), GROUP_TIMEOUT_S)
         except TimeoutError:
-            raise Problem(503, 50301, f"the coordinator of group {name} does not answer", "try again") from None
+            raise Problem(503, 50301, f"the coordinator of group {name} did not answer", "try again") from None
         if _word(group.state) in ("dead", "unknown") and not group.members and not lags:
-            raise Problem(404, 40405, f"there is no consumer group {name[:100]}", "list the groups to see their names")
+            raise Problem(404, 40405, f"no consumer group {name[:100]}", "list the groups to see their names")
         owners = owners_of(group)
         rows = [{**lag._asdict(), "member": owners.get((lag.topic, lag.partition))} for lag in lags]
         history.note(name, lags)
@@ -80,25 +80,32 @@ def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
         return json_response(shown)
 
     async def delete(call: Call) -> Response:
-        futures = asked(admin.client.delete_consumer_groups, [call["group"]], request_timeout=REQUEST_TIMEOUT_S)
-        await settled(futures[call["group"]])
+        futures = checked_call(admin.client.delete_consumer_groups, [call["group"]], request_timeout=REQUEST_TIMEOUT_S)
+        await result_of(futures[call["group"]])
         history.forget(call["group"])
         return Response(status_code=204)
 
     needed = {"type": "object", "required": ["groups", "total", "page", "pages"]}
     return [
         Operation(
-            "GET", BASE, listing, "List groups, a page at a time, with lags.", TAG, PAGING, answers={200: needed}
+            "GET", BASE, listing, "List groups with their lag, one page at a time.", TAG, PAGING, answers={200: needed}
         ),
-        Operation("GET", f"{BASE}/{{group}}", one, "Show a group: members, partitions, lags.", TAG, (GROUP,)),
+        Operation("GET", f"{BASE}/{{group}}", one, "Show a group's members, partitions and lag.", TAG, (GROUP,)),
         Operation(
-            "DELETE", f"{BASE}/{{group}}", delete, "Forget a group without members.", TAG, (GROUP,), None, {204: None}
+            "DELETE",
+            f"{BASE}/{{group}}",
+            delete,
+            "Delete a group that has no members.",
+            TAG,
+            (GROUP,),
+            None,
+            {204: None},
         ),
     ]
 
 
 def reset_operations(admin: Admin, groups: Groups) -> list[Operation]:
-    """Moving groups."""
+    """Offset resets."""
 
     async def reset(call: Call) -> Response:
         name, body = call["group"], call.body
@@ -117,7 +124,7 @@ def reset_operations(admin: Admin, groups: Groups) -> list[Operation]:
             "POST",
             f"{BASE}/{{group}}/reset",
             reset,
-            "Move a group without members: to the beginning, the end, an offset, a time, or by a number of records.",
+            "Reset the offsets of a group without members: to the start, the end, an offset, a time, or by a delta.",
             TAG,
             (GROUP,),
             Body(RESET_BODY, example=RESET_EXAMPLE),
@@ -127,7 +134,7 @@ def reset_operations(admin: Admin, groups: Groups) -> list[Operation]:
 
 
 def owners_of(group: Any) -> dict[Place, str]:
-    """The members of a group by what they have been given to read."""
+    """The member that each partition is assigned to."""
     return {
         (each.topic, each.partition): member.member_id
         for member in group.members
@@ -136,21 +143,21 @@ def owners_of(group: Any) -> dict[Place, str]:
 
 
 async def _assignments(admin: Admin, names: list[str]) -> dict[str, dict[Place, str]]:
-    """What the members of groups read; without those whose coordinators do not answer soon."""
+    """The partitions assigned to the groups' members; groups whose coordinator does not answer in time are left out."""
     if not names:
         return {}
-    futures = asked(admin.client.describe_consumer_groups, names, request_timeout=LAG_TIMEOUT_S)
+    futures = checked_call(admin.client.describe_consumer_groups, names, request_timeout=LAG_TIMEOUT_S)
     found = {}
     for name, future in futures.items():
         try:
-            found[name] = owners_of(await settled(future))
+            found[name] = owners_of(await result_of(future))
         except Problem:
             continue
     return found
 
 
 async def _lag_of(admin: Admin, groups: Groups, name: str, assigned: Iterable[Place]) -> int | None:
-    """A group's lag; None when it cannot be had soon, so that one slow coordinator does not hold up a page."""
+    """A group's lag; None if it takes too long, so that one slow coordinator does not delay the page."""
     try:
         return total_lag(await asyncio.wait_for(group_lags(admin, groups, name, assigned), LAG_TIMEOUT_S))
     except (TimeoutError, Problem):
@@ -183,14 +190,14 @@ def _show(group: Any) -> dict[str, Any]:
 
 
 async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]) -> dict[tuple[str, int], int]:
-    """Where each partition goes; never outside of what is there."""
+    """The offset to commit for each partition, limited to the offsets that exist."""
     topic, to = body["topic"], body["to"]
     count = await admin.partition_count(topic)
     numbers = sorted(set(body.get("partitions") or range(count)))
     if numbers[-1] >= count:
         raise Problem(404, 40402, f"topic {topic} has no partition {numbers[-1]}", f"use 0 to {count - 1}")
     if to in ("offset", "time", "shift") and body.get("value") is None:
-        raise Problem(400, 40001, f"moving by {to} needs a value", "add a whole number as value")
+        raise Problem(400, 40001, f"a reset to {to} needs a value", "add an integer as `value`")
     value = int(body.get("value") or 0)
     places = [(topic, number) for number in numbers]
     begins = await groups.offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
@@ -199,15 +206,15 @@ async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]
         number for place, number in zip(places, numbers, strict=True) if place not in begins or place not in ends
     ]
     if missing:
-        raise Problem(503, 50301, f"the offsets of {topic} {missing[:5]} cannot be had", "try again in a moment")
+        raise Problem(503, 50301, f"the offsets of {topic} {missing[:5]} are not available", "try again in a moment")
     if to == "earliest":
         return begins
     if to == "latest":
         return ends
     if to == "time":
         if value < 0:
-            raise Problem(400, 40001, "a time is not negative", "use milliseconds since 1970")
-        timed = await groups.offsets(places, asked(OffsetSpec.for_timestamp, value))
+            raise Problem(400, 40001, "a time must not be negative", "use milliseconds since 1970")
+        timed = await groups.offsets(places, checked_call(OffsetSpec.for_timestamp, value))
         return {place: timed[place] if timed.get(place, -1) >= 0 else ends[place] for place in places}
     committed = await groups.committed(name) if to == "shift" else {}
     wanted = {place: committed.get(place, begins[place]) + value if to == "shift" else value for place in places}
@@ -215,14 +222,16 @@ async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]
 
 
 async def _commit(admin: Admin, name: str, targets: dict[tuple[str, int], int]) -> None:
-    """All partitions in one request. Groups with members do this themselves: 409."""
-    places = [asked(TopicPartition, topic, partition, offset) for (topic, partition), offset in sorted(targets.items())]
-    futures = asked(
+    """All partitions in one request. Groups with members commit their offsets themselves: 409."""
+    places = [
+        checked_call(TopicPartition, topic, partition, offset) for (topic, partition), offset in sorted(targets.items())
+    ]
+    futures = checked_call(
         admin.client.alter_consumer_group_offsets,
-        [asked(ConsumerGroupTopicPartitions, name, places)],
+        [checked_call(ConsumerGroupTopicPartitions, name, places)],
         request_timeout=REQUEST_TIMEOUT_S,
     )
-    answer = await settled(futures[name])
+    answer = await result_of(futures[name])
     for each in answer.topic_partitions or []:
         if each.error is not None:
             raise problem_of(each.error)

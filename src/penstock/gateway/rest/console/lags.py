@@ -1,4 +1,4 @@
-"""How far groups are behind, in all partitions of the topics they read; and over time, as far as anybody looked."""
+"""How far groups lag behind in all partitions of the topics they read, now and recently."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Place = tuple[str, int]
 
 
 class PartitionLag(NamedTuple):
-    """A partition that a group reads; `lag` is None where a broker does not say where the partition ends."""
+    """A partition that a group reads; `lag` is None if the partition's end offset is unknown."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class PartitionLag(NamedTuple):
 async def group_lags(admin: Admin, groups: Groups, name: str, assigned: Iterable[Place] = ()) -> list[PartitionLag]:
     """All partitions of the topics in which a group has committed offsets or members have partitions.
 
-    Where it has committed nothing, it has everything still to read that is there.
+    Without a committed offset, all records of the partition count as lag.
     """
     committed = await groups.committed(name)
     topics = sorted({topic for topic, _ in (*committed, *assigned)})
@@ -61,23 +61,23 @@ async def _partition_count(admin: Admin, topic: str) -> int:
     except Problem as problem:
         if problem.status != 404:
             raise
-        # The topic is gone; what the group committed in it is not.
+        # The topic was deleted; the offsets that the group committed in it remain.
         return 0
 
 
 def total_lag(lags: Iterable[PartitionLag]) -> int:
-    """The records that are known to be unread."""
+    """The sum of all known lags."""
     return sum(each.lag or 0 for each in lags)
 
 
 class LagHistory:
-    """The last points of the groups that were looked at last."""
+    """Recent lags of the groups that were looked at last."""
 
     def __init__(self) -> None:
         self._groups: OrderedDict[str, deque[tuple[int, dict[str, int]]]] = OrderedDict()
 
     def note(self, group: str, lags: list[PartitionLag]) -> None:
-        """Keep a point, unless the last one is a moment old."""
+        """Add a point, unless the last one is very recent."""
         points = self._groups.setdefault(group, deque(maxlen=POINTS_MAX))
         self._groups.move_to_end(group)
         if len(self._groups) > GROUPS_MAX:
@@ -91,9 +91,9 @@ class LagHistory:
         points.append((now_ms, by_topic))
 
     def forget(self, group: str) -> None:
-        """The group is no more."""
+        """Drop the history of a deleted group."""
         self._groups.pop(group, None)
 
     def show(self, group: str) -> list[dict[str, Any]]:
-        """Points, the oldest first."""
+        """The points, oldest first."""
         return [{"at_ms": at_ms, "lags": lags} for at_ms, lags in self._groups.get(group, ())]

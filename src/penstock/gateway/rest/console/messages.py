@@ -1,4 +1,4 @@
-"""`/api/v1/topics/{topic}/messages` and `/tail`: records over all partitions, by place, time, key or content."""
+"""`/api/v1/topics/{topic}/messages` and `/tail`: records of all partitions, by position, time, key or content."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from starlette.responses import Response, StreamingResponse
 
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.groups import Groups
+from penstock.gateway.kafka.live_tails import LiveTails
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.kafka.tails import Tails
 from penstock.gateway.rest.native.tail import chosen_partitions
 from penstock.gateway.rest.shapes import INT32_MAX, INT64_MAX, TOPIC
 from penstock.gateway.rest.values.json_text import json_bytes
-from penstock.gateway.rest.values.record_texts import FORMATS
+from penstock.gateway.rest.values.record_json import FORMATS
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.web.operations import JSON_TYPE, Call, Operation
 from penstock.gateway.web.parameters import number, query
@@ -25,7 +25,7 @@ from penstock.gateway.web.problem import Problem
 TAG = "Messages (v1)"
 LIMIT_MAX = 500
 SCAN_MAX = 50_000
-# Of all partitions together, but a little of each.
+# For all partitions together, with a minimum for each.
 SCAN_BYTES_MAX = 32 * 1024 * 1024
 PARTITION_BYTES_MIN = 256 * 1024
 READS_AT_ONCE = 8
@@ -33,7 +33,7 @@ SEARCH_TIMEOUT_S = 9.0
 KEEP_ALIVE = b": nothing new\n\n"
 IDLE_BATCHES = 20
 STARTS = ["latest", "earliest", "offset", "time"]
-PARTITION = number("partition", "One partition; all without it.", maximum=INT32_MAX)
+PARTITION = number("partition", "A partition; all partitions if omitted.", maximum=INT32_MAX)
 DECODING = (
     query("key_format", "How keys are shown.", enum=FORMATS, default="auto"),
     query("value_format", "How values are shown.", enum=FORMATS, default="auto"),
@@ -41,9 +41,9 @@ DECODING = (
 
 
 def message_operations(
-    admin: Admin, readers: Readers, groups: Groups, tails: Tails, codec: SchemaCodec
+    admin: Admin, readers: Readers, groups: Groups, tails: LiveTails, codec: SchemaCodec
 ) -> list[Operation]:
-    """Reading records to look at them."""
+    """Operations that search and follow records."""
 
     async def search(call: Call) -> Response:
         topic = call["topic"]
@@ -52,7 +52,9 @@ def message_operations(
         try:
             records = await asyncio.wait_for(finder.read(topic, partitions), SEARCH_TIMEOUT_S)
         except TimeoutError:
-            raise Problem(503, 50301, "not all leaders answer in time", "choose a partition, or look at less") from None
+            raise Problem(
+                503, 50301, "not all partition leaders answered in time", "choose a partition, or scan fewer records"
+            ) from None
         found = await finder.chosen(records)
         shown = await codec.show(found, call["key_format"], call["value_format"])
         answer = b'{"messages":[%b],"scanned":%d,"partitions":%b}'
@@ -70,7 +72,7 @@ def message_operations(
             "GET",
             "/api/v1/topics/{topic}/messages",
             search,
-            "Find records of all partitions, newest first when they are the latest, and decode them.",
+            "Search the records of all partitions and decode them; newest first with from=latest.",
             TAG,
             (
                 TOPIC,
@@ -79,9 +81,9 @@ def message_operations(
                 number("offset", "With from=offset: the first offset to show.", maximum=INT64_MAX),
                 number("time", "With from=time: milliseconds since 1970.", maximum=INT64_MAX),
                 query("key", "Only records with this key.", maxLength=10_000),
-                query("contains", "Only records whose key or value holds this text.", maxLength=1000),
+                query("contains", "Only records whose key or value contains this text.", maxLength=1000),
                 number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=50),
-                number("scan", "How many records to look at, at most.", 1, maximum=SCAN_MAX, default=10_000),
+                number("scan", "How many records to scan at most.", 1, maximum=SCAN_MAX, default=10_000),
                 *DECODING,
             ),
             answers={200: {"type": "object", "required": ["messages", "scanned"]}},
@@ -90,7 +92,7 @@ def message_operations(
             "GET",
             "/api/v1/topics/{topic}/tail",
             tail,
-            "Follow a topic with decoded records: server-sent events, one a record, until the caller hangs up.",
+            "Follow a topic's decoded records as server-sent events, one per record, until the client disconnects.",
             "Live",
             (TOPIC, PARTITION, *DECODING),
             answer_type="text/event-stream",
@@ -99,7 +101,7 @@ def message_operations(
 
 
 class _Finder:
-    """One search."""
+    """One search request."""
 
     def __init__(self, readers: Readers, groups: Groups, codec: SchemaCodec, call: Call) -> None:
         self._readers = readers
@@ -111,7 +113,7 @@ class _Finder:
         self._bytes_a_partition = PARTITION_BYTES_MIN
 
     async def read(self, topic: str, partitions: list[int]) -> list[ReadRecord]:
-        """The records to look at."""
+        """The records to search."""
         call, limit = self._call, self._call["limit"]
         starts = await self._starts(topic, partitions)
         self._bytes_a_partition = max(PARTITION_BYTES_MIN, SCAN_BYTES_MAX // len(partitions))
@@ -120,7 +122,7 @@ class _Finder:
         return [record for result in results for record in result]
 
     async def chosen(self, records: list[ReadRecord]) -> list[ReadRecord]:
-        """Those that match, in order, at most as many as wanted."""
+        """The matching records, in order, up to the limit."""
         call = self._call
         kept = list(records)
         if self._filters:
@@ -130,7 +132,7 @@ class _Finder:
         return (ordered[::-1] if call["from"] == "latest" else ordered)[: call["limit"]]
 
     async def _starts(self, topic: str, partitions: list[int]) -> dict[int, int]:
-        """Offsets to start from; for the latest they are found per partition."""
+        """The offset to start at in each partition."""
         call = self._call
         if call["from"] == "offset":
             if call["offset"] is None:
@@ -152,7 +154,7 @@ class _Finder:
                 start = beginning
             elif wanted == "latest":
                 start = end - count
-            # No record is as late as the time that is asked for: the end of the partition.
+            # All records are older than the requested time: start at the end of the partition.
             start = end if start is None or (start < 0 and wanted == "time") else max(beginning, start)
             if start >= end:
                 return []
@@ -162,7 +164,7 @@ class _Finder:
 
 
 def _by_time(records: list[ReadRecord]) -> list[ReadRecord]:
-    """Records by timestamp; one that could not be read has none, and stays behind the one before it."""
+    """Records by timestamp. A record that could not be read has none, and stays behind the one before it."""
     times: list[int] = []
     latest: dict[int, int] = {}
     for record in records:

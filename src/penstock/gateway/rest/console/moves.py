@@ -1,4 +1,4 @@
-"""`/api/v1/reassignments` and `/api/v1/transactions`: what is under way in the cluster."""
+"""`/api/v1/reassignments` and `/api/v1/transactions`: reassignments and transactions in progress."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from starlette.responses import Response
 
 from penstock.client.address import Address
-from penstock.gateway.kafka.wire import BrokerWire, check
-from penstock.gateway.rest.console.picture import Pictures
+from penstock.gateway.kafka.broker_requests import BrokerWire, check
+from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
 from penstock.gateway.rest.shapes import INT32_MAX, PARTITION_SHAPE, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Body, Call, Operation
@@ -94,7 +94,7 @@ def move_operations(wire: BrokerWire) -> list[Operation]:
             "GET",
             "/api/v1/reassignments",
             listing,
-            "List the partitions whose replicas are being moved.",
+            "List ongoing partition reassignments.",
             TAG,
             answers={200: {"type": "object", "required": ["reassignments"]}},
         ),
@@ -102,7 +102,7 @@ def move_operations(wire: BrokerWire) -> list[Operation]:
             "POST",
             "/api/v1/reassignments",
             start,
-            "Move replicas to other brokers; null as replicas ends a move that is under way.",
+            "Reassign replicas to other brokers; null replicas cancel an ongoing reassignment.",
             TAG,
             (),
             Body(MOVE_BODY, example=MOVE_EXAMPLE),
@@ -111,12 +111,12 @@ def move_operations(wire: BrokerWire) -> list[Operation]:
     ]
 
 
-def transaction_operations(pictures: Pictures, wire: BrokerWire) -> list[Operation]:
+def transaction_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Operation]:
     """Transactions."""
 
     async def listing(call: Call) -> Response:
-        picture = await pictures.latest()
-        places = {broker.address: broker.node_id for broker in picture.alive()}
+        snapshot = await snapshots.latest()
+        places = {broker.address: broker.node_id for broker in snapshot.alive()}
         answers = await wire.ask_each(places, ListTransactionsRequest())
         rows: list[dict[str, Any]] = []
         silent = [number for address, number in places.items() if address not in answers]
@@ -147,7 +147,7 @@ def transaction_operations(pictures: Pictures, wire: BrokerWire) -> list[Operati
             listing,
             "List transactional ids with the state of their transactions.",
             TAG,
-            (query("search", "Only ids that hold this.", default="", maxLength=249),),
+            (query("search", "Only ids that contain this text.", default="", maxLength=249),),
             answers={200: {"type": "object", "required": ["transactions"]}},
         )
     ]

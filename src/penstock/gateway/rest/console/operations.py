@@ -1,24 +1,24 @@
-"""All that the console's pages call beyond the REST Proxy: public routes like any other."""
+"""All operations that the console calls beyond the REST Proxy's."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.groups import Groups
+from penstock.gateway.kafka.live_tails import LiveTails
 from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.kafka.reader import Readers
-from penstock.gateway.kafka.tails import Tails
-from penstock.gateway.kafka.wire import BrokerWire
 from penstock.gateway.registry.api.application import registry_operations
 from penstock.gateway.registry.api.shapes import REGISTRY_TYPE
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.console.cluster import cluster_operations
+from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
 from penstock.gateway.rest.console.dead_letters import dead_letter_operations
 from penstock.gateway.rest.console.groups import group_operations, reset_operations
 from penstock.gateway.rest.console.messages import message_operations
 from penstock.gateway.rest.console.moves import move_operations, transaction_operations
-from penstock.gateway.rest.console.picture import Pictures
 from penstock.gateway.rest.console.pipelines import pipeline_operations
 from penstock.gateway.rest.console.throughput import Throughput
 from penstock.gateway.rest.console.topics import topic_operations
@@ -32,27 +32,27 @@ def console_operations(
     admin: Admin,
     groups: Groups,
     readers: Readers,
-    tails: Tails,
+    tails: LiveTails,
     publisher: Publisher,
     registry: Registry,
     cluster_id: str,
     wire: BrokerWire,
     codec: SchemaCodec,
 ) -> list[Operation]:
-    """Operations under `/api/v1`, and the registry's own under `/registry`, where a browser may call them too.
+    """Operations under `/api/v1`, and the registry's under `/registry`, so that the console can call them.
 
-    Whoever made the wire stops it.
+    The caller stops `wire`.
     """
-    pictures = Pictures(admin, wire)
+    snapshots = ClusterSnapshots(admin, wire)
     return [
-        *cluster_operations(cluster_id, pictures, Throughput(pictures, wire), wire),
-        *topic_operations(pictures, groups, wire),
+        *cluster_operations(cluster_id, snapshots, Throughput(snapshots, wire), wire),
+        *topic_operations(snapshots, groups, wire),
         *message_operations(admin, readers, groups, tails, codec),
         *group_operations(admin, groups),
         *reset_operations(admin, groups),
         *move_operations(wire),
-        *transaction_operations(pictures, wire),
-        *dead_letter_operations(admin, groups, pictures, readers, publisher),
+        *transaction_operations(snapshots, wire),
+        *dead_letter_operations(admin, groups, snapshots, readers, publisher),
         *pipeline_operations(readers),
         *(
             replace(

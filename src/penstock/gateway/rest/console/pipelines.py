@@ -1,4 +1,4 @@
-"""`/api/v1/pipelines`: what pipelines on Spark report about themselves in the topic `_pipelines`."""
+"""`/api/v1/pipelines`: the state that Spark pipelines report in the topic `_pipelines`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECORDS_AT_ONCE = 20
 
 def pipeline_operations(readers: Readers) -> list[Operation]:
     """Pipelines."""
-    board = PipelineBoard(readers)
+    board = PipelineReports(readers)
 
     async def listing(call: Call) -> Response:
         del call
@@ -40,15 +40,15 @@ def pipeline_operations(readers: Readers) -> list[Operation]:
             "GET",
             "/api/v1/pipelines",
             listing,
-            "List pipelines that ran in the last week with their queries: state, rows, speed, lag, dead letters.",
+            "List the pipelines of the last week with their queries: state, rows, speed, lag, dead letters.",
             TAG,
             answers={200: {"type": "object", "required": ["pipelines"]}},
         )
     ]
 
 
-class PipelineBoard:
-    """The latest report of each pipeline; each call reads what was added since the one before."""
+class PipelineReports:
+    """The latest report of each pipeline; each call reads what was added since the last one."""
 
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
@@ -57,7 +57,7 @@ class PipelineBoard:
         self._reading = asyncio.Lock()
 
     async def latest(self) -> list[dict[str, Any]]:
-        """Reports by name, those of pipelines that fell silent marked as such."""
+        """Reports by name; pipelines that stopped reporting are marked as silent."""
         async with self._reading:
             await self._catch_up()
         now = time.time()
@@ -76,14 +76,14 @@ class PipelineBoard:
                 raise
             beginning, end = 0, 0
         if end < self._next_offset:
-            # The topic was made anew.
+            # The topic was recreated.
             self._reports.clear()
             self._next_offset = 0
         self._next_offset = max(self._next_offset, beginning)
         while self._next_offset < end:
             records = await self._readers.read(TOPIC, 0, self._next_offset, RECORDS_A_READ)
             if not records:
-                # Compaction took what there was.
+                # Compaction removed the next record.
                 break
             for place, record in enumerate(records):
                 self._take(record)
@@ -92,7 +92,7 @@ class PipelineBoard:
             self._next_offset = records[-1].offset + 1
 
     def _take(self, record: ReadRecord) -> None:
-        """Remember a report; what is none is nobody's pipeline."""
+        """Store a report; records that are not reports are ignored."""
         name = (record.key or b"").decode("utf-8", "replace")
         self._reports.pop(name, None)
         report = report_of(name, record.value or b"")
@@ -103,7 +103,7 @@ class PipelineBoard:
 
 
 def report_of(name: str, value: bytes) -> dict[str, Any] | None:
-    """What a pipeline says of itself; None for what no pipeline of ours has written."""
+    """A pipeline's report; None if the record is not one."""
     if len(value) > REPORT_BYTES_MAX:
         return None
     try:
@@ -114,7 +114,7 @@ def report_of(name: str, value: bytes) -> dict[str, Any] | None:
         if not math.isfinite(updated) or any(not isinstance(query, dict) for query in report["queries"]):
             return None
         shown = {**report, "name": name, "state": str(report["state"]), "updated": updated}
-        # A report that is too deep to be sent is found here, and not when all are.
+        # A report that is nested too deeply to be encoded is rejected here, so that the other reports can be sent.
         json_bytes(shown)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, Problem):
         return None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.client.view import QUORUM_REQUEST, QuorumView, quorum_of
-from penstock.gateway.kafka.wire import BrokerWire, check
+from penstock.gateway.kafka.broker_requests import BrokerWire, check
 from penstock.model.errors import ApiError
 
 
 async def ask_quorum(wire: BrokerWire) -> QuorumView:
-    """The quorum; a Problem where nobody says."""
+    """The quorum's description; raises Problem if no broker answers."""
     try:
         return quorum_of(await wire.ask(QUORUM_REQUEST))
     except ApiError as error:
@@ -19,7 +19,7 @@ async def ask_quorum(wire: BrokerWire) -> QuorumView:
 
 
 async def read_quorum(wire: BrokerWire) -> dict[str, Any]:
-    """The quorum for the page of brokers; a Problem where it cannot be asked."""
+    """The quorum for the brokers page; raises Problem if it cannot be described."""
     quorum = await ask_quorum(wire)
     return {
         "leader": quorum.leader,

@@ -1,4 +1,4 @@
-"""How much is written: the ends of all partitions, asked for while somebody looks, and what they grew by."""
+"""Records written per second, computed from the end offsets of all partitions when a caller asks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from penstock.client.address import Address
 from penstock.client.cluster import LATEST
-from penstock.gateway.kafka.wire import BrokerWire
-from penstock.gateway.rest.console.picture import Picture, Pictures
+from penstock.gateway.kafka.broker_requests import BrokerWire
+from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, ClusterSnapshots
 from penstock.gateway.rest.console.topics import is_internal
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -28,17 +28,17 @@ Place = tuple[str, int]
 
 
 class RatePoint(NamedTuple):
-    """Records that were written per second up to a moment."""
+    """Records written per second up to a point in time."""
 
     at_ms: int
     records_per_s: float
 
 
 class Throughput:
-    """Rates of the last quarter of an hour, as far as anybody asked, without the cluster's own topics."""
+    """Rates of the last fifteen minutes, as far as anybody asked; internal topics are left out."""
 
-    def __init__(self, pictures: Pictures, wire: BrokerWire) -> None:
-        self._pictures = pictures
+    def __init__(self, snapshots: ClusterSnapshots, wire: BrokerWire) -> None:
+        self._snapshots = snapshots
         self._wire = wire
         self._ends: dict[Place, int] = {}
         self._sampled = 0.0
@@ -47,12 +47,12 @@ class Throughput:
         self.busiest: list[tuple[str, float]] = []
 
     async def sample(self) -> None:
-        """Ask again, unless that was done a moment ago."""
+        """Ask for the end offsets, unless that was done a moment ago."""
         async with self._lock:
             now = time.monotonic()
             if now - self._sampled < INTERVAL_S * 0.9:
                 return
-            ends = await self.ends(await self._pictures.latest())
+            ends = await self.ends(await self._snapshots.latest())
             elapsed_s = time.monotonic() - self._sampled
             if self._ends and elapsed_s < INTERVAL_S * 10:
                 self._note(ends, elapsed_s)
@@ -60,13 +60,13 @@ class Throughput:
             self._ends |= ends
             self._sampled = time.monotonic()
 
-    async def ends(self, picture: Picture) -> dict[Place, int]:
-        """The ends of all partitions whose leaders answer."""
+    async def ends(self, snapshot: ClusterSnapshot) -> dict[Place, int]:
+        """The end offsets of all partitions whose leaders answer."""
         wanted: dict[Address, dict[str, list[int]]] = {}
         count = 0
-        for name, partitions in picture.topics.items():
+        for name, partitions in snapshot.topics.items():
             for number, partition in enumerate(partitions):
-                leader = picture.brokers.get(partition.leader)
+                leader = snapshot.brokers.get(partition.leader)
                 if leader is None or leader.fenced or count >= PARTITIONS_MAX:
                     continue
                 count += 1

@@ -1,4 +1,4 @@
-"""`/api/v1/topics`: topics by page and search, and one topic with all that is known of its partitions."""
+"""`/api/v1/topics`: paged and searchable topics, and one topic with its partitions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from starlette.responses import Response
 
 from penstock.client.view import PartitionView, sizes_of
+from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.groups import Groups
-from penstock.gateway.kafka.wire import BrokerWire
-from penstock.gateway.rest.console.picture import Picture, Pictures
+from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, ClusterSnapshots
 from penstock.gateway.rest.shapes import TOPIC
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Call, Operation
@@ -26,43 +26,45 @@ from penstock.wire.messages.describe_log_dirs import (
 TAG = "Topics (v1)"
 PAGE_SIZE_MAX = 500
 OFFSETS_TIMEOUT_S = 4.0
-# Topics that clients and the cluster itself keep: names with two underscores in front, and the registry's.
+# Internal topics: names that begin with two underscores, and the registry's topic.
 INTERNAL_NAMES = {"_schemas"}
 SORTS = ["name", "-name", "partitions", "-partitions", "short", "-short"]
 PAGING = (
-    query("search", "Words that the name holds, in any order, in any case.", default="", maxLength=249),
-    number("page", "The page, counted from 1.", 1, maximum=1_000_000, default=1),
-    number("page_size", "How many entries a page has.", 1, maximum=PAGE_SIZE_MAX, default=50),
+    query("search", "Words that the name contains, in any order and case.", default="", maxLength=249),
+    number("page", "The page number, from 1.", 1, maximum=1_000_000, default=1),
+    number("page_size", "How many entries per page.", 1, maximum=PAGE_SIZE_MAX, default=50),
 )
 
 
-def topic_operations(pictures: Pictures, groups: Groups, wire: BrokerWire) -> list[Operation]:
-    """Looking at topics."""
+def topic_operations(snapshots: ClusterSnapshots, groups: Groups, wire: BrokerWire) -> list[Operation]:
+    """Operations that list and show topics."""
 
     async def listing(call: Call) -> Response:
-        picture = await pictures.latest()
-        names = [name for name in matching(picture.topics, call["search"]) if call["internal"] or not is_internal(name)]
-        chosen, shown = page_of(_sorted(names, call["sort"], picture), call)
-        counted = await counts(groups, picture, chosen) if call["records"] else {}
-        shown["topics"] = [{**show(name, picture.topics[name]), **counted.get(name, {})} for name in chosen]
-        return json_response({**shown, "taken_ms": picture.taken_ms})
+        snapshot = await snapshots.latest()
+        names = [
+            name for name in matching(snapshot.topics, call["search"]) if call["internal"] or not is_internal(name)
+        ]
+        chosen, shown = page_of(_sorted(names, call["sort"], snapshot), call)
+        counted = await counts(groups, snapshot, chosen) if call["records"] else {}
+        shown["topics"] = [{**show(name, snapshot.topics[name]), **counted.get(name, {})} for name in chosen]
+        return json_response({**shown, "taken_ms": snapshot.taken_ms})
 
     async def one(call: Call) -> Response:
         name = call["topic"]
-        picture = await pictures.latest()
-        partitions = picture.topics.get(name)
+        snapshot = await snapshots.latest()
+        partitions = snapshot.topics.get(name)
         if partitions is None:
-            # It may have been made a moment ago.
-            pictures.expire()
-            picture = await pictures.latest()
-            partitions = picture.topics.get(name)
+            # It may have been created a moment ago.
+            snapshots.expire()
+            snapshot = await snapshots.latest()
+            partitions = snapshot.topics.get(name)
         if partitions is None:
-            raise Problem(404, 40401, f"there is no topic {name}", "GET /api/v1/topics lists the topics")
+            raise Problem(404, 40401, f"no topic {name}", "GET /api/v1/topics lists the topics")
         places = [(name, index) for index in range(len(partitions))]
         begins, ends, sizes = await asyncio.gather(
             _offsets(groups, places, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
             _offsets(groups, places, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
-            _sizes(picture, wire, name, len(partitions)),
+            _sizes(snapshot, wire, name, len(partitions)),
         )
         rows = [
             {
@@ -76,7 +78,7 @@ def topic_operations(pictures: Pictures, groups: Groups, wire: BrokerWire) -> li
             }
             for index, partition in enumerate(partitions)
         ]
-        return json_response({**show(name, partitions), "partition_list": rows, "taken_ms": picture.taken_ms})
+        return json_response({**show(name, partitions), "partition_list": rows, "taken_ms": snapshot.taken_ms})
 
     return [
         Operation(
@@ -87,9 +89,9 @@ def topic_operations(pictures: Pictures, groups: Groups, wire: BrokerWire) -> li
             TAG,
             (
                 *PAGING,
-                query("sort", "What to sort by; a hyphen in front turns it round.", enum=SORTS, default="name"),
-                flag("internal", "Show the topics that the cluster keeps for itself, too."),
-                flag("records", "Count records, as the difference of offsets, of the topics on the page."),
+                query("sort", "What to sort by; a leading hyphen reverses the order.", enum=SORTS, default="name"),
+                flag("internal", "Include internal topics."),
+                flag("records", "Count the records of the topics on the page, as the difference of their offsets."),
             ),
             answers={200: {"type": "object", "required": ["topics", "total", "page", "pages"]}},
         ),
@@ -106,18 +108,18 @@ def topic_operations(pictures: Pictures, groups: Groups, wire: BrokerWire) -> li
 
 
 def is_internal(name: str) -> bool:
-    """Whether a topic belongs to the cluster, not to people."""
+    """Whether a topic belongs to the cluster rather than to users."""
     return name.startswith("__") or name in INTERNAL_NAMES
 
 
 def matching(names: Any, search: str) -> list[str]:
-    """The names that hold all words, whatever their case."""
+    """The names that contain all words, ignoring case."""
     words = search.lower().split()
     return [name for name in names if all(word in name.lower() for word in words)] if words else list(names)
 
 
 def page_of(names: list[str], call: Call) -> tuple[list[str], dict[str, Any]]:
-    """The entries of the page that is asked for, or of the last one there is; and how many there are."""
+    """The entries of the requested page, or of the last page, and the number of pages."""
     size = call["page_size"]
     pages = max(1, -(-len(names) // size))
     page = min(call["page"], pages)
@@ -136,19 +138,22 @@ def show(name: str, partitions: tuple[PartitionView, ...]) -> dict[str, Any]:
     }
 
 
-def _sorted(names: list[str], sort: str, picture: Picture) -> list[str]:
+def _sorted(names: list[str], sort: str, snapshot: ClusterSnapshot) -> list[str]:
     by = sort.lstrip("-")
     if by == "partitions":
-        names = sorted(names, key=lambda name: len(picture.topics[name]))
+        names = sorted(names, key=lambda name: len(snapshot.topics[name]))
     elif by == "short":
-        names = sorted(names, key=lambda name: sum(each.is_under_replicated for each in picture.topics[name]))
+        names = sorted(names, key=lambda name: sum(each.is_under_replicated for each in snapshot.topics[name]))
     return names[::-1] if sort.startswith("-") else names
 
 
-async def counts(groups: Groups, picture: Picture, names: list[str]) -> dict[str, dict[str, int]]:
-    """Records that are there, and that ever were, by topic; without topics whose leaders do not answer."""
+async def counts(groups: Groups, snapshot: ClusterSnapshot, names: list[str]) -> dict[str, dict[str, int]]:
+    """The number of records now and ever, by topic; topics whose leaders do not answer are left out."""
     places = [
-        (name, index) for name in names for index, partition in enumerate(picture.topics[name]) if partition.leader >= 0
+        (name, index)
+        for name in names
+        for index, partition in enumerate(snapshot.topics[name])
+        if partition.leader >= 0
     ]
     begins, ends = await asyncio.gather(
         _offsets(groups, places, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
@@ -164,18 +169,20 @@ async def counts(groups: Groups, picture: Picture, names: list[str]) -> dict[str
 
 
 async def _offsets(groups: Groups, places: list[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], int]:
-    """Offsets, or none when a leader keeps everybody waiting: the page says more without them than with nothing."""
+    """Offsets; empty if a leader is too slow, because the page is still useful without them."""
     try:
         return await asyncio.wait_for(groups.offsets(places, spec), OFFSETS_TIMEOUT_S)
     except TimeoutError:
         return {}
 
 
-async def _sizes(picture: Picture, wire: BrokerWire, topic: str, partitions: int) -> dict[tuple[int, int], int]:
-    """Bytes by partition and broker, of the brokers that answer."""
+async def _sizes(
+    snapshot: ClusterSnapshot, wire: BrokerWire, topic: str, partitions: int
+) -> dict[tuple[int, int], int]:
+    """Size in bytes by partition and broker, from the brokers that answer."""
     if not wire.is_usable:
         return {}
-    places = {broker.address: broker.node_id for broker in picture.alive()}
+    places = {broker.address: broker.node_id for broker in snapshot.alive()}
     request = DescribeLogDirsRequest([DescribableLogDirTopic(topic, list(range(partitions)))])
     sizes: dict[tuple[int, int], int] = {}
     for address, answer in (await wire.ask_each(places, request)).items():

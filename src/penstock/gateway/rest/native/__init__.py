@@ -1,1 +1,1 @@
-"""Penstock's own short calls: publish, subscribe, acknowledge, tail."""
+"""Penstock's own API: publish, subscribe, acknowledge, tail."""

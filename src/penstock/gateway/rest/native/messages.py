@@ -30,9 +30,9 @@ from penstock.gateway.rest.shapes import (
     put_text,
     show_headers,
 )
-from penstock.gateway.rest.values.json_slices import exact_value
+from penstock.gateway.rest.values.json_verbatim import exact_value
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.body_work import Bodies
+from penstock.gateway.web.body_reader import BodyReader
 from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.parameters import header, number, query
 from penstock.gateway.web.problem import Problem
@@ -40,7 +40,7 @@ from penstock.gateway.web.problem import Problem
 TAG = "Topics and messages"
 WAIT_MS = 10_000
 REPLAYED = {"Idempotent-Replayed": "true"}
-KEY = header("Idempotency-Key", "The same key never publishes twice.", maxLength=255)
+KEY = header("Idempotency-Key", "Requests with the same key publish only once.", maxLength=255)
 
 PUBLISH_BODY = {
     "type": "object",
@@ -61,13 +61,13 @@ ACK_BODY = {
     "required": ["messageId"],
     "properties": {
         "messageId": {"type": "string", "maxLength": 1000},
-        "group": {"type": "string", "description": "Only for ids that were made without one."},
+        "group": {"type": "string", "description": "Only needed if the messageId does not contain a group."},
     },
 }
 
 
 class MessageId(NamedTuple):
-    """Where a message is, and the group it was handed to."""
+    """The position of a message, and the group it was delivered to."""
 
     partition: int
     offset: int
@@ -79,7 +79,7 @@ class MessageId(NamedTuple):
 
 
 def parse_message_id(text: str) -> MessageId:
-    """Read a message's id; a Problem where it is none."""
+    """Parse a message id; raises Problem if it is invalid."""
     partition, _, rest = text.partition("-")
     offset, _, group = rest.partition("-")
     try:
@@ -95,8 +95,8 @@ def parse_message_id(text: str) -> MessageId:
         ) from None
 
 
-def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], bodies: Bodies) -> list[Operation]:
-    """Publishing one message."""
+def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], bodies: BodyReader) -> list[Operation]:
+    """Operations that publish one message."""
     body = Body(PUBLISH_BODY, checked=False, example={"key": "order_123", "value": "hello", "headers": {"a": "b"}})
 
     async def publish(call: Call) -> Response:
@@ -130,22 +130,34 @@ def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], b
 
 
 def has_json_value(body: Any) -> bool:
-    """Whether a publish request has a value that is stored as JSON: anything but text and null."""
+    """Whether the value of a publish request is stored as JSON: anything but strings and null."""
     return isinstance(body, dict) and not isinstance(body.get("value"), str | None)
 
 
 def record_of_body(body: Any, json_value: bytes) -> OutgoingRecord:
-    """The record in a publish request; `json_value` is its value as it was sent, if it `has_json_value`.
+    """The record in a publish request; `json_value` is the raw text of its value if it `has_json_value`.
 
-    Checked by hand, because this is the path of most requests.
+    Checked by hand rather than by schema, because most requests take this path.
     """
     if not isinstance(body, dict) or "value" not in body:
-        raise Problem(400, 40002, "the body does not fit at $: it needs a `value`", 'send {"key": …, "value": …}')
+        raise Problem(
+            400, 40002, "the body does not match the schema at $: `value` is required", 'send {"key": …, "value": …}'
+        )
     key, value, headers = body.get("key"), body["value"], body.get("headers")
     if not (key is None or isinstance(key, str)):
-        raise Problem(400, 40002, "the body does not fit at $.key: it is not text", "send text, or leave it out")
+        raise Problem(
+            400,
+            40002,
+            "the body does not match the schema at $.key: it must be a string",
+            "send a string, or leave it out",
+        )
     if not (headers is None or (isinstance(headers, dict) and all(isinstance(x, str) for x in headers.values()))):
-        raise Problem(400, 40002, "the body does not fit at $.headers: values must be text", "send a map of texts")
+        raise Problem(
+            400,
+            40002,
+            "the body does not match the schema at $.headers: values must be strings",
+            "send an object with string values",
+        )
     try:
         stored = value.encode() if isinstance(value, str) else None if value is None else json_value
         return OutgoingRecord(
@@ -154,13 +166,13 @@ def record_of_body(body: Any, json_value: bytes) -> OutgoingRecord:
             [(name, text.encode()) for name, text in headers.items()] if headers else (),
         )
     except UnicodeEncodeError:
-        raise Problem(400, 40002, "the body has an unpaired surrogate", "send whole Unicode characters") from None
+        raise Problem(400, 40002, "the body has an unpaired surrogate", "send valid Unicode") from None
 
 
 def subscribe_operations(
     admin: Admin, subscriptions: Subscriptions, readers: Readers, groups: Groups
 ) -> list[Operation]:
-    """Receiving messages one by one, and acknowledging them."""
+    """Operations that deliver messages one by one and acknowledge them."""
 
     async def subscribe(call: Call) -> Response:
         topic, group = call["topic"], call["group"]
@@ -173,7 +185,7 @@ def subscribe_operations(
         return Response(status_code=204) if record is None else json_response(show(record, group))
 
     async def replay(topic: str, count: int, offset: int, timeout_ms: int, caller: str) -> ReadRecord | None:
-        """The message at an offset, of the first partition that has one there."""
+        """The message at an offset, from the first partition that has one there."""
         for partition in range(count):
             marks = await readers.watermarks(topic, partition)
             if marks.beginning <= offset < marks.end or count == 1:
@@ -186,9 +198,11 @@ def subscribe_operations(
         place = parse_message_id(call.body["messageId"])
         group = place.group or call.body.get("group", "")
         if not group:
-            raise Problem(400, 40002, "this messageId names no group", "send `group` too")
+            raise Problem(400, 40002, "this messageId does not contain a group", "send `group` too")
         if place.partition >= await admin.partition_count(topic):
-            raise Problem(404, 40402, f"topic {topic} has no partition {place.partition}", "send the id as it came")
+            raise Problem(
+                404, 40402, f"topic {topic} has no partition {place.partition}", "send the messageId unchanged"
+            )
         if not await subscriptions.acknowledge(group, topic, place.partition, place.offset):
             await groups.commit(group, topic, place.partition, place.offset + 1)
         return json_response({"acknowledged": True, "messageId": call.body["messageId"]})
@@ -198,12 +212,16 @@ def subscribe_operations(
             "GET",
             "/topics/{topic}/subscribe",
             subscribe,
-            "Get the next message of a group, or the one at an offset; 204 when there is none.",
+            "Get a group's next message, or the one at an offset; 204 if there is none.",
             TAG,
             (
                 TOPIC,
-                query("group", "The group that reads.", minLength=1, maxLength=249, default="default"),
-                query("offset", "earliest or latest for new groups; a number to replay.", default="earliest"),
+                query("group", "The consumer group.", minLength=1, maxLength=249, default="default"),
+                query(
+                    "offset",
+                    "Where a new group starts (earliest or latest); a number replays from that offset.",
+                    default="earliest",
+                ),
                 number("timeout", "How many milliseconds to wait.", maximum=60_000, default=WAIT_MS),
             ),
             answers={200: MESSAGE_SHAPE, 204: None},
@@ -212,7 +230,7 @@ def subscribe_operations(
             "POST",
             "/topics/{topic}/ack",
             acknowledge,
-            "Acknowledge a message, so that the group does not get it again.",
+            "Acknowledge a message, so that it is not delivered to the group again.",
             TAG,
             (TOPIC,),
             Body(ACK_BODY, example={"messageId": "0-42-b3JkZXJz"}),
@@ -221,7 +239,7 @@ def subscribe_operations(
 
 
 def show(record: ReadRecord, group: str) -> dict[str, Any]:
-    """A message as a subscriber gets it."""
+    """A message in the form that subscribers get."""
     shown: dict[str, Any] = {"messageId": str(MessageId(record.partition, record.offset, group))}
     put_text(shown, "key", record.key)
     put_text(shown, "value", record.value)

@@ -1,4 +1,4 @@
-"""`/api/v1`: any bytes in, records by partition and offset out.
+"""`/api/v1`: produce arbitrary bytes, and read records by partition and offset.
 
 POST /api/v1/topics/{topic}/messages                       X-Partition-Key: order_123, any body
 GET  /api/v1/topics/{topic}/partitions/{partition}/messages?offset=…&limit=…
@@ -119,12 +119,12 @@ def plain_message_operations(
             "POST",
             "/api/v1/topics/{topic}/messages",
             produce,
-            "Publish the body, whatever it is. Headers named X-Header-… become the record's.",
+            "Publish the request body as it is. Request headers named X-Header-… become record headers.",
             TAG,
             (
                 TOPIC,
-                header("X-Partition-Key", "The record's key, which chooses its partition."),
-                header("Idempotency-Key", "The same key never publishes twice.", maxLength=255),
+                header("X-Partition-Key", "The record's key, which determines its partition."),
+                header("Idempotency-Key", "Requests with the same key publish only once.", maxLength=255),
             ),
             Body(None, ("*/*",), required=False),
             {200: DELIVERED_SHAPE},
@@ -133,15 +133,17 @@ def plain_message_operations(
             "GET",
             "/api/v1/topics/{topic}/partitions/{partition}/messages",
             read,
-            "Read records of a partition; values are base64.",
+            "Read a partition's records; values are in base64.",
             TAG,
             (
                 TOPIC,
                 PARTITION,
-                query("offset", "Where to start: a number, earliest or latest; the group's place without it."),
+                query(
+                    "offset", "Where to start: a number, earliest or latest; the group's committed offset if omitted."
+                ),
                 number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=100),
                 TIMEOUT,
-                header("X-Consumer-Group", "The group whose committed offset counts where none is given."),
+                header("X-Consumer-Group", "The group whose committed offset is used if no offset is given."),
             ),
             answers={200: MESSAGES_SHAPE},
         ),
@@ -149,7 +151,7 @@ def plain_message_operations(
             "POST",
             "/api/v1/consumer-groups/{group}/offsets",
             commit,
-            "Commit the offset that a group reads next.",
+            "Commit the next offset that a group reads.",
             TAG,
             (GROUP,),
             Body(OFFSET_BODY, example={"topic": "orders", "partition": 7, "offset": 1234567}),

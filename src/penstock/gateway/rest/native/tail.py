@@ -1,4 +1,4 @@
-"""`/topics/{topic}/tail`: records as they come, as server-sent events or over a WebSocket."""
+"""`/topics/{topic}/tail`: new records as server-sent events or over a WebSocket."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.kafka.live_tails import LiveTails
 from penstock.gateway.kafka.reader import offset_number
 from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.kafka.tails import Tails
 from penstock.gateway.rest.shapes import INT32_MAX, TOPIC, left_out, put_text, show_headers
 from penstock.gateway.web.application import SocketHandler
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
-from penstock.gateway.web.shares import caller_of
+from penstock.gateway.web.quotas import caller_of
 
 PATH = "/topics/{topic}/tail"
 KEEP_ALIVE = ": nothing new\n\n"
@@ -27,8 +27,8 @@ IDLE_BATCHES = 20
 SOCKET_ERROR = 1008
 
 
-def tail_operations(admin: Admin, tails: Tails) -> list[Operation]:
-    """Live tails for browsers and curl."""
+def tail_operations(admin: Admin, tails: LiveTails) -> list[Operation]:
+    """Live tails as server-sent events, for browsers and curl."""
 
     async def tail(call: Call) -> Response:
         partitions = await chosen_partitions(admin, call["topic"], call["partition"])
@@ -42,11 +42,11 @@ def tail_operations(admin: Admin, tails: Tails) -> list[Operation]:
             "GET",
             PATH,
             tail,
-            "Follow a topic: server-sent events, one a record, until the caller hangs up. WebSockets are served too.",
+            "Follow a topic as server-sent events, one per record, until the client disconnects. WebSockets work too.",
             "Live",
             (
                 TOPIC,
-                number("partition", "One partition; all without it.", maximum=INT32_MAX),
+                number("partition", "A partition; all partitions if omitted.", maximum=INT32_MAX),
                 query("offset", "Where to start: latest, earliest or a number.", default="latest"),
             ),
             answer_type="text/event-stream",
@@ -54,8 +54,8 @@ def tail_operations(admin: Admin, tails: Tails) -> list[Operation]:
     ]
 
 
-def tail_sockets(admin: Admin, tails: Tails) -> dict[str, SocketHandler]:
-    """Live tails for WebSockets: a JSON text a record."""
+def tail_sockets(admin: Admin, tails: LiveTails) -> dict[str, SocketHandler]:
+    """Live tails over WebSockets: one JSON text per record."""
 
     async def follow(socket: WebSocket) -> None:
         await socket.accept()
@@ -75,10 +75,12 @@ def tail_sockets(admin: Admin, tails: Tails) -> dict[str, SocketHandler]:
 
 
 async def chosen_partitions(admin: Admin, topic: str, partition: int | None) -> list[int]:
-    """The partitions to follow; a Problem where there are none."""
+    """The partitions to follow; raises Problem if the topic does not have them."""
     count = await admin.partition_count(topic)
     if partition is not None and partition >= count:
-        raise Problem(404, 40402, f"topic {topic} has no partition {partition}", f"use 0 to {count - 1}, or none")
+        raise Problem(
+            404, 40402, f"topic {topic} has no partition {partition}", f"use 0 to {count - 1}, or leave it out"
+        )
     return list(range(count)) if partition is None else [partition]
 
 
@@ -86,12 +88,12 @@ def _partition(text: str | None) -> int | None:
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or int(text) > INT32_MAX:
-        raise Problem(400, 40001, f"{text[:20]!r} is not a partition", "use a number from 0")
+        raise Problem(400, 40001, f"{text[:20]!r} is not a partition number", "use a number, 0 or above")
     return int(text)
 
 
 async def _events(batches: AsyncIterator[list[ReadRecord]]) -> AsyncIterator[str]:
-    """Events with the record's place as their id, so that a browser that reconnects says where it was."""
+    """Events whose id is the record's position, so that a browser that reconnects can continue from there."""
     idle = 0
     yield ": following\n\n"
     async for batch in batches:
@@ -108,7 +110,7 @@ def _event(record: ReadRecord) -> str:
 
 
 async def _push(socket: WebSocket, batches: AsyncIterator[list[ReadRecord]]) -> None:
-    # Someone must listen for the far end's closing, or it would be seen only when the next record is sent.
+    # Without a task that reads, a disconnect would be noticed only when the next record is sent.
     gone = asyncio.create_task(_until_closed(socket), name="tail-socket")
     try:
         async for batch in batches:
@@ -127,7 +129,7 @@ async def _until_closed(socket: WebSocket) -> None:
 
 
 def show(record: ReadRecord) -> dict[str, Any]:
-    """A record as listeners get it."""
+    """A record in the form that tails send."""
     shown: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,

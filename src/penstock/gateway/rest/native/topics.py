@@ -1,4 +1,4 @@
-"""`/topics`: make and remove topics with one short call.
+"""`/topics`: create and delete topics.
 
 POST /topics               {"name": "orders", "partitions": 3, "retentionPolicy": "7d"}
 DELETE /topics/{topic}
@@ -52,7 +52,7 @@ CREATED = {"type": "object", "required": ["name", "partitions"]}
 
 
 def simple_topic_operations(admin: Admin) -> list[Operation]:
-    """Making and removing topics."""
+    """Operations that create and delete topics."""
 
     async def create(call: Call) -> Response:
         body = call.body
@@ -73,13 +73,13 @@ def simple_topic_operations(admin: Admin) -> list[Operation]:
             "POST",
             "/topics",
             create,
-            "Make a topic.",
+            "Create a topic.",
             TAG,
             (),
             Body(TOPIC_BODY, example={"name": "orders", "partitions": 3, "retentionPolicy": "7d"}),
             {201: CREATED},
         ),
-        Operation("DELETE", "/topics/{topic}", delete, "Remove a topic and what is in it.", TAG, (TOPIC,)),
+        Operation("DELETE", "/topics/{topic}", delete, "Delete a topic and its records.", TAG, (TOPIC,)),
     ]
 
 

@@ -1,6 +1,6 @@
-"""REST Proxy v2: consumer instances, which are members of a group that callers drive.
+"""REST Proxy v2: consumer instances, which are group members controlled over HTTP.
 
-An instance lives in the gateway that made it, so `base_uri` names that gateway.
+An instance lives in the gateway that created it, so `base_uri` points to that gateway.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 from starlette.responses import Response
 
-from penstock.gateway.kafka.instances import Instance, Instances
+from penstock.gateway.kafka.consumer_instances import ConsumerInstances, Instance
 from penstock.gateway.kafka.topic_pattern import PatternUnusable
 from penstock.gateway.rest.shapes import GROUP, OFFSET_SHAPE, PARTITION_SHAPE, TOPIC_SHAPE
 from penstock.gateway.rest.v2.media import FORMATS, PLAIN_TYPES, V2_TYPE, accepted_format, answer, nothing
@@ -23,7 +23,7 @@ from penstock.gateway.web.parameters import number, path
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v2: consumers"
-INSTANCE = path("instance", "The name of a consumer instance.")
+INSTANCE = path("instance", "The consumer instance's name.")
 REQUEST_TIMEOUT_MS = 1000
 RECORDS_MAX = 10_000
 EMPTY: Mapping[int, Any] = {}
@@ -91,8 +91,10 @@ SUBSCRIPTION_BODY = {
 }
 
 
-def v2_consumer_operations(instances: Instances, codec: SchemaCodec, settings: GatewaySettings) -> list[Operation]:
-    """Consumer instances: make, subscribe, read, commit, end."""
+def v2_consumer_operations(
+    instances: ConsumerInstances, codec: SchemaCodec, settings: GatewaySettings
+) -> list[Operation]:
+    """Operations that create, subscribe, read from, commit with and delete consumer instances."""
 
     def instance_of(call: Call) -> Instance:
         found = instances.get(call["group"], call["instance"])
@@ -127,9 +129,9 @@ def v2_consumer_operations(instances: Instances, codec: SchemaCodec, settings: G
         instance = instance_of(call)
         topics, pattern = call.body.get("topics") or [], call.body.get("topic_pattern")
         if bool(topics) is bool(pattern):
-            raise Problem(422, 42204, "either topics or a topic_pattern is needed", "send one of the two")
+            raise Problem(422, 42204, "either topics or topic_pattern is required", "send one of the two")
         if instance.manual:
-            raise Problem(409, 40903, "this instance reads partitions it was assigned", "delete the assignment first")
+            raise Problem(409, 40903, "this instance has manually assigned partitions", "delete the assignment first")
         try:
             if topics:
                 await instances.use(instance, lambda consumer: consumer.subscribe(topics))
@@ -158,7 +160,7 @@ def v2_consumer_operations(instances: Instances, codec: SchemaCodec, settings: G
                 406,
                 40601,
                 f"this instance reads the format {instance.options['format']}, not {form}",
-                "accept that format, or make another instance",
+                "accept that format, or create another instance",
             )
         timeout_ms = instance.options["timeout_ms"] if call["timeout"] is None else call["timeout"]
         bytes_max = min(call["max_bytes"] or settings.read_bytes_max, settings.read_bytes_max)
@@ -167,16 +169,16 @@ def v2_consumer_operations(instances: Instances, codec: SchemaCodec, settings: G
         try:
             shown = await codec.v2(found, form)
         except Problem:
-            # What cannot be shown is not lost: it comes again until the caller seeks past it or reads it as binary.
-            await instances.use(instance, lambda consumer: consumer.give_back(found))
+            # These records are not lost: they come again until the caller seeks past them or reads them as binary.
+            await instances.use(instance, lambda consumer: consumer.put_back(found))
             raise
         if found and instance.options["auto_commit"]:
             await instances.use(instance, lambda consumer: consumer.commit(None))
         return Response(shown, media_type=f"application/vnd.kafka.{form}.v2+json")
 
     return [
-        _operation("POST", "", create, "Make a consumer instance.", INSTANCE_BODY, required=False),
-        _operation("DELETE", "/instances/{instance}", delete, "End an instance.", answers=NOTHING),
+        _operation("POST", "", create, "Create a consumer instance.", INSTANCE_BODY, required=False),
+        _operation("DELETE", "/instances/{instance}", delete, "Delete a consumer instance.", answers=NOTHING),
         _operation(
             "POST",
             "/instances/{instance}/subscription",
@@ -185,9 +187,9 @@ def v2_consumer_operations(instances: Instances, codec: SchemaCodec, settings: G
             SUBSCRIPTION_BODY,
             answers=NOTHING,
         ),
-        _operation("GET", "/instances/{instance}/subscription", subscription, "Show what is subscribed to."),
+        _operation("GET", "/instances/{instance}/subscription", subscription, "Show the subscription."),
         _operation(
-            "DELETE", "/instances/{instance}/subscription", unsubscribe, "Subscribe to nothing.", answers=NOTHING
+            "DELETE", "/instances/{instance}/subscription", unsubscribe, "Unsubscribe from all topics.", answers=NOTHING
         ),
         Operation(
             "GET",
@@ -207,8 +209,8 @@ def v2_consumer_operations(instances: Instances, codec: SchemaCodec, settings: G
     ]
 
 
-def _position_operations(instances: Instances, instance_of: Any) -> list[Operation]:
-    """Where instances read: assignments, positions, committed offsets."""
+def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list[Operation]:
+    """Operations on positions: assignments, seeks, committed offsets."""
 
     async def assign(call: Call) -> Response:
         instance = instance_of(call)
@@ -250,7 +252,7 @@ def _position_operations(instances: Instances, instance_of: Any) -> list[Operati
 
     async def commit(call: Call) -> Response:
         listed = (call.body or {}).get("offsets") or ()
-        # v2 names the last record that is done; Kafka keeps the one to read next.
+        # v2 names the last record that was processed; Kafka stores the next one to read.
         offsets = [(each["topic"], each["partition"], each["offset"] + 1) for each in listed] or None
         notes = {(each["topic"], each["partition"]): each.get("metadata") or "" for each in listed}
         await instances.use(instance_of(call), lambda consumer: consumer.commit(offsets, notes))
@@ -268,18 +270,18 @@ def _position_operations(instances: Instances, instance_of: Any) -> list[Operati
 
     base = "/instances/{instance}"
     return [
-        _operation("POST", f"{base}/assignments", assign, "Read given partitions.", PLACES_BODY, answers=NOTHING),
-        _operation("GET", f"{base}/assignments", assignment, "Show the partitions that are read."),
-        _operation("POST", f"{base}/positions", seek, "Read on from given offsets.", OFFSETS_BODY, answers=NOTHING),
+        _operation("POST", f"{base}/assignments", assign, "Assign partitions manually.", PLACES_BODY, answers=NOTHING),
+        _operation("GET", f"{base}/assignments", assignment, "Show the assigned partitions."),
+        _operation("POST", f"{base}/positions", seek, "Seek to the given offsets.", OFFSETS_BODY, answers=NOTHING),
         _operation(
             "POST",
             f"{base}/positions/beginning",
             seek_beginning,
-            "Read on from the beginning.",
+            "Seek to the beginning.",
             PLACES_BODY,
             answers=NOTHING,
         ),
-        _operation("POST", f"{base}/positions/end", seek_end, "Read on from the end.", PLACES_BODY, answers=NOTHING),
+        _operation("POST", f"{base}/positions/end", seek_end, "Seek to the end.", PLACES_BODY, answers=NOTHING),
         _operation("POST", f"{base}/offsets", commit, "Commit offsets.", OFFSETS_BODY, required=False),
         _operation("GET", f"{base}/offsets", committed, "Show committed offsets.", PLACES_BODY, required=False),
     ]

@@ -19,12 +19,12 @@ SCHEMA_FORMATS = FORMATS[2:]
 
 
 def answer(value: Any, status: int = 200, media_type: str = V2_TYPE) -> Response:
-    """An answer of v2."""
+    """A v2 response."""
     return json_response(value, status, media_type)
 
 
 def nothing() -> Response:
-    """It worked, and there is nothing to say."""
+    """An empty response (204)."""
     return Response(status_code=204)
 
 
@@ -38,12 +38,12 @@ def format_of(media_type: str) -> str | None:
 
 
 def produce_format(request: Request) -> str:
-    """The format of a produce request: the one of its media type, binary where that names none."""
+    """The format of a produce request from its media type; binary by default."""
     return format_of(request.headers.get("content-type", "")) or "binary"
 
 
 def accepted_format(request: Request, default: str) -> str:
-    """The format that a caller wants records in; 406 for types that are none."""
+    """The format that the caller accepts; 406 for unknown types."""
     wanted = request.headers.get("accept", "*/*")
     for word in wanted.split(","):
         found = format_of(word)
@@ -51,13 +51,15 @@ def accepted_format(request: Request, default: str) -> str:
             return found
         if word.partition(";")[0].strip() in ("*/*", "application/*", *PLAIN_TYPES):
             return default
-    raise Problem(406, 406, f"records cannot be sent as {wanted[:100]}", f"accept one of {', '.join(PRODUCE_TYPES)}")
+    raise Problem(
+        406, 406, f"records cannot be returned as {wanted[:100]}", f"accept one of {', '.join(PRODUCE_TYPES)}"
+    )
 
 
 def to_bytes(value: Any, place: str) -> bytes | None:
-    """A key or value of the binary format."""
+    """The bytes of a key or value in the binary format."""
     if value is None:
         return None
     if not isinstance(value, str):
-        raise Problem(422, 422, f"{place} is not base64 text", "send text, or use the json media type")
+        raise Problem(422, 422, f"{place} is not base64 text", "send a base64 string, or use the json media type")
     return from_base64(value, place, 422)

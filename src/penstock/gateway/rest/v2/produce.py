@@ -18,10 +18,10 @@ from penstock.gateway.rest.shapes import (
     id_number,
 )
 from penstock.gateway.rest.v2.media import PLAIN_TYPES, PRODUCE_TYPES, SCHEMA_FORMATS, answer, produce_format, to_bytes
-from penstock.gateway.rest.values.json_slices import exact_records
+from penstock.gateway.rest.values.json_verbatim import exact_records
 from penstock.gateway.rest.values.schema_codec import TYPE_OF_FORMAT, SchemaCodec
 from penstock.gateway.rest.values.schema_values import PREFIX
-from penstock.gateway.web.body_work import Bodies
+from penstock.gateway.web.body_reader import BodyReader
 from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.problem import Problem
 
@@ -33,7 +33,7 @@ TOPIC_RECORD = {**PARTITION_RECORD, "partition": {"type": ["integer", "null"], "
 
 
 def _body(record: dict[str, Any], records_max: int) -> Body:
-    """A body with records of these fields. A misspelt one must not become a record without it."""
+    """A body with records of these fields. Unknown fields are rejected: a misspelt one would silently be dropped."""
     records = {
         "type": "array",
         "minItems": 1,
@@ -60,9 +60,9 @@ OFFSETS = {"type": "object", "required": ["offsets", "key_schema_id", "value_sch
 
 
 def v2_produce_operations(
-    publisher: Publisher, codec: SchemaCodec, records_max: int, bodies: Bodies
+    publisher: Publisher, codec: SchemaCodec, records_max: int, bodies: BodyReader
 ) -> list[Operation]:
-    """Producing, at most so many records at a time."""
+    """Operations that produce up to `records_max` records per request."""
 
     async def schema_of(call: Call, form: str, part: str) -> StoredSchema | None:
         body, used = call.body, any(record.get(part) is not None for record in call.body["records"])
@@ -70,13 +70,13 @@ def v2_produce_operations(
         if form not in SCHEMA_FORMATS or not used:
             return None
         if text is None and schema_id is None and part == "key":
-            raise Problem(422, 42201, "records have keys but there is no key schema", "send key_schema or its id")
+            raise Problem(422, 42201, "the records have keys, but no key schema is given", "send key_schema or its id")
         return await codec.schema(f"{call['topic']}-{part}", TYPE_OF_FORMAT[form], text, schema_id)
 
     async def parts(
         call: Call, form: str, part: str, schema: StoredSchema | None, exact: list[dict[str, bytes]]
     ) -> list[bytes | None]:
-        """The keys or the values of all records."""
+        """The encoded keys or values of all records."""
         values = [record.get(part) for record in call.body["records"]]
         if form == "json":
             return [None if value is None else each[part] for value, each in zip(values, exact, strict=True)]
@@ -89,7 +89,7 @@ def v2_produce_operations(
             if isinstance(data, Problem):
                 raise data
             if data is not None and schema.schema_type == JSON:
-                # The value has been checked; what is written is what was sent, with every digit of its numbers.
+                # The parsed value was only checked; the original text is stored, so that numbers keep every digit.
                 data = data[: PREFIX.size] + exact[index][part]
             found.append(data)
         return found

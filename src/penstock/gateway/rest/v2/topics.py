@@ -9,8 +9,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin._config import ConfigResource
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
-from penstock.gateway.kafka.failures import asked, problem_of
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.errors import checked_call, problem_of
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.rest.shapes import PARTITION, TIMEOUT, TOPIC
 from penstock.gateway.rest.v2.media import V2_TYPE, accepted_format, answer
@@ -24,7 +24,7 @@ READ_MAX = 10_000
 
 
 def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> list[Operation]:
-    """Looking at topics, and reading by offset."""
+    """Operations that show topics and read records by offset."""
 
     async def brokers(call: Call) -> Response:
         del call
@@ -41,8 +41,8 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
     async def topic(call: Call) -> Response:
         resource = ConfigResource(ConfigResource.Type.TOPIC, call["topic"])
         described = await admin.describe(call["topic"])
-        configs = await settled(
-            asked(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
+        configs = await result_of(
+            checked_call(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
         )
         return answer(
             {
@@ -97,7 +97,7 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
             "GET",
             f"{path}/{{partition}}/offsets",
             offsets,
-            "Show where a partition begins and ends.",
+            "Show a partition's beginning and end offsets.",
             TAG,
             one,
             answer_type=V2_TYPE,
@@ -106,7 +106,7 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
             "GET",
             f"{path}/{{partition}}/records",
             records,
-            "Read records of a partition from an offset on.",
+            "Read a partition's records from an offset on.",
             TAG,
             (
                 *one,
@@ -120,7 +120,7 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
 
 
 def show_partition(partition: Any) -> dict[str, Any]:
-    """A partition as v2 shows it."""
+    """A partition in v2's form."""
     leader = partition.leader.id if partition.leader is not None else -1
     in_sync = {node.id for node in partition.isr}
     return {

@@ -1,4 +1,4 @@
-"""REST Proxy v3: access lists. A cluster without an authorizer has none, and says so."""
+"""REST Proxy v3: ACLs. A cluster without an authorizer has none, and says so."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
-from penstock.gateway.kafka.failures import asked
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.errors import checked_call
 from penstock.gateway.rest.v3.shapes import CLUSTER, LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Body, Call, Operation
@@ -20,7 +20,7 @@ from penstock.gateway.web.problem import Problem
 TAG = "REST Proxy v3: access lists"
 BASE = "/v3/clusters/{cluster_id}/acls"
 NOT_SERVED_CODE = 40010
-# librdkafka calls the cluster's resource type by an older name.
+# librdkafka uses an older name for the cluster resource type.
 RESOURCE_TYPES = {
     "ANY": ResourceType.ANY,
     "TOPIC": ResourceType.TOPIC,
@@ -33,12 +33,12 @@ PATTERN_TYPES = ("ANY", "MATCH", "LITERAL", "PREFIXED")
 OPERATIONS = tuple(each.name for each in AclOperation if each is not AclOperation.UNKNOWN)
 PERMISSIONS = ("ANY", "DENY", "ALLOW")
 FILTER = (
-    query("resource_type", "What kind of thing it is about.", enum=list(RESOURCE_TYPES), default="ANY"),
-    query("resource_name", "The thing's name.", maxLength=249),
-    query("pattern_type", "How the name is meant.", enum=list(PATTERN_TYPES), default="ANY"),
-    query("principal", "Whom it is about, such as User:alice.", maxLength=1000),
-    query("host", "From where.", maxLength=255),
-    query("operation", "What it is about.", enum=list(OPERATIONS), default="ANY"),
+    query("resource_type", "The type of the resource.", enum=list(RESOURCE_TYPES), default="ANY"),
+    query("resource_name", "The resource's name.", maxLength=249),
+    query("pattern_type", "How the resource's name is matched.", enum=list(PATTERN_TYPES), default="ANY"),
+    query("principal", "The principal, such as User:alice.", maxLength=1000),
+    query("host", "The host.", maxLength=255),
+    query("operation", "The operation.", enum=list(OPERATIONS), default="ANY"),
     query("permission", "ALLOW or DENY.", enum=list(PERMISSIONS), default="ANY"),
 )
 ACL_BODY = {
@@ -70,7 +70,7 @@ BATCH_BODY = {
 
 
 def v3_acl_operations(admin: Admin, v3: V3) -> list[Operation]:
-    """Access lists."""
+    """Operations on ACLs."""
 
     def show(call: Call, binding: Any) -> dict[str, Any]:
         return v3.resource(
@@ -89,18 +89,18 @@ def v3_acl_operations(admin: Admin, v3: V3) -> list[Operation]:
 
     async def listing(call: Call) -> Response:
         v3.check(call)
-        future = asked(admin.client.describe_acls, wanted(call), request_timeout=REQUEST_TIMEOUT_S)
-        found = await served(future)
+        future = checked_call(admin.client.describe_acls, wanted(call), request_timeout=REQUEST_TIMEOUT_S)
+        found = await acl_result(future)
         if not found:
             await check_authorizer()
         return v3.listed(call, "KafkaAclList", ("acls",), [show(call, binding) for binding in found])
 
     async def check_authorizer() -> None:
-        """Tell access lists that are off from those that are empty: librdkafka drops the error of this one call."""
-        cluster = await settled(asked(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
+        """Distinguish ACLs that are disabled from an empty list: librdkafka drops the error of this one call."""
+        cluster = await result_of(checked_call(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
         resource = ConfigResource(ResourceType.BROKER, str(cluster.nodes[0].id))
-        futures = asked(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)
-        settings = await settled(futures[resource])
+        futures = checked_call(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)
+        settings = await result_of(futures[resource])
         if "authorizer.class.name" in settings and not settings["authorizer.class.name"].value:
             raise access_lists_are_off("No Authorizer is configured.")
 
@@ -115,33 +115,35 @@ def v3_acl_operations(admin: Admin, v3: V3) -> list[Operation]:
         return Response(status_code=201)
 
     async def add(bodies: list[dict[str, Any]]) -> None:
-        bindings = [asked(AclBinding, *_facts(body)) for body in bodies]
-        futures = asked(admin.client.create_acls, list(dict.fromkeys(bindings)), request_timeout=REQUEST_TIMEOUT_S)
+        bindings = [checked_call(AclBinding, *_analyses(body)) for body in bodies]
+        futures = checked_call(
+            admin.client.create_acls, list(dict.fromkeys(bindings)), request_timeout=REQUEST_TIMEOUT_S
+        )
         for future in futures.values():
-            await served(future)
+            await acl_result(future)
 
     async def delete(call: Call) -> Response:
         v3.check(call)
-        futures = asked(admin.client.delete_acls, [wanted(call)], request_timeout=REQUEST_TIMEOUT_S)
-        gone = [binding for future in futures.values() for binding in await served(future)]
+        futures = checked_call(admin.client.delete_acls, [wanted(call)], request_timeout=REQUEST_TIMEOUT_S)
+        gone = [binding for future in futures.values() for binding in await acl_result(future)]
         return json_response({"data": [show(call, binding) for binding in gone]})
 
     def wanted(call: Call) -> AclBindingFilter:
-        return asked(AclBindingFilter, *_facts({each.name: call[each.name] for each in FILTER}))
+        return checked_call(AclBindingFilter, *_analyses({each.name: call[each.name] for each in FILTER}))
 
     place = (CLUSTER,)
     done: dict[int, Any] = {201: None}
     deleted = {"type": "object", "required": ["data"]}
     return [
-        Operation("GET", BASE, listing, "List access rules.", TAG, (*place, *FILTER), answers={200: LIST_SHAPE}),
-        Operation("POST", BASE, create, "Add an access rule.", TAG, place, Body(ACL_BODY), done),
-        Operation("POST", f"{BASE}:batch", batch, "Add access rules.", TAG, place, Body(BATCH_BODY), done),
-        Operation("DELETE", BASE, delete, "Remove access rules.", TAG, (*place, *FILTER), answers={200: deleted}),
+        Operation("GET", BASE, listing, "List ACLs.", TAG, (*place, *FILTER), answers={200: LIST_SHAPE}),
+        Operation("POST", BASE, create, "Create an ACL.", TAG, place, Body(ACL_BODY), done),
+        Operation("POST", f"{BASE}:batch", batch, "Create several ACLs.", TAG, place, Body(BATCH_BODY), done),
+        Operation("DELETE", BASE, delete, "Delete ACLs.", TAG, (*place, *FILTER), answers={200: deleted}),
     ]
 
 
-def _facts(named: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments of a binding, or of a filter of bindings, in confluent_kafka's order."""
+def _analyses(named: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments of an AclBinding or AclBindingFilter, in confluent_kafka's order."""
     return (
         RESOURCE_TYPES[named["resource_type"]],
         named["resource_name"],
@@ -153,10 +155,10 @@ def _facts(named: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-async def served(future: Any) -> Any:
-    """What a call about access lists answers; where the cluster has none, a Problem that says so."""
+async def acl_result(future: Any) -> Any:
+    """The result of a call about ACLs; raises Problem if the cluster has no authorizer."""
     try:
-        return await settled(future)
+        return await result_of(future)
     except Problem as problem:
         if problem.code != NOT_SERVED_CODE:
             raise
@@ -164,10 +166,10 @@ async def served(future: Any) -> Any:
 
 
 def access_lists_are_off(why: str) -> Problem:
-    """What every call about access lists answers where the cluster has none."""
+    """The Problem for every call about ACLs in a cluster without an authorizer."""
     return Problem(
         400,
         NOT_SERVED_CODE,
-        f"access lists are off in this cluster: {why}",
-        "give the brokers an authorizer (authorizer.class.name)",
+        f"ACLs are disabled in this cluster: {why}",
+        "configure an authorizer on the brokers (authorizer.class.name)",
     )

@@ -1,6 +1,6 @@
-"""REST Proxy v3: settings that all brokers have in common, `/v3/clusters/{cluster_id}/broker-configs`.
+"""REST Proxy v3: cluster-wide broker settings, `/v3/clusters/{cluster_id}/broker-configs`.
 
-librdkafka has no name for all brokers, so they are asked over Penstock's own wire format. Only what was set is listed.
+librdkafka cannot address the cluster-wide default, so Penstock's own client is used. Only what was set is listed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigSource
 from starlette.responses import Response
 
-from penstock.gateway.kafka.wire import BrokerWire, check
+from penstock.gateway.kafka.broker_requests import BrokerWire, check
 from penstock.gateway.rest.v3.configs import ALTER_BODY, TAG, VALUE_BODY, changes_of
 from penstock.gateway.rest.v3.shapes import CLUSTER, CONFIG_NAME, LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
@@ -35,7 +35,7 @@ PATH = "/v3/clusters/{cluster_id}/broker-configs"
 
 
 def v3_cluster_config_operations(wire: BrokerWire, v3: V3) -> list[Operation]:
-    """Settings of all brokers."""
+    """Operations on cluster-wide broker settings."""
 
     async def entries(call: Call) -> dict[str, DescribeConfigsResourceResult]:
         v3.check(call)
@@ -71,7 +71,7 @@ def v3_cluster_config_operations(wire: BrokerWire, v3: V3) -> list[Operation]:
     async def one(call: Call) -> Response:
         found = (await entries(call)).get(call["name"])
         if found is None:
-            raise Problem(404, 40405, f"{call['name'][:100]!r} is not set for all brokers", "PUT sets it")
+            raise Problem(404, 40405, f"{call['name'][:100]!r} is not set cluster-wide", "PUT sets it")
         return json_response(show(call, found))
 
     async def alter(call: Call, changes: list[tuple[str, str | None]], *, validate: bool = False) -> Response:
@@ -98,11 +98,26 @@ def v3_cluster_config_operations(wire: BrokerWire, v3: V3) -> list[Operation]:
     single = (CLUSTER, CONFIG_NAME)
     gone: dict[int, Any] = {204: None}
     return [
-        Operation("GET", PATH, listing, "List settings of all brokers.", TAG, (CLUSTER,), answers={200: LIST_SHAPE}),
-        Operation("POST", f"{PATH}:alter", batch, "Change settings of all.", TAG, (CLUSTER,), Body(ALTER_BODY), gone),
-        Operation("GET", f"{PATH}/{{name}}", one, "Show a setting of all brokers.", TAG, single),
-        Operation("PUT", f"{PATH}/{{name}}", put, "Change a setting of all.", TAG, single, Body(VALUE_BODY), gone),
-        Operation("DELETE", f"{PATH}/{{name}}", reset, "Set it for all brokers no more.", TAG, single, answers=gone),
+        Operation(
+            "GET", PATH, listing, "List cluster-wide broker settings.", TAG, (CLUSTER,), answers={200: LIST_SHAPE}
+        ),
+        Operation(
+            "POST",
+            f"{PATH}:alter",
+            batch,
+            "Change cluster-wide broker settings.",
+            TAG,
+            (CLUSTER,),
+            Body(ALTER_BODY),
+            gone,
+        ),
+        Operation("GET", f"{PATH}/{{name}}", one, "Show a cluster-wide broker setting.", TAG, single),
+        Operation(
+            "PUT", f"{PATH}/{{name}}", put, "Change a cluster-wide broker setting.", TAG, single, Body(VALUE_BODY), gone
+        ),
+        Operation(
+            "DELETE", f"{PATH}/{{name}}", reset, "Remove a cluster-wide broker setting.", TAG, single, answers=gone
+        ),
     ]
 
 

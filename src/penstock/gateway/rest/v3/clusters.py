@@ -6,8 +6,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
-from penstock.gateway.kafka.failures import asked
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.errors import checked_call
 from penstock.gateway.rest.v3.shapes import ANY_OBJECT, BROKER_ID, CLUSTER, LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Call, Operation
@@ -17,10 +17,10 @@ TAG = "REST Proxy v3: cluster"
 
 
 def v3_cluster_operations(admin: Admin, v3: V3) -> list[Operation]:
-    """The cluster and its brokers."""
+    """Operations on the cluster and its brokers."""
 
     async def described() -> Any:
-        return await settled(asked(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
+        return await result_of(checked_call(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
 
     def show_cluster(call: Call, cluster: Any) -> dict[str, Any]:
         controller = cluster.controller.id if cluster.controller is not None else None
@@ -72,7 +72,7 @@ def v3_cluster_operations(admin: Admin, v3: V3) -> list[Operation]:
         for node in (await described()).nodes:
             if node.id == call["broker_id"]:
                 return json_response(show_broker(call, node))
-        raise Problem(404, 40404, f"there is no broker {call['broker_id']}", "list the brokers to see their numbers")
+        raise Problem(404, 40404, f"no broker {call['broker_id']}", "list the brokers to see their ids")
 
     async def replicas(call: Call) -> Response:
         v3.check(call)
@@ -102,7 +102,7 @@ def v3_cluster_operations(admin: Admin, v3: V3) -> list[Operation]:
 
 
 def show_replica(v3: V3, call: Call, topic: str, partition: Any, node: Any) -> dict[str, Any]:
-    """A copy of a partition on a broker."""
+    """A replica of a partition on a broker."""
     leader = partition.leader.id if partition.leader is not None else -1
     return v3.resource(
         call,

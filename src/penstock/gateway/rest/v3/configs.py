@@ -8,8 +8,8 @@ from typing import Any
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
-from penstock.gateway.kafka.failures import asked
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.errors import checked_call
 from penstock.gateway.rest.v3.shapes import BROKER_ID, CLUSTER, CONFIG_NAME, LIST_SHAPE, TOPIC_NAME, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Body, Call, Operation
@@ -41,7 +41,7 @@ VALUE_BODY = {"type": "object", "required": ["value"], "properties": {"value": {
 
 
 class _Kind:
-    """A kind of thing that has settings: how it is named in paths, in Kafka, and in answers."""
+    """A kind of resource that has settings: its path, its Kafka resource type, and its fields in responses."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ KINDS = [
 
 
 def v3_config_operations(admin: Admin, v3: V3) -> list[Operation]:
-    """Settings of topics and brokers."""
+    """Operations on the settings of topics and brokers."""
     return [operation for kind in KINDS for operation in _operations(admin, v3, kind)]
 
 
@@ -87,12 +87,12 @@ def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
         if "topic_name" in call.parameters:
             await admin.partition_count(call["topic_name"])
         elif "broker_id" in call.parameters:
-            cluster = await settled(asked(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
+            cluster = await result_of(checked_call(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
             if all(node.id != call["broker_id"] for node in cluster.nodes):
-                raise Problem(404, 40404, f"there is no broker {call['broker_id']}", "list the brokers first")
+                raise Problem(404, 40404, f"no broker {call['broker_id']}", "list the brokers first")
         resource = kind.resource(call)
-        found: dict[str, ConfigEntry] = await settled(
-            asked(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
+        found: dict[str, ConfigEntry] = await result_of(
+            checked_call(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
         )
         return found
 
@@ -125,7 +125,7 @@ def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
     async def find(call: Call) -> ConfigEntry:
         found = await entries(call)
         if call["name"] not in found:
-            raise Problem(404, 40405, f"there is no setting {call['name'][:100]!r}", "list the settings to see them")
+            raise Problem(404, 40405, f"no setting {call['name'][:100]!r}", "list the settings to see them")
         return found[call["name"]]
 
     async def one(call: Call) -> Response:
@@ -135,15 +135,15 @@ def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
         resource = kind.resource(call)
         for name, value in changes:
             operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
-            entry = asked(ConfigEntry, name, value, incremental_operation=operation)
-            asked(resource.add_incremental_config, entry)
-        futures = asked(
+            entry = checked_call(ConfigEntry, name, value, incremental_operation=operation)
+            checked_call(resource.add_incremental_config, entry)
+        futures = checked_call(
             admin.client.incremental_alter_configs,
             [resource],
             validate_only=validate,
             request_timeout=REQUEST_TIMEOUT_S,
         )
-        await settled(futures[resource])
+        await result_of(futures[resource])
         return Response(status_code=204)
 
     async def put(call: Call) -> Response:
@@ -167,15 +167,15 @@ def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
         Operation("POST", f"{path}:alter", batch, "Change settings.", TAG, place, Body(ALTER_BODY), gone),
         Operation("GET", f"{path}/{{name}}", one, "Show a setting.", TAG, single),
         Operation("PUT", f"{path}/{{name}}", put, "Change a setting.", TAG, single, Body(VALUE_BODY), gone),
-        Operation("DELETE", f"{path}/{{name}}", reset, "Go back to the default.", TAG, single, answers=gone),
+        Operation("DELETE", f"{path}/{{name}}", reset, "Reset a setting to its default.", TAG, single, answers=gone),
     ]
 
 
 def changes_of(data: list[dict[str, Any]]) -> list[tuple[str, str | None]]:
-    """The names and new values of a body that changes several settings; None goes back to the default."""
+    """The names and new values in a body that changes several settings; None resets to the default."""
     names = [each["name"] for each in data]
     if len(set(names)) < len(names):
-        raise Problem(400, 40002, "a setting is changed twice", "name each of them once")
+        raise Problem(400, 40002, "a setting is changed twice", "name each setting once")
     changes = []
     for each in data:
         deleting = each.get("operation") == "DELETE"

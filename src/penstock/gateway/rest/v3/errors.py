@@ -1,4 +1,4 @@
-"""The error codes of Confluent's v3, which has others than v2 and the short calls for what Kafka answers."""
+"""Confluent's v3 error codes, which differ from those of v2 and of Penstock's own API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from starlette.responses import Response
 
-from penstock.gateway.kafka.failures import BAD_REQUEST, KafkaProblem
+from penstock.gateway.kafka.errors import BAD_REQUEST, KafkaProblem
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.problem import Problem
 
@@ -15,7 +15,7 @@ REFUSED = {*BAD_REQUEST, "TOPIC_ALREADY_EXISTS", "SECURITY_DISABLED", "UNSUPPORT
 
 
 def with_v3_codes(operation: Operation) -> Operation:
-    """The operation with v3's codes where Kafka refuses something."""
+    """The operation, with v3's error codes for Kafka's errors."""
     handler = operation.handler
 
     async def handle(call: Call) -> Response:
@@ -28,7 +28,7 @@ def with_v3_codes(operation: Operation) -> Operation:
 
 
 def v3_problem(problem: KafkaProblem) -> Problem:
-    """The same with v3's status and code."""
+    """The same Problem with v3's status and code."""
     if problem.kafka_error in UNKNOWN_TOPIC:
         status, code = 404, 40403
     elif problem.kafka_error in REFUSED:

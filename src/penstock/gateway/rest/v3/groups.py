@@ -1,4 +1,4 @@
-"""REST Proxy v3: consumer groups, their members, and how far they are behind."""
+"""REST Proxy v3: consumer groups, their members and their lag."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
-from penstock.gateway.kafka.failures import asked
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.errors import checked_call
 from penstock.gateway.kafka.groups import CommittedOffset, Groups
 from penstock.gateway.rest.v3.shapes import CLUSTER, CONSUMER_ID, GROUP_ID, LIST_SHAPE, PARTITION_ID, TOPIC_NAME, V3
 from penstock.gateway.web.application import json_response
@@ -18,18 +18,16 @@ TAG = "REST Proxy v3: groups"
 
 
 def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]:
-    """Consumer groups."""
+    """Operations on consumer groups."""
 
     async def describe(call: Call) -> Any:
         v3.check(call)
         name = call["consumer_group_id"]
-        group = await settled(
-            asked(admin.client.describe_consumer_groups, [name], request_timeout=REQUEST_TIMEOUT_S)[name]
+        group = await result_of(
+            checked_call(admin.client.describe_consumer_groups, [name], request_timeout=REQUEST_TIMEOUT_S)[name]
         )
         if group.state.name in ("DEAD", "UNKNOWN") and not group.members and not await groups.committed(name):
-            raise Problem(
-                404, 40405, f"there is no consumer group {name[:100]!r}", "list the groups to see their names"
-            )
+            raise Problem(404, 40405, f"no consumer group {name[:100]!r}", "list the groups to see their names")
         return group
 
     def show(call: Call, group: Any) -> dict[str, Any]:
@@ -52,12 +50,12 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
 
     async def listing(call: Call) -> Response:
         v3.check(call)
-        found = await settled(asked(admin.client.list_consumer_groups, request_timeout=REQUEST_TIMEOUT_S))
+        found = await result_of(checked_call(admin.client.list_consumer_groups, request_timeout=REQUEST_TIMEOUT_S))
         names = sorted(each.group_id for each in found.valid)
         data = []
         if names:
-            futures = asked(admin.client.describe_consumer_groups, names, request_timeout=REQUEST_TIMEOUT_S)
-            data = [show(call, await settled(futures[name])) for name in names]
+            futures = checked_call(admin.client.describe_consumer_groups, names, request_timeout=REQUEST_TIMEOUT_S)
+            data = [show(call, await result_of(futures[name])) for name in names]
         return v3.listed(call, "KafkaConsumerGroupList", ("consumer-groups",), data)
 
     async def one(call: Call) -> Response:
@@ -126,7 +124,7 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
             "GET",
             f"{single}/consumers/{{consumer_id}}/assignments",
             assignments,
-            "List the partitions of a member.",
+            "List the partitions assigned to a member.",
             TAG,
             (*place, CONSUMER_ID),
         ),
@@ -135,7 +133,7 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
 
 
 def _lag_operations(groups: Groups, v3: V3, describe: Any, single: str) -> list[Operation]:
-    """How far a group is behind."""
+    """Operations on a group's lag."""
 
     async def owners(call: Call) -> dict[tuple[str, int], Any]:
         return {
@@ -175,14 +173,14 @@ def _lag_operations(groups: Groups, v3: V3, describe: Any, single: str) -> list[
         for each in await groups.lags(call["consumer_group_id"]):
             if (each.topic, each.partition) == wanted:
                 return json_response(show(call, each, owner.get(wanted)))
-        raise Problem(404, 40402, "the group has committed nothing there", "list its lags to see where it has")
+        raise Problem(404, 40402, "the group has no committed offset there", "list its lags to see its partitions")
 
     async def summary(call: Call) -> Response:
         owner = await owners(call)
         group = call["consumer_group_id"]
         found = await groups.lags(group)
         if not found:
-            raise Problem(404, 40402, f"group {group} has committed nothing", "let it read and commit first")
+            raise Problem(404, 40402, f"group {group} has no committed offsets", "it must read and commit first")
         worst = max(found, key=lambda each: each.lag)
         member = owner.get((worst.topic, worst.partition))
         words = ("consumer-groups", group, "lag-summary")
@@ -206,7 +204,7 @@ def _lag_operations(groups: Groups, v3: V3, describe: Any, single: str) -> list[
 
     place = (CLUSTER, GROUP_ID)
     return [
-        Operation("GET", f"{single}/lag-summary", summary, "Show how far a group is behind.", TAG, place),
+        Operation("GET", f"{single}/lag-summary", summary, "Show a summary of a group's lag.", TAG, place),
         Operation("GET", f"{single}/lags", lags, "List lags by partition.", TAG, place, answers={200: LIST_SHAPE}),
         Operation(
             "GET",

@@ -1,4 +1,4 @@
-"""REST Proxy v3: partitions whose replicas are being moved, and tasks of brokers."""
+"""REST Proxy v3: partition reassignments, and tasks of brokers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from penstock.gateway.kafka.admin import Admin
-from penstock.gateway.kafka.wire import BrokerWire, check
+from penstock.gateway.kafka.broker_requests import BrokerWire, check
 from penstock.gateway.rest.v3.shapes import BROKER_ID, CLUSTER, LIST_SHAPE, PARTITION_ID, TOPIC_NAME, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Call, Operation
@@ -24,7 +24,7 @@ TAIL = "reassignment"
 
 
 def v3_reassignment_operations(admin: Admin, wire: BrokerWire, v3: V3) -> list[Operation]:
-    """What is being moved: in the cluster, of a topic, of a partition."""
+    """Operations that list reassignments: of the cluster, a topic or a partition."""
 
     async def found(call: Call, topics: list[ListPartitionReassignmentsTopics] | None) -> list[dict[str, Any]]:
         v3.check(call)
@@ -63,13 +63,13 @@ def v3_reassignment_operations(admin: Admin, wire: BrokerWire, v3: V3) -> list[O
             raise Problem(404, 40402, f"topic {name} has no partition {number}", "partitions count from 0")
         moving = await found(call, [ListPartitionReassignmentsTopics(name, [number])])
         if not moving:
-            raise Problem(404, 40404, f"partition {number} of {name} is not being moved", "there is nothing to do")
+            raise Problem(404, 40404, f"partition {number} of {name} is not being reassigned", "no action is needed")
         return json_response(moving[0])
 
     async def tasks(call: Call) -> Response:
         v3.check(call)
         words = ("brokers", call.parameters.get("broker_id", "-"), "tasks")
-        # Brokers here are removed and balanced by `penstock cluster`, which keeps no tasks in the brokers.
+        # Brokers are removed and balanced by `penstock cluster`, which stores no tasks in the brokers.
         return v3.listed(call, "KafkaBrokerTaskList", words, [])
 
     partitions = f"{BASE}/topics/{{topic_name}}/partitions"
@@ -79,7 +79,7 @@ def v3_reassignment_operations(admin: Admin, wire: BrokerWire, v3: V3) -> list[O
             "GET",
             f"{BASE}/topics/-/partitions/-/{TAIL}",
             everywhere,
-            "List what is being moved.",
+            "List ongoing reassignments.",
             TAG,
             (CLUSTER,),
             answers=listed,
@@ -88,7 +88,7 @@ def v3_reassignment_operations(admin: Admin, wire: BrokerWire, v3: V3) -> list[O
             "GET",
             f"{partitions}/-/{TAIL}",
             of_topic,
-            "List what is being moved of a topic.",
+            "List a topic's ongoing reassignments.",
             TAG,
             (CLUSTER, TOPIC_NAME),
             answers=listed,
@@ -97,7 +97,7 @@ def v3_reassignment_operations(admin: Admin, wire: BrokerWire, v3: V3) -> list[O
             "GET",
             f"{partitions}/{{partition_id}}/{TAIL}",
             of_partition,
-            "Show where a partition is being moved.",
+            "Show a partition's ongoing reassignment.",
             TAG,
             (CLUSTER, TOPIC_NAME, PARTITION_ID),
         ),

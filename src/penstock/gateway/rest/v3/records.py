@@ -1,4 +1,4 @@
-"""REST Proxy v3: producing records, one request or many records in one."""
+"""REST Proxy v3: producing records, one or many per request."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from penstock.gateway.registry.schema import JSON
 from penstock.gateway.rest.shapes import ID_SHAPE, INT32_MAX, INT64_MAX, from_base64
 from penstock.gateway.rest.v3.schemas import FORMATS, STRATEGIES, ProduceSchemas
 from penstock.gateway.rest.v3.shapes import CLUSTER, TOPIC_NAME, V3
-from penstock.gateway.rest.values.json_slices import exact_parts
+from penstock.gateway.rest.values.json_verbatim import exact_parts
 from penstock.gateway.rest.values.schema_codec import Encode, EncodingBatch, SchemaCodec
 from penstock.gateway.rest.values.schema_values import PREFIX
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.bodies import check_shape
-from penstock.gateway.web.body_work import Bodies
+from penstock.gateway.web.body_reader import BodyReader
 from penstock.gateway.web.operations import Body, Call, Operation, Validator
 from penstock.gateway.web.parameters import header
 from penstock.gateway.web.problem import Problem
@@ -29,9 +29,9 @@ from penstock.gateway.web.problem import Problem
 TAG = "REST Proxy v3: records"
 RECORDS_MAX = 10_000
 BATCH_MAX = 1000
-# Records that are prepared in one go, while nobody else's are.
+# How many records are prepared before other requests get their turn.
 AT_ONCE_MAX = 100
-# The last moment that can be written down.
+# The latest timestamp that ISO 8601 can represent.
 TIMESTAMP_MS_MAX = 253_402_300_799_999
 TYPES = ("BINARY", "JSON", "STRING", "AVRO", "JSONSCHEMA", "PROTOBUF")
 DATA_SHAPE = {
@@ -49,7 +49,7 @@ DATA_SHAPE = {
 }
 RECORD_SHAPE: dict[str, Any] = {
     "type": "object",
-    # A misspelt field must not become a record without it.
+    # Unknown fields are rejected: a misspelt one would silently be dropped.
     "additionalProperties": False,
     "properties": {
         "partition_id": {"type": ["integer", "null"], "minimum": 0, "maximum": INT32_MAX},
@@ -93,9 +93,9 @@ BATCH_SHAPE = {
     },
 }
 RECORD = Validator(RECORD_SHAPE)
-# What is in a record's `data`, by `key` and `value`, as JSON with every digit that was sent.
+# A record's `data` by `key` and `value`, as JSON text with every digit that was sent.
 Exact = dict[str, bytes]
-# A record, and what the answer says of its key and value.
+# A record, and what the response says about its key and value.
 Outgoing = tuple[OutgoingRecord, dict[str, Any]]
 EXAMPLE = {"value": {"type": "JSON", "data": {"order_id": "order_123"}}}
 
@@ -106,7 +106,7 @@ def v3_record_operations(
     schemas: ProduceSchemas,
     keys: IdempotencyKeys[Delivered],
     v3: V3,
-    bodies: Bodies,
+    bodies: BodyReader,
 ) -> list[Operation]:
     """Producing."""
 
@@ -137,7 +137,7 @@ def v3_record_operations(
             return encoded, {"type": data.get("type") or "BINARY", "size": len(encoded)}
         encoded = await encode(schema, data["data"])
         if schema.schema_type == JSON:
-            # The value has been checked; what is written is what was sent, with every digit of its numbers.
+            # The parsed value was only checked; the original text is stored, so that numbers keep every digit.
             encoded = encoded[: PREFIX.size] + exact[name]
         return encoded, {
             "type": FORMATS[schema.schema_type],
@@ -173,7 +173,7 @@ def v3_record_operations(
             check_shape(sent[0], RECORD, 400)
             answer = await produce_one(call["topic_name"], sent[0], exact[0], call["Idempotency-Key"], call.raw)
             return json_response(answer)
-        # Many values in one body are answered one by one: each may work or not.
+        # Several values in one body are answered one by one: each may succeed or fail.
         outcomes = await _many(call["topic_name"], list(zip(sent, exact, strict=True)))
         answers = [outcome.as_json() if isinstance(outcome, Problem) else outcome for outcome in outcomes]
         return StreamingResponse(_lines(answers), media_type="application/json")
@@ -218,13 +218,13 @@ def v3_record_operations(
 
     path = "/v3/clusters/{cluster_id}/topics/{topic_name}/records"
     place = (CLUSTER, TOPIC_NAME)
-    key = header("Idempotency-Key", "The same key never publishes twice.", maxLength=255)
+    key = header("Idempotency-Key", "Requests with the same key publish only once.", maxLength=255)
     return [
         Operation(
             "POST",
             path,
             produce,
-            "Produce records: one JSON value, or several one after the other.",
+            "Produce records: one JSON value, or several concatenated ones.",
             TAG,
             (*place, key),
             Body(RECORD_SHAPE, checked=False, example=EXAMPLE),
@@ -243,10 +243,10 @@ def v3_record_operations(
 
 
 def _plain(name: str, data: dict[str, Any]) -> bytes:
-    """The bytes of text, or of what is base64."""
+    """The bytes of a string, or of base64 data."""
     value = data["data"]
     if not isinstance(value, str):
-        raise Problem(400, 40002, f"$.{name}.data is not text", "send text, or use the type JSON")
+        raise Problem(400, 40002, f"$.{name}.data is not a string", "send a string, or use the type JSON")
     return value.encode("utf-8", "replace") if data.get("type") == "STRING" else from_base64(value, f"$.{name}.data")
 
 
@@ -256,7 +256,7 @@ async def _lines(answers: list[dict[str, Any]]) -> Any:
 
 
 def timestamp_of(value: int | str | None) -> int:
-    """Milliseconds since 1970 of what a caller wrote, 0 for now."""
+    """A caller's timestamp in milliseconds since 1970; 0 for now."""
     if value is None or isinstance(value, int):
         return value or 0
     try:

@@ -1,7 +1,7 @@
-"""REST Proxy v3: which schema a key or value is written with.
+"""REST Proxy v3: which schema a key or value is serialized with.
 
-A caller names it by id, by version, by its text and type, or leaves it to the latest version of a subject. The subject
-is named too, or follows from a strategy, by default from the topic's name.
+A caller gives an id, a version, or a schema text with its type; otherwise the subject's latest version is used. The
+subject is given too, or follows from a subject name strategy, by default TopicName.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ SERIALIZATION = 42207
 
 
 class ProduceSchemas:
-    """Finds schemas for records, and registers those that come as text."""
+    """Finds schemas for records, and registers those that are sent as text."""
 
     def __init__(self, registry: Registry, codec: SchemaCodec) -> None:
         self._registry = registry
         self._codec = codec
 
     async def find(self, topic: str, part: str, data: dict[str, Any]) -> StoredSchema | None:
-        """The version to write a key or value with; None where it has no schema, a Problem where that is unclear."""
+        """The schema for a key or value; None if it has no schema. Raises Problem if the request is ambiguous."""
         kind = data.get("type")
         named = _named(data)
         _check(kind, named)
@@ -50,21 +50,21 @@ class ProduceSchemas:
             )
         else:
             versions = self._registry.state.live_versions(self._subject(topic, part, named, None))
-            # Without a type and without a schema it is base64, as it is with the type BINARY.
+            # Without a type and a schema the data is base64, as with the type BINARY.
             if not versions and kind is None and not named:
                 return None
             if not versions:
                 raise _not_there(f"subject {self._subject(topic, part, named, None)} has no schema")
             schema = versions[-1]
         if kind is not None and schema.schema_type != SCHEMA_TYPES[kind]:
-            raise _unclear(f"$.{part}.type is {kind}, and its schema is one of type {FORMATS[schema.schema_type]}")
+            raise _unclear(f"$.{part}.type is {kind}, but its schema has the type {FORMATS[schema.schema_type]}")
         return schema
 
     def _with_id(self, topic: str, part: str, named: dict[str, Any]) -> StoredSchema:
         wanted = id_number(named["schema_id"]) or 0
         holders = self._registry.state.with_id(DEFAULT_CONTEXT, wanted)
         if not holders:
-            raise _not_there(f"there is no schema with id {wanted}")
+            raise _not_there(f"no schema with id {wanted}")
         subject = self._subject(
             topic, part, named, Source(holders[0].schema_type, holders[0].text, holders[0].references)
         )
@@ -80,7 +80,7 @@ class ProduceSchemas:
         return schema
 
     def _subject(self, topic: str, part: str, named: dict[str, Any], source: Source | None) -> str:
-        """The subject that is named or follows from the strategy; `source` is the schema as far as it is known."""
+        """The subject that is given or follows from the strategy; `source` is the schema if it is known."""
         if "subject" in named:
             return str(named["subject"])
         strategy = named.get("subject_name_strategy", "TOPIC_NAME")
@@ -95,18 +95,18 @@ class ProduceSchemas:
     def _record_name(source: Source) -> str:
         names = record_names(source.schema_type, source.text)
         if not names:
-            raise _not_there("the schema has no name, which its subject should have")
+            raise _not_there("the schema has no name to derive its subject from")
         return names[0]
 
 
 def _named(data: dict[str, Any]) -> dict[str, Any]:
-    """What a caller says of the schema."""
+    """What a caller says about the schema."""
     fields = ("subject", "subject_name_strategy", *WAYS)
     return {name: data[name] for name in fields if data.get(name) is not None}
 
 
 def _check(kind: str | None, named: dict[str, Any]) -> None:
-    """A Problem where a caller contradicts itself."""
+    """Raises Problem if a caller's parameters contradict each other."""
     if "subject" in named and "subject_name_strategy" in named:
         raise _unclear("only one of subject and subject_name_strategy can be used")
     if sum(way in named for way in WAYS) > 1:
@@ -114,7 +114,7 @@ def _check(kind: str | None, named: dict[str, Any]) -> None:
     if "schema" in named and kind is None:
         raise _unclear("a schema needs a type: AVRO, JSONSCHEMA or PROTOBUF")
     if kind is not None and kind not in SCHEMA_TYPES and named:
-        raise _unclear(f"the type {kind} has no schema, so {', '.join(named)} cannot be used with it")
+        raise _unclear(f"the type {kind} takes no schema, so {', '.join(named)} cannot be used with it")
 
 
 def _unclear(what: str) -> Problem:

@@ -1,4 +1,4 @@
-"""REST Proxy v3: how resources and lists look, and the parameters they share."""
+"""REST Proxy v3: the form of resources and lists, and shared parameters."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ from penstock.gateway.web.problem import Problem
 
 INT32_MAX = (1 << 31) - 1
 PAGE_MAX = 10_000
-CLUSTER = path("cluster_id", "The cluster's id, or `-` for the one there is.")
-TOPIC_NAME = path("topic_name", "The name of a topic.", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
-PARTITION_ID = path("partition_id", "The number of a partition.", type="integer", minimum=0, maximum=INT32_MAX)
-BROKER_ID = path("broker_id", "The number of a broker.", type="integer", minimum=0, maximum=INT32_MAX)
-CONFIG_NAME = path("name", "The name of a setting, such as retention.ms.")
-GROUP_ID = path("consumer_group_id", "The name of a consumer group.")
-CONSUMER_ID = path("consumer_id", "The id of a member.")
+CLUSTER = path("cluster_id", "The cluster's id, or `-` for this cluster.")
+TOPIC_NAME = path("topic_name", "The topic's name.", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
+PARTITION_ID = path("partition_id", "The partition's number.", type="integer", minimum=0, maximum=INT32_MAX)
+BROKER_ID = path("broker_id", "The broker's id.", type="integer", minimum=0, maximum=INT32_MAX)
+CONFIG_NAME = path("name", "The setting's name, such as retention.ms.")
+GROUP_ID = path("consumer_group_id", "The consumer group's name.")
+CONSUMER_ID = path("consumer_id", "The member's id.")
 PAGE = (
     number("page_size", "How many entries to show at most.", 1, maximum=PAGE_MAX, default=PAGE_MAX),
-    query("page_token", "What `metadata.next` of the page before ended with.", default=""),
+    query("page_token", "The token at the end of the previous page's `metadata.next`.", default=""),
 )
 ANY_OBJECT = {"type": "object", "required": ["kind", "metadata"]}
 LIST_SHAPE = {"type": "object", "required": ["kind", "metadata", "data"], "properties": {"data": {"type": "array"}}}
 
 
 class V3:
-    """Makes resources of one cluster. Paths below `/v3/clusters/{cluster_id}`."""
+    """Builds resources of one cluster. Paths are below `/v3/clusters/{cluster_id}`."""
 
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
 
     def check(self, call: Call) -> None:
-        """404 for any other cluster than this one."""
+        """404 for any cluster but this one."""
         if call["cluster_id"] not in (self.cluster_id, "-"):
             raise Problem(
-                404, 404, f"cluster {call['cluster_id'][:80]!r} is not known here", "GET /v3/clusters shows its id"
+                404, 404, f"cluster {call['cluster_id'][:80]!r} is not this cluster", "GET /v3/clusters shows its id"
             )
 
     def url(self, call: Call, *words: object) -> str:
-        """The address of a resource."""
+        """A resource's URL."""
         base = str(call.request.base_url).rstrip("/")
         tail = "".join(f"/{quote(str(word), safe='-:')}" for word in words)
         return f"{base}/v3/clusters/{self.cluster_id}{tail}"
 
     def related(self, call: Call, *words: object) -> dict[str, str]:
-        """A pointer to other resources."""
+        """A link to related resources."""
         return {"related": self.url(call, *words)}
 
     def resource(self, call: Call, kind: str, words: Sequence[object], crn: str, /, **fields: Any) -> dict[str, Any]:
-        """A resource; `crn` is what follows the cluster in its resource name."""
+        """A resource; `crn` is the part of its resource name after the cluster."""
         return {
             "kind": kind,
             "metadata": {
@@ -84,7 +84,7 @@ def page_of(call: Call, names: Sequence[str]) -> tuple[list[str], str]:
         try:
             after = base64.b64decode(call["page_token"].encode("ascii"), b"-_", validate=True).decode()
         except (binascii.Error, ValueError):
-            raise Problem(400, 40001, "this page_token is not one of ours", "use the one in metadata.next") from None
+            raise Problem(400, 40001, "this page_token is not valid", "use the one in metadata.next") from None
     rest = [name for name in names if name > after]
     page = list(rest[: call["page_size"]])
     more = len(rest) > len(page)

@@ -7,8 +7,8 @@ from typing import Any
 from confluent_kafka.cimpl import NewPartitions
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, settled
-from penstock.gateway.kafka.failures import asked
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.errors import checked_call
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.rest.shapes import REPLICATION_FACTOR_MAX
 from penstock.gateway.rest.v3.clusters import show_replica
@@ -54,9 +54,9 @@ PATCH_BODY = {
     "properties": {"partitions_count": {"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX}},
 }
 BASE = "/v3/clusters/{cluster_id}/topics"
-# Confluent's proxy reads the one name for a topic, and the other for all of them.
+# Confluent's proxy uses the first name for one topic and the second for all topics.
 OPERATIONS = tuple(
-    flag(name, "Show what the gateway's user may do with a topic.")
+    flag(name, "Include the operations that the gateway's user is authorized for.")
     for name in ("include_authorized_operations", "includeAuthorizedOperations")
 )
 
@@ -116,12 +116,14 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
         name, count = call["topic_name"], call.body["partitions_count"]
         present = await admin.partition_count(name)
         if count < present:
-            raise Problem(400, 40002, f"topic {name} has {present} partitions already", "partitions cannot be removed")
+            raise Problem(400, 40002, f"topic {name} already has {present} partitions", "partitions cannot be removed")
         if count > present:
-            futures = asked(
-                admin.client.create_partitions, [asked(NewPartitions, name, count)], request_timeout=REQUEST_TIMEOUT_S
+            futures = checked_call(
+                admin.client.create_partitions,
+                [checked_call(NewPartitions, name, count)],
+                request_timeout=REQUEST_TIMEOUT_S,
             )
-            await settled(futures[name])
+            await result_of(futures[name])
             admin.forget(name)
             await admin.shown(name, lambda topic: topic is not None and len(topic.partitions) >= count)
         return json_response(show(call, await admin.describe(name), name))
@@ -141,7 +143,7 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
             "POST",
             BASE,
             create,
-            "Make a topic.",
+            "Create a topic.",
             TAG,
             (CLUSTER,),
             Body(CREATE_BODY, example=example),
@@ -150,10 +152,8 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
         Operation(
             "GET", f"{BASE}/{{topic_name}}", one, "Show a topic.", TAG, (*place, *OPERATIONS), answers={200: ANY_OBJECT}
         ),
-        Operation(
-            "PATCH", f"{BASE}/{{topic_name}}", grow, "Give a topic more partitions.", TAG, place, Body(PATCH_BODY)
-        ),
-        Operation("DELETE", f"{BASE}/{{topic_name}}", delete, "Remove a topic.", TAG, place, answers={204: None}),
+        Operation("PATCH", f"{BASE}/{{topic_name}}", grow, "Add partitions to a topic.", TAG, place, Body(PATCH_BODY)),
+        Operation("DELETE", f"{BASE}/{{topic_name}}", delete, "Delete a topic.", TAG, place, answers={204: None}),
     ]
 
 
@@ -228,7 +228,10 @@ def v3_partition_operations(admin: Admin, readers: Readers, v3: V3) -> list[Oper
             if node.id == call["broker_id"]:
                 return json_response(show_replica(v3, call, call["topic_name"], found, node))
         raise Problem(
-            404, 40404, f"broker {call['broker_id']} has no replica of it", "list the replicas to see who has"
+            404,
+            40404,
+            f"broker {call['broker_id']} has no replica of it",
+            "list the replicas to see which brokers have one",
         )
 
     base = f"{BASE}/{{topic_name}}/partitions"
@@ -236,7 +239,7 @@ def v3_partition_operations(admin: Admin, readers: Readers, v3: V3) -> list[Oper
     return [
         Operation("GET", base, partitions, "List partitions.", TAG, (CLUSTER, TOPIC_NAME), answers={200: LIST_SHAPE}),
         Operation("GET", f"{base}/{{partition_id}}", partition, "Show a partition.", TAG, place),
-        Operation("GET", f"{base}/{{partition_id}}/offset", offset, "Show where a partition ends.", TAG, place),
+        Operation("GET", f"{base}/{{partition_id}}/offset", offset, "Show a partition's offsets.", TAG, place),
         Operation("GET", f"{base}/{{partition_id}}/replicas", replicas, "List replicas.", TAG, place),
         Operation(
             "GET",

@@ -1,1 +1,1 @@
-"""Keys and values as JSON and as bytes: with schemas, for people and for programs."""
+"""Conversion of keys and values between JSON and bytes, with and without schemas, for display and for programs."""

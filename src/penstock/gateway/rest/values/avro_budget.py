@@ -1,7 +1,7 @@
-"""How large an Avro value is, before anything is made of it.
+"""Measures an Avro value before it is decoded.
 
-Ten bytes can stand for a list of twenty million nulls, and a list within a list within a list may be deeper than the
-stack of a decoder. This walks over a value's bytes and makes nothing, so that such a value is refused at little cost.
+Ten bytes can encode a list of twenty million nulls, and nested lists may be deeper than a decoder's stack. This walks
+over a value's bytes without building anything, so that such a value is rejected cheaply.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 class OverBudget(ValueError):
-    """A value is larger or deeper than allowed; the message says which limit it is over."""
+    """A value is larger or deeper than allowed; the message names the limit."""
 
 
-class Measure:
-    """Walks over values of one parsed schema. `named` are the types that it refers to by their names."""
+class SizeCheck:
+    """Measures values of one parsed schema. `named` are the types that it refers to by name."""
 
     def __init__(self, named: dict[str, Any], budgets: Budgets) -> None:
         self._named = named
@@ -28,9 +28,9 @@ class Measure:
         self._place = 0
 
     def check(self, schema: Any, data: bytes) -> int:
-        """How many bytes a value takes; OverBudget where it is too large or too deep.
+        """How many bytes a value takes; raises OverBudget if it is too large or too deep.
 
-        What is no value passes, as far as it goes: decoding finds that out.
+        Invalid data passes as far as it is readable: decoding finds that out.
         """
         self._count, self._data, self._place = 0, data, 0
         try:
@@ -76,7 +76,7 @@ class Measure:
             if count < 0:
                 count = -count
                 self._long()
-            # Items may take no bytes at all, so they are counted before the first one is looked at.
+            # Items may take zero bytes, so they are counted before the first one is measured.
             if self._count + count > self._budgets.value_count_max:
                 raise self._too_many()
             for _ in range(count):

@@ -1,6 +1,6 @@
-"""Values with schemas: JSON that callers send becomes bytes with a schema's id in front, and records become JSON.
+"""Schema-encoded values: JSON from callers becomes bytes with a schema id in front, and records become JSON.
 
-The schemas are those of the registry in this process; the work is done by workers.
+The schemas come from the registry in this process; workers do the conversion.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.gateway.registry.schema import AVRO, JSON, PROTOBUF, SchemaText, S
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.state import RegistryState
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT
-from penstock.gateway.rest.values.record_texts import (
+from penstock.gateway.rest.values.record_json import (
     Schemas,
     find_text,
     schema_id_of,
@@ -31,11 +31,11 @@ from penstock.gateway.work.budgets import AT_ONCE_BYTES_MAX, Budgets
 from penstock.gateway.work.pool import WorkerPool, WorkFailed
 
 CONVERSION = 42203
-# Records that are shown at once, without a worker, have together at most this many bytes, and no schemas.
+# Records without schemas of at most this many bytes together are converted without a worker.
 # What a worker gets at a time.
 CHUNK_RECORDS_MAX = 500
 CHUNK_BYTES_MAX = 1024 * 1024
-# Where some of a chunk fail they are tried one by one, each for so long, until so many have failed.
+# If a chunk fails, its items are tried one by one with this deadline, until this many have failed.
 SINGLE_DEADLINE_S = 1.0
 FAILURES_MAX = 3
 PATIENCE_S = 6.0
@@ -48,7 +48,7 @@ Shown = TypeVar("Shown")
 
 
 class SchemaCodec:
-    """Writes and reads values with the schemas of the registry in this process."""
+    """Encodes and decodes values with the schemas of the registry in this process."""
 
     def __init__(self, registry: Registry, workers: WorkerPool, budgets: Budgets) -> None:
         self._registry = registry
@@ -56,19 +56,19 @@ class SchemaCodec:
         self._budgets = budgets
 
     async def schema(self, subject: str, schema_type: str, text: str | None, schema_id: int | None) -> StoredSchema:
-        """The schema to write with: the one with an id, or a text, which is registered under the subject."""
+        """The schema to encode with: by id, or a text, which is registered under the subject."""
         if schema_id is not None:
             found = self._registry.state.with_id(DEFAULT_CONTEXT, schema_id)
             if not found or found[0].schema_type != schema_type:
                 raise Problem(
-                    422, 42205, f"there is no {schema_type} schema with id {schema_id}", "register it, or send its text"
+                    422, 42205, f"no {schema_type} schema with id {schema_id}", "register it, or send its text"
                 )
             return found[0]
         if text is None:
             latest = self._registry.state.live_versions(subject)
             if not latest:
                 raise Problem(
-                    422, 42202, f"no schema is given, and subject {subject} has none", "send a schema or its id"
+                    422, 42202, f"no schema is given, and subject {subject} has no versions", "send a schema or its id"
                 )
             return latest[-1]
         source = Source(schema_type, text)
@@ -80,7 +80,7 @@ class SchemaCodec:
         return stored
 
     async def encode_all(self, values: Sequence[tuple[StoredSchema, Any]]) -> list[bytes | Problem]:
-        """The bytes of JSON values, with magic byte and id; a Problem for each that does not fit its schema."""
+        """The encoded JSON values, with magic byte and schema id; a Problem for each that does not match its schema."""
         schemas = {schema.id: schema for schema, _ in values}
         places = {schema_id: place for place, schema_id in enumerate(schemas)}
         texts = [stored_text(self._registry.state, schema) for schema in schemas.values()]
@@ -88,26 +88,26 @@ class SchemaCodec:
         async def work(chunk: list[tuple[int, Any]], deadline_s: float | None) -> list[bytes | str]:
             return await self._workers.run(encode_values, texts, chunk, deadline_s=deadline_s)
 
-        def gives_up(item: object, reason: str) -> str:
+        def on_failure(item: object, reason: str) -> str:
             del item
-            return f"to check it was given up: {reason}"
+            return f"checking it was aborted: {reason}"
 
         items = [(places[schema.id], value) for schema, value in values]
-        encoded = await _in_chunks(items, lambda _: 0, work, gives_up)
+        encoded = await _in_chunks(items, lambda _: 0, work, on_failure)
         return [
-            PREFIX.pack(MAGIC, schema.id) + data if isinstance(data, bytes) else _unfit(data)
+            PREFIX.pack(MAGIC, schema.id) + data if isinstance(data, bytes) else _schema_mismatch(data)
             for (schema, _), data in zip(values, encoded, strict=True)
         ]
 
     async def encode(self, schema: StoredSchema, value: Any) -> bytes:
-        """The bytes of one value; a Problem where it does not fit."""
+        """One encoded value; raises Problem if it does not match the schema."""
         [encoded] = await self.encode_all([(schema, value)])
         if isinstance(encoded, Problem):
             raise encoded
         return encoded
 
     async def show(self, records: Sequence[ReadRecord], key_format: str, value_format: str) -> list[bytes]:
-        """Records for people, as JSON texts."""
+        """Records for display, as JSON texts."""
         how = (key_format, value_format, self._schemas(records), self._budgets)
         if self._is_small(records):
             return show_records(list(records), *how)
@@ -115,50 +115,50 @@ class SchemaCodec:
         async def work(chunk: list[ReadRecord], deadline_s: float | None) -> list[bytes]:
             return await self._workers.run(show_records, chunk, *how, deadline_s=deadline_s)
 
-        def gives_up(record: ReadRecord, reason: str) -> bytes:
-            return show_record(record, *how, given_up=f"it is not decoded: {reason}")
+        def on_failure(record: ReadRecord, reason: str) -> bytes:
+            return show_record(record, *how, given_up=f"not decoded: {reason}")
 
-        return await _in_chunks(records, _size, work, gives_up)
+        return await _in_chunks(records, _size, work, on_failure)
 
     async def show_live(self, records: Sequence[ReadRecord], key_format: str, value_format: str) -> list[bytes]:
-        """The same for a tail, which goes on when no worker is free: its records are then shown as bytes."""
+        """The same for live tails, which continue without a free worker: the records are then shown as bytes."""
         try:
             return await self.show(records, key_format, value_format)
         except Problem as problem:
-            why = f"it is not decoded: {problem.message}"
+            why = f"not decoded: {problem.message}"
             return [
                 show_record(record, key_format, value_format, {}, self._budgets, given_up=why) for record in records
             ]
 
     async def v2(self, records: Sequence[ReadRecord], form: str) -> bytes:
-        """Records as REST Proxy v2 shows them, as a JSON list; a Problem names the first that cannot be shown."""
+        """Records in REST Proxy v2's form, as a JSON list; raises Problem for the first that cannot be converted."""
         schemas: Schemas = self._schemas(records) if form not in ("binary", "json") else {}
         how = (form, schemas, self._budgets)
 
         async def work(chunk: list[ReadRecord], deadline_s: float | None) -> list[bytes | str]:
             return await self._workers.run(v2_records, chunk, *how, deadline_s=deadline_s)
 
-        def gives_up(record: ReadRecord, reason: str) -> str:
+        def on_failure(record: ReadRecord, reason: str) -> str:
             del record
-            return f"to decode it was given up: {reason}"
+            return f"decoding it was aborted: {reason}"
 
         if form == "binary" or self._is_small(records):
             shown = v2_records(list(records), *how)
         else:
-            shown = await _in_chunks(records, _size, work, gives_up)
+            shown = await _in_chunks(records, _size, work, on_failure)
         texts: list[bytes] = []
         for record, each in zip(records, shown, strict=True):
             if isinstance(each, str):
                 place = f"the record at offset {record.offset} of partition {record.partition} of {record.topic}"
                 fix = "read it with the format binary" if not record.unreadable else "read it with a Kafka client"
                 raise Problem(
-                    422, 42206, f"{place} cannot be shown as {form}: {each}", f"{fix}, or go on at the next offset"
+                    422, 42206, f"{place} cannot be shown as {form}: {each}", f"{fix}, or continue at the next offset"
                 )
             texts.append(each)
         return b"[" + b",".join(texts) + b"]"
 
     async def find(self, records: Sequence[ReadRecord], key: str | None, contains: str) -> list[bool]:
-        """For each record whether it has the key and holds the text, whatever schema it was written with."""
+        """For each record whether it has the key and contains the text, whatever its schema."""
         how = (key, contains, self._schemas(records), self._budgets)
         if self._is_small(records):
             return find_text(list(records), *how)
@@ -166,14 +166,14 @@ class SchemaCodec:
         async def work(chunk: list[ReadRecord], deadline_s: float | None) -> list[bool]:
             return await self._workers.run(find_text, chunk, *how, deadline_s=deadline_s)
 
-        def gives_up(record: ReadRecord, reason: str) -> bool:
+        def on_failure(record: ReadRecord, reason: str) -> bool:
             del record, reason
             return False
 
-        return await _in_chunks(records, _size, work, gives_up)
+        return await _in_chunks(records, _size, work, on_failure)
 
     def _schemas(self, records: Sequence[ReadRecord]) -> Schemas:
-        """The schemas that records name, or why one cannot be used; those that are not there are left out."""
+        """The schemas that records name, or why one cannot be used; missing ones are left out."""
         state, size = self._registry.state, 0
         found: dict[int, SchemaText | str] = {}
         for schema_id in {schema_id_of(part) for record in records for part in record.parts} - {None}:
@@ -182,7 +182,7 @@ class SchemaCodec:
                 try:
                     text = stored_text(state, schema)
                 except Problem as problem:
-                    # Something that it refers to is gone, so nothing can be decoded with it.
+                    # Something it refers to was deleted, so nothing can be decoded with it.
                     found[schema_id] = problem.message
                     continue
                 size += text.size
@@ -191,7 +191,7 @@ class SchemaCodec:
         return found
 
     def _is_small(self, records: Sequence[ReadRecord]) -> bool:
-        """Whether to show records surely takes no time worth mentioning."""
+        """Whether converting the records certainly takes negligible time."""
         size = 0
         for record in records:
             size += record.size
@@ -201,7 +201,7 @@ class SchemaCodec:
 
 
 class EncodingBatch:
-    """Encodes values for callers that do not know of each other but ask at the same time, in one piece of work."""
+    """Collects the values that concurrent callers want encoded, and encodes them as one piece of work."""
 
     def __init__(self, codec: SchemaCodec) -> None:
         self._codec = codec
@@ -210,7 +210,7 @@ class EncodingBatch:
         self._turn = asyncio.Lock()
 
     async def encode(self, schema: StoredSchema, value: Any) -> bytes:
-        """The bytes of a value; a Problem where it does not fit."""
+        """One encoded value; raises Problem if it does not match the schema."""
         if self._encoded is None:
             self._encoded = asyncio.ensure_future(self._encode())
         place, encoded = len(self._waiting), self._encoded
@@ -221,7 +221,7 @@ class EncodingBatch:
         return found
 
     async def _encode(self) -> list[bytes | Problem]:
-        # While some are encoded, others who ask gather for the next time.
+        # While one batch is being encoded, new requests collect for the next.
         async with self._turn:
             values, self._waiting, self._encoded = self._waiting, [], None
             return await self._codec.encode_all(values)
@@ -231,9 +231,9 @@ async def _in_chunks(
     items: Sequence[Item],
     size_of: Callable[[Item], int],
     work: Callable[[list[Item], float | None], Awaitable[list[Shown]]],
-    gives_up: Callable[[Item, str], Shown],
+    on_failure: Callable[[Item, str], Shown],
 ) -> list[Shown]:
-    """What workers make of items. One that ends its worker, or takes too long, is given up, and the others go on."""
+    """The workers' results. An item that crashes its worker or takes too long is given up; the others continue."""
     shown: list[Shown] = []
     failures = 0
     patience_until = time.monotonic() + PATIENCE_S
@@ -245,18 +245,18 @@ async def _in_chunks(
             except WorkFailed as failure:
                 if len(chunk) == 1:
                     failures += 1
-                    shown.append(gives_up(chunk[0], failure.reason))
+                    shown.append(on_failure(chunk[0], failure.reason))
                     continue
         for item in chunk:
             if failures >= FAILURES_MAX or time.monotonic() > patience_until:
                 failures = FAILURES_MAX
-                shown.append(gives_up(item, "others before it in the same request took too much"))
+                shown.append(on_failure(item, "earlier records of the same request used up the time"))
                 continue
             try:
                 shown += await work([item], SINGLE_DEADLINE_S)
             except WorkFailed as failure:
                 failures += 1
-                shown.append(gives_up(item, failure.reason))
+                shown.append(on_failure(item, failure.reason))
     return shown
 
 
@@ -277,5 +277,5 @@ def _size(record: ReadRecord) -> int:
     return record.size
 
 
-def _unfit(reason: str) -> Problem:
-    return Problem(422, CONVERSION, f"the value does not fit the schema: {reason}", "send what it describes")
+def _schema_mismatch(reason: str) -> Problem:
+    return Problem(422, CONVERSION, f"the value does not match the schema: {reason}", "send a value of that schema")

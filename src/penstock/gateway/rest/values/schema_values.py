@@ -1,4 +1,4 @@
-"""One value with a schema: bytes to JSON and back. This runs in workers, for neither schema nor data can be trusted."""
+"""Converts one value with a schema between bytes and JSON. Runs in workers, because schemas and data are untrusted."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from google.protobuf import json_format, message_factory
 from penstock.gateway.registry.formats.proto_format import ProtobufSchema
 from penstock.gateway.registry.parsing import parse
 from penstock.gateway.registry.schema import AVRO, JSON, SchemaText
-from penstock.gateway.rest.values.avro_budget import Measure, OverBudget
-from penstock.gateway.rest.values.json_check import check
+from penstock.gateway.rest.values.avro_budget import OverBudget, SizeCheck
+from penstock.gateway.rest.values.json_schema_check import check
 from penstock.gateway.rest.values.json_text import is_json, json_bytes
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.work.budgets import Budgets
@@ -29,17 +29,17 @@ PARSED_KEPT_MAX = 100
 REASON_MAX = 300
 
 
-class Unfit(Exception):
-    """Bytes or a value that do not fit their schema, or cost too much; the message says why."""
+class SchemaMismatch(Exception):
+    """Bytes or a value that do not match their schema, or cost too much; the message says why."""
 
 
 def decode(schema: SchemaText, payload: bytes, budgets: Budgets) -> str:
-    """The bytes after a schema's id as JSON. What is JSON already stays as it was written, digit by digit."""
-    with understood():
+    """The bytes after the schema id as JSON. Data that is JSON already stays verbatim."""
+    with mismatches():
         if schema.schema_type == JSON:
             text = payload.decode()
             if not is_json(text):
-                raise Unfit("it is not JSON")
+                raise SchemaMismatch("it is not JSON")
             return text
         if schema.schema_type == AVRO:
             return json.dumps(_decode_avro(schema, payload, budgets), ensure_ascii=False)
@@ -47,52 +47,52 @@ def decode(schema: SchemaText, payload: bytes, budgets: Budgets) -> str:
 
 
 @contextmanager
-def understood() -> Iterator[None]:
-    """Whatever goes wrong while bytes are decoded comes out as Unfit."""
+def mismatches() -> Iterator[None]:
+    """Turns any error while bytes are decoded into SchemaMismatch."""
     try:
         yield
     except RecursionError:
-        raise Unfit("it is nested too deeply") from None
+        raise SchemaMismatch("it is nested too deeply") from None
     except OverBudget as error:
-        raise Unfit(str(error)) from None
-    except (Unfit, MemoryError):
+        raise SchemaMismatch(str(error)) from None
+    except (SchemaMismatch, MemoryError):
         raise
-    except Exception as error:  # noqa: BLE001 - on such bytes the libraries fail with whatever their code runs into.
-        raise Unfit(f"it does not fit its schema: {_said(error)}") from None
+    except Exception as error:  # noqa: BLE001 - on invalid bytes the libraries raise all kinds of exceptions.
+        raise SchemaMismatch(f"it does not match its schema: {_message(error)}") from None
 
 
 def encode_values(schemas: list[SchemaText], values: list[tuple[int, Any]]) -> list[bytes | str]:
-    """The bytes of values, each with the place of its schema in the list; for one that does not fit, why not."""
+    """The encoded values, each with the index of its schema in the list; for one that does not match, why not."""
     encoded: list[bytes | str] = []
     for place, value in values:
         try:
             encoded.append(encode(schemas[place], value))
-        except Unfit as error:
+        except SchemaMismatch as error:
             encoded.append(str(error))
     return encoded
 
 
 def encode(schema: SchemaText, value: Any) -> bytes:
-    """The bytes of a JSON value, to stand after a schema's id."""
+    """The bytes of a JSON value, without the schema id in front."""
     try:
         if schema.schema_type == AVRO:
             return _encode_avro(schema, value)
         if schema.schema_type == JSON:
             why = check(schema.text, schema.dependencies, value)
             if why is not None:
-                raise Unfit(why[:REASON_MAX])
+                raise SchemaMismatch(why[:REASON_MAX])
             return json_bytes(value)
         message = json_format.ParseDict(value, _message_class(schema, [0])())
         return b"\0" + bytes(message.SerializeToString())
-    except (Unfit, MemoryError):
+    except (SchemaMismatch, MemoryError):
         raise
     except (RecursionError, Problem):
-        raise Unfit("it is nested too deeply") from None
-    except Exception as error:  # noqa: BLE001 - with such values the libraries fail with whatever their code runs into.
-        raise Unfit(_said(error)) from None
+        raise SchemaMismatch("it is nested too deeply") from None
+    except Exception as error:  # noqa: BLE001 - on invalid values the libraries raise all kinds of exceptions.
+        raise SchemaMismatch(_message(error)) from None
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return (str(error) or type(error).__name__)[:REASON_MAX]
 
 
@@ -106,17 +106,17 @@ def _encode_avro(schema: SchemaText, value: Any) -> bytes:
 
 def _decode_avro(schema: SchemaText, payload: bytes, budgets: Budgets) -> Any:
     parsed, named = parsed_avro(schema)
-    Measure(named, budgets).check(parsed, payload)
+    SizeCheck(named, budgets).check(parsed, payload)
     value = fastavro.schemaless_reader(io.BytesIO(payload), parsed, None, return_record_name=True)
     out = io.StringIO()
     fastavro.json_writer(out, parsed, [value])
-    # Avro has numbers that JSON lacks; those are shown by their names.
+    # Avro has numbers that JSON lacks (NaN, Infinity); those are shown by name.
     return json.loads(out.getvalue(), parse_constant=str)
 
 
 @lru_cache(PARSED_KEPT_MAX)
 def parsed_avro(schema: SchemaText) -> tuple[Any, dict[str, Any]]:
-    """The schema as fastavro has it, and the named types in it."""
+    """The schema in fastavro's form, and its named types."""
     named: dict[str, Any] = {}
     for _, dependency in schema.dependencies:
         fastavro.schema.parse_schema(json.loads(dependency), named_schemas=named)
@@ -148,7 +148,7 @@ def _decode_protobuf(schema: SchemaText, payload: bytes) -> Any:
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A zigzag number, as the indexes in front of Protobuf messages are written."""
+    """A zigzag varint, as in the message indexes in front of Protobuf messages."""
     value = shift = 0
     while True:
         byte = data[place]

@@ -1,4 +1,4 @@
-"""Live tails: records as they come, for as long as somebody listens."""
+"""Live tails: new records of topics, for as long as the client stays connected."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from penstock.gateway.kafka.failures import asked, problem_of
+from penstock.gateway.kafka.corrupt_records import RecordConverter
+from penstock.gateway.kafka.errors import checked_call, problem_of
 from penstock.gateway.kafka.memory import SMALL_BUFFERS
 from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.kafka.skipping import Skipper
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.shares import Shares
+from penstock.gateway.web.quotas import CallerQuota
 
-# A batch is written out in one go, during which the loop does nothing else.
+# A batch is written in one step, which blocks the loop.
 BATCH_MAX = 200
 BATCH_BYTES_MAX = 128 * 1024
 STEP_S = 0.5
 
 
-class Tails:
+class LiveTails:
     """Consumers that follow topics outside any group."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._threads = ThreadPoolExecutor(settings.tails_max, thread_name_prefix="tail")
-        self._places = Shares("tails", settings, "tails")
+        self._places = CallerQuota("tails", settings, "tails")
         self._stopping = False
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -35,7 +35,7 @@ class Tails:
         return self._places.taken
 
     def follow(self, topic: str, partitions: list[int], offset: int, caller: str) -> AsyncIterator[list[ReadRecord]]:
-        """Batches of records; an empty one now and then, so that the listener can be found gone. 429 at once."""
+        """Batches of records; now and then an empty one, so that a disconnect is noticed. Raises 429 at once."""
         self._places.take(caller)
         try:
             consumer = Consumer(
@@ -50,21 +50,23 @@ class Tails:
                     }
                 )
             )
-            asked(consumer.assign, [asked(TopicPartition, topic, partition, offset) for partition in partitions])
+            checked_call(
+                consumer.assign, [checked_call(TopicPartition, topic, partition, offset) for partition in partitions]
+            )
         except BaseException:
-            self._places.give_back(caller)
+            self._places.release(caller)
             raise
         return self._batches(consumer, caller)
 
     async def _batches(self, consumer: Consumer, caller: str) -> AsyncIterator[list[ReadRecord]]:
         loop = asyncio.get_running_loop()
         pending: asyncio.Future[list[ReadRecord]] | None = None
-        skipper = Skipper(consumer, self._settings.budgets.record_bytes_max)
+        converter = RecordConverter(consumer, self._settings.budgets.record_bytes_max)
         try:
-            # The first batch is empty: from here on whoever stops listening ends what was begun.
+            # The first batch is empty: once it is taken, closing the generator cleans up.
             yield []
             while not self._stopping:
-                pending = loop.run_in_executor(self._threads, _batch, consumer, skipper)
+                pending = loop.run_in_executor(self._threads, _batch, consumer, converter)
                 yield await asyncio.shield(pending)
         except KafkaException as error:
             raise problem_of(error) from None
@@ -74,16 +76,16 @@ class Tails:
             task.add_done_callback(self._closing.discard)
 
     async def _close(self, consumer: Consumer, pending: asyncio.Future[list[ReadRecord]] | None, caller: str) -> None:
-        """A consumer may be closed only when no thread polls it any more."""
+        """A consumer may be closed only when no thread polls it."""
         if pending is not None:
             await asyncio.wait([pending])
             if not pending.cancelled():
                 pending.exception()
         await asyncio.get_running_loop().run_in_executor(self._threads, consumer.close)
-        self._places.give_back(caller)
+        self._places.release(caller)
 
     def end(self) -> None:
-        """Let all tails end within a moment."""
+        """Let all tails end shortly."""
         self._stopping = True
 
     async def stop(self) -> None:
@@ -93,12 +95,12 @@ class Tails:
             await asyncio.wait(self._closing)
 
 
-def _batch(consumer: Consumer, skipper: Skipper) -> list[ReadRecord]:
+def _batch(consumer: Consumer, converter: RecordConverter) -> list[ReadRecord]:
     records: list[ReadRecord] = []
     size = 0
     message = consumer.poll(STEP_S)
     while message is not None:
-        record = skipper.record(message)
+        record = converter.record(message)
         if record is not None:
             records.append(record)
             size += record.size

@@ -1,7 +1,7 @@
-"""Questions to brokers that librdkafka has no call for, with Penstock's own client; its failures as problems.
+"""Requests to brokers that librdkafka has no call for, sent with Penstock's own client; failures become Problems.
 
-It signs in by PLAIN and SCRAM. Where the gateway is told to sign in by what only librdkafka can do, `BrokerWire` says
-so, and what depends on it is left out of answers.
+It supports PLAIN and SCRAM. If the gateway is configured with a mechanism that only librdkafka supports, `BrokerWire`
+says so, and what depends on it is left out of responses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOT_NOW = {"NOT_CONTROLLER", "REQUEST_TIMED_OUT", "COORDINATOR_LOAD_IN_PROGRESS"
 
 
 class BrokerWire:
-    """A cluster that can be asked: by whichever broker answers, or by one of them in particular."""
+    """Sends requests to any broker that answers, or to particular ones."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._refused = ""
@@ -34,46 +34,46 @@ class BrokerWire:
 
     @property
     def is_usable(self) -> bool:
-        """Whether brokers can be asked at all."""
+        """Whether requests can be sent at all."""
         return self._peers is not None
 
-    def know(self, addresses: Iterable[Address]) -> None:
-        """Remember where brokers are, for the time when those of the bootstrap list are down."""
+    def remember_addresses(self, addresses: Iterable[Address]) -> None:
+        """Remember the brokers' addresses, for when the bootstrap servers are down."""
         if self._peers is not None:
-            self._peers.know(addresses)
+            self._peers.remember_addresses(addresses)
 
     async def ask(self, request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Any:
-        """Ask whichever broker answers; a Problem where none does."""
+        """Ask any broker that answers; raises Problem if none does."""
         try:
             return await self._asked().ask(request, timeout_ms=timeout_ms)
         except NoAnswer as error:
             raise Problem(
-                503, 50301, f"no broker answers: {error}", "check that the brokers run", headers=RETRY_AFTER
+                503, 50301, f"no broker answers: {error}", "check that the brokers are running", headers=RETRY_AFTER
             ) from None
 
     async def ask_each(
         self, addresses: Iterable[Address], request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS
     ) -> dict[Address, Any]:
-        """What several brokers answer; those that do not are left out."""
+        """The responses of several brokers; those that do not answer are left out."""
         return await self._asked().ask_each(addresses, request, timeout_ms=timeout_ms)
 
     async def stop(self) -> None:
-        """Hang up everywhere."""
+        """Close all connections."""
         if self._peers is not None:
             await self._peers.close()
 
     def _asked(self) -> Peers:
         if self._peers is None:
-            fix = "start the gateway with a sign-in that it can do itself"
+            fix = "configure the gateway with SASL PLAIN or SCRAM"
             raise Problem(501, 50101, f"the gateway cannot ask brokers directly: {self._refused}", fix)
         return self._peers
 
 
 def check(code: int, message: str | None, what: str) -> None:
-    """A Problem where a response carries an error."""
+    """Raises Problem if a response carries an error."""
     if not code:
         return
     said = f"{what}: {message or error_name(code)}"
     if error_name(code) in NOT_NOW:
         raise Problem(503, 50301, said, "try again in a moment", headers=RETRY_AFTER)
-    raise Problem(400, 40003, said, "look at what was asked for")
+    raise Problem(400, 40003, said, "check the request")

@@ -1,4 +1,4 @@
-"""Group members that live in this process on behalf of callers, and end when nobody has used them for a while."""
+"""Consumer group members that live in this process for callers, and are closed when idle for too long."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
-from penstock.gateway.kafka.failures import ARGUMENT_ERRORS, asked, problem_of
+from penstock.gateway.kafka.errors import ARGUMENT_ERRORS, checked_call, problem_of
 from penstock.gateway.kafka.group_consumer import GroupConsumer
 from penstock.gateway.kafka.memory import SMALL_BUFFERS
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem
-from penstock.gateway.web.shares import Shares
+from penstock.gateway.web.quotas import CallerQuota
 
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-# librdkafka wants it to be no shorter than a session.
+# librdkafka requires it to be at least the session timeout.
 POLL_INTERVAL_MS_MIN = 60_000
 
 Result = TypeVar("Result")
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 @dataclass(eq=False, slots=True)
 class Instance:
-    """A member with the lock of those who use it."""
+    """A group member, with a lock that serializes its use."""
 
     group: str
     name: str
@@ -43,28 +43,28 @@ class Instance:
     manual: bool = False
 
 
-class Instances:
-    """All instances of this gateway, by group and name."""
+class ConsumerInstances:
+    """All consumer instances of this gateway, by group and name."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        # One for each: a poll may wait for a minute, and must not make the polls of others wait.
+        # One thread per instance: a poll may take a minute, and must not delay other instances' polls.
         self._threads = ThreadPoolExecutor(settings.instances_max, thread_name_prefix="instance")
         self._instances: dict[tuple[str, str], Instance] = {}
-        self._places = Shares("consumer instances", settings, "instances")
+        self._places = CallerQuota("consumer instances", settings, "instances")
         self._keeper: asyncio.Task[None] | None = None
-        # Told of every instance that ends.
+        # Called for every instance that is removed.
         self.on_remove: Callable[[Instance], None] = lambda _: None
 
     def __len__(self) -> int:
         return len(self._instances)
 
     def start(self) -> None:
-        """Start to look after idle instances."""
+        """Start closing idle instances."""
         self._keeper = asyncio.create_task(self._keep(), name="instances")
 
     async def stop(self) -> None:
-        """End all instances."""
+        """Close all instances."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -73,18 +73,18 @@ class Instances:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def get(self, group: str, name: str) -> Instance | None:
-        """An instance that is there."""
+        """An existing instance, or None."""
         return self._instances.get((group, name))
 
     def create(
         self, group: str, name: str, options: dict[str, Any], properties: dict[str, Any], caller: str
     ) -> Instance:
-        """Make a member for a caller; 409 where the name is taken, 429 where there are too many."""
+        """Create an instance for a caller; 409 if the name is taken, 429 if there are too many."""
         if (group, name) in self._instances:
-            raise Problem(409, 40902, f"group {group} has an instance {name} already", "choose another name")
+            raise Problem(409, 40902, f"group {group} already has an instance {name}", "choose another name")
         self._places.take(caller)
         try:
-            consumer = asked(
+            consumer = checked_call(
                 GroupConsumer,
                 self._settings.client(
                     **{
@@ -100,28 +100,28 @@ class Instances:
                 self._settings.budgets.record_bytes_max,
             )
         except BaseException:
-            self._places.give_back(caller)
+            self._places.release(caller)
             raise
         instance = self._instances[group, name] = Instance(group, name, consumer, options, caller)
         return instance
 
     async def use(self, instance: Instance, work: Callable[[GroupConsumer], Result]) -> Result:
-        """Let a worker do something with the consumer, after all who asked before."""
+        """Run work with the consumer in a thread, after the work of earlier callers."""
         async with instance.lock:
             instance.used_at = time.monotonic()
             if self._instances.get((instance.group, instance.name)) is not instance:
-                raise Problem(404, 40403, f"the instance {instance.name} has ended", "make another one")
+                raise Problem(404, 40403, f"the instance {instance.name} was closed", "create another one")
             try:
                 return await self._run(work, instance.consumer)
             except (KafkaException, *ARGUMENT_ERRORS) as error:
                 raise problem_of(error) from None
             except RuntimeError as error:
-                raise Problem(409, 40902, str(error), "make another instance") from None
+                raise Problem(409, 40902, str(error), "create another instance") from None
             finally:
                 instance.used_at = time.monotonic()
 
     async def remove(self, instance: Instance) -> None:
-        """Let a member leave its group."""
+        """Leave the group and close the consumer."""
         if self._instances.pop((instance.group, instance.name), None) is None:
             return
         self.on_remove(instance)
@@ -131,8 +131,8 @@ class Instances:
             except (KafkaException, RuntimeError) as error:
                 log.warning("closing a member of %s: %s", instance.group, error)
             finally:
-                # It has threads and memory until here.
-                self._places.give_back(instance.caller)
+                # Until here it uses threads and memory, so its place is released only now.
+                self._places.release(instance.caller)
 
     async def _run(self, work: Callable[[GroupConsumer], Result], consumer: GroupConsumer) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, consumer)

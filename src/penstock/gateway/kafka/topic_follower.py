@@ -1,4 +1,4 @@
-"""A topic of one partition that gateways share: made by whichever comes first, read by a thread of each."""
+"""Follows a single-partition topic that gateways share: the first one creates it, and a thread of each reads it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OnMessages = Callable[[list[Message]], None]
 
 
 def ensure_topic(client_settings: dict[str, Any], topic: str, config: Mapping[str, str], timeout_s: float) -> int:
-    """Make the topic unless it is there, blocking; returns how many partitions it has. Raises KafkaException."""
+    """Create the topic unless it exists, blocking; returns its partition count. Raises KafkaException."""
     admin = AdminClient(client_settings)
     metadata = admin.list_topics(timeout=timeout_s)
     existing = metadata.topics.get(topic)
@@ -36,16 +36,16 @@ def ensure_topic(client_settings: dict[str, Any], topic: str, config: Mapping[st
     try:
         admin.create_topics([NewTopic(topic, 1, copies, config=dict(config))])[topic].result(timeout_s)
     except KafkaException as error:
-        # Another gateway that starts at the same moment may have been faster.
+        # Another gateway that starts at the same time may have created it.
         if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
             raise
     return 1
 
 
 class TopicFollower:
-    """All methods belong to the event loop; `on_messages` is called there with what was read, in order.
+    """Calls `on_messages` on the event loop with all messages, in order. All methods belong to the loop.
 
-    Reading that fails is begun again where it was.
+    When reading fails, it resumes at the next offset.
     """
 
     def __init__(self, client_settings: dict[str, Any], topic: str, on_messages: OnMessages) -> None:
@@ -55,16 +55,16 @@ class TopicFollower:
         self._read_to = -1
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._stopping = threading.Event()
-        # The loop is never flooded: the thread waits while this many batches have not been taken.
+        # Limits the batches queued on the loop: the thread waits for one of these.
         self._handed_over = threading.Semaphore(BATCHES_AHEAD_MAX)
-        # Where the thread reads on; it alone uses this, once it runs.
+        # The next offset to read; only the thread uses it once it runs.
         self._next_offset = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._caught_up: asyncio.Future[None] | None = None
         self._thread: threading.Thread | None = None
 
     async def start(self, offset: int) -> None:
-        """Read from an offset on, or from the first that is left; returns once the present end has been reached."""
+        """Read from an offset, or from the first one that exists; returns once the current end has been reached."""
         self._loop = asyncio.get_running_loop()
         self._caught_up = self._loop.create_future()
         self._next_offset = offset
@@ -74,7 +74,7 @@ class TopicFollower:
         await self._caught_up
 
     async def stop(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stopping.set()
         for _ in range(BATCHES_AHEAD_MAX):
             self._handed_over.release()
@@ -82,7 +82,7 @@ class TopicFollower:
             await asyncio.to_thread(self._thread.join, STOP_TIMEOUT_S)
 
     async def read_up_to(self, offset: int) -> None:
-        """Return when the record at this offset has been handed over."""
+        """Wait until the record at this offset has been handed over."""
         assert self._loop is not None
         if self._read_to < offset:
             future: asyncio.Future[None] = self._loop.create_future()
@@ -106,7 +106,7 @@ class TopicFollower:
             try:
                 self._follow_once()
             except KafkaException as error:
-                log.warning("reading %s failed and is begun again: %s", self._topic, error)
+                log.warning("reading %s failed, retrying: %s", self._topic, error)
                 self._stopping.wait(RETRY_S)
 
     def _follow_once(self) -> None:

@@ -1,9 +1,9 @@
-"""What is known about schemas, for decisions that may not wait.
+"""A cache of schema analyses, for decisions that may not wait.
 
-Theory of operation. Decisions are plain functions of the registry's state, but some need what only a worker can find
-out. Such a function asks here. If the answer is not known it ends with FactMissing; whoever called it has the question
-answered by a worker and calls it again. So nothing waits while the registry is being changed, and a schema that takes
-long holds up its own caller alone.
+Theory of operation. Decisions are pure functions of the registry's state, but some need what only a worker can find
+out. Such a function looks here. If the answer is not cached it raises AnalysisMissing; its caller has a worker find the
+answer and calls it again. So nothing waits while the registry is being changed, and a slow schema delays only its own
+caller.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from penstock.gateway.registry.schema import SchemaText, SchemaUnusable
 from penstock.gateway.work.budgets import DEFAULT_BUDGETS, Budgets
 
 KEPT_BYTES_MAX = 32 * 1024 * 1024
-# About what an entry takes besides its texts.
+# The approximate size of an entry besides its texts.
 ENTRY_BYTES = 300
 
 
-class FactMissing(Exception):
+class AnalysisMissing(Exception):
     """A worker must answer a question first."""
 
     def __init__(self, question: Question) -> None:
@@ -31,8 +31,8 @@ class FactMissing(Exception):
         self.question = question
 
 
-class SchemaFacts:
-    """Answers to questions about schemas, the latest ones. Nothing is asked about a text that is too long."""
+class AnalysisCache:
+    """The latest answers to questions about schemas. Texts that are too long are rejected without asking."""
 
     def __init__(self, budgets: Budgets = DEFAULT_BUDGETS) -> None:
         self.budgets = budgets
@@ -40,7 +40,7 @@ class SchemaFacts:
         self._size = 0
 
     def learn(self, question: Question, answer: Answer) -> None:
-        """Remember an answer, and forget the oldest where there are too many."""
+        """Cache an answer, and evict the oldest if there are too many."""
         if question in self._answers:
             return
         self._answers[question] = answer
@@ -52,23 +52,23 @@ class SchemaFacts:
         answer = self._answers.get(question)
         if answer is None:
             if question.size > self.budgets.schemas_bytes_max:
-                reason = "it and the schemas that it refers to or is compared with have together more than"
+                reason = "together with the schemas that it refers to or is compared with, it has more than"
                 raise errors.too_laborious(
                     f"{reason} {self.budgets.named('schemas_bytes_max')}", higher_limit("schemas_bytes_max")
                 )
-            raise FactMissing(question)
+            raise AnalysisMissing(question)
         self._answers.move_to_end(question)
         if answer.unusable is not None:
             raise SchemaUnusable(answer.unusable)
         return answer
 
     def texts(self, schema: SchemaText) -> Texts:
-        """The canonical and the normalized text of a schema."""
+        """A schema's canonical and normalized text."""
         found: Texts = self._find(Question("texts", schema)).found
         return found
 
     def formatted(self, schema: SchemaText, form: str) -> str:
-        """The text of a schema in another form."""
+        """A schema's text in another form."""
         found: str = self._find(Question("form", schema, form)).found
         return found
 
@@ -80,24 +80,24 @@ class SchemaFacts:
         return found
 
 
-class KnownSchema:
-    """A schema whose text has been understood."""
+class AnalyzedSchema:
+    """A schema whose text has been parsed."""
 
-    def __init__(self, facts: SchemaFacts, text: SchemaText) -> None:
-        self._facts = facts
+    def __init__(self, analyses: AnalysisCache, text: SchemaText) -> None:
+        self._analyses = analyses
         self.text = text
-        self.canonical, self.normalized = facts.texts(text)
+        self.canonical, self.normalized = analyses.texts(text)
 
     def formatted(self, form: str) -> str:
-        """The text in another form that the format knows; `canonical` for a form that it does not know."""
+        """The text in another form of its format; `canonical` for an unknown form."""
         try:
-            return self._facts.formatted(self.text, form)
+            return self._analyses.formatted(self.text, form)
         except SchemaUnusable as error:
             raise errors.invalid_schema(error) from None
 
 
 def _size(question: Question, answer: Answer) -> int:
-    """About how much is kept for an answer; texts of the registry are kept anyway, but others are kept for it."""
+    """The approximate memory of an answer and its question; other texts than registered ones are kept for it."""
     found = answer.found
     texts = [found] if isinstance(found, str) else found or ()
     return ENTRY_BYTES + sum(len(text) for text in texts) + question.size

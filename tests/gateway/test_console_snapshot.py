@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.gateway.rest.console.picture import Pictures
+from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
 from penstock.gateway.web.problem import Problem
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.wire.messages.describe_quorum import (
@@ -36,7 +36,7 @@ class Wire:
     def __init__(self, named: int, leader: int | None) -> None:
         self._named, self._leader = named, leader
 
-    def know(self, addresses: Any) -> None:
+    def remember_addresses(self, addresses: Any) -> None:
         del addresses
 
     async def ask(self, request: Any, *, timeout_ms: int = 0) -> Any:
@@ -66,7 +66,7 @@ class Wire:
 )
 def test_the_controller_is_the_leader_of_the_quorum(named: int, leader: int | None, expected: int | None) -> None:
     async def look() -> int | None:
-        pictures = Pictures(Admin(named), Wire(named, leader))  # type: ignore[arg-type]
-        return (await pictures.latest()).controller
+        snapshots = ClusterSnapshots(Admin(named), Wire(named, leader))  # type: ignore[arg-type]
+        return (await snapshots.latest()).controller
 
     assert asyncio.run(look()) == expected

@@ -1,4 +1,4 @@
-"""What a consumer's messages hold, past records that cannot be unpacked, lest one hides all that follow."""
+"""Turns a consumer's messages into records, skipping corrupt ones, so that these do not block all that follow."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from penstock.gateway.kafka.records import ReadRecord, record_of
 
 UNREADABLE = {"_BAD_COMPRESSION", "_BAD_MSG"}
-# What librdkafka gets over by itself, and the end of a partition.
+# Errors that librdkafka recovers from, and the end of a partition.
 PASSING = {"_PARTITION_EOF", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "COORDINATOR_LOAD_IN_PROGRESS"}
 
 
-class Skipper:
-    """Looks at the messages of one consumer, and skips. Without that librdkafka would ask for a batch for ever."""
+class RecordConverter:
+    """Converts the messages of one consumer. librdkafka alone would retry corrupt records forever."""
 
     def __init__(self, consumer: Consumer, record_bytes_max: int) -> None:
         self._consumer = consumer
@@ -20,22 +20,22 @@ class Skipper:
         self._skipped: dict[tuple[str, int], int] = {}
 
     def record(self, message: Message) -> ReadRecord | None:
-        """The record of a message; in place of one that cannot be unpacked, or is too long, one that says so.
+        """The record of a message; for one that is corrupt or too large, a placeholder that says so.
 
-        None where there is none, because of something that passes; KafkaException for every other error.
+        None for transient errors; raises KafkaException for all others.
         """
         error = message.error()
         if error is None:
             return record_of(message, self._record_bytes_max)
         if error.name() in UNREADABLE:
-            return self._skip(message, f"it cannot be unpacked: {error.str()}")
+            return self._skip(message, f"it cannot be decoded: {error.str()}")
         if error.name() in PASSING or error.retriable():
             return None
         raise KafkaException(error)
 
     def _skip(self, message: Message, why: str) -> ReadRecord:
         place = (message.topic() or "", message.partition() or 0)
-        # The error names the batch's first offset again and again, though it may hold many.
+        # The error repeats the batch's first offset, although the batch may hold many records.
         offset = max(message.offset() or 0, self._skipped.get(place, -1) + 1)
         self._skipped[place] = offset
         self._consumer.seek(TopicPartition(*place, offset + 1))

@@ -1,4 +1,4 @@
-"""The cluster at a glance: brokers, partitions, quorum; asked for rarely, answered at once, kept while brokers fail."""
+"""A snapshot of the cluster's brokers, partitions and quorum: rarely refreshed, kept while brokers do not answer."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from confluent_kafka import KafkaException
 
 from penstock.client.view import BrokerView, PartitionView, brokers_of
 from penstock.gateway.kafka.admin import Admin
-from penstock.gateway.kafka.failures import problem_of
-from penstock.gateway.kafka.wire import BrokerWire
+from penstock.gateway.kafka.broker_requests import BrokerWire
+from penstock.gateway.kafka.errors import problem_of
 from penstock.gateway.rest.console.quorum import ask_quorum
 from penstock.gateway.web.problem import Problem
 from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 FRESH_S = 1.0
-# A cluster with very many partitions is asked less often, so that looking at it costs at most a tenth of a core.
+# A snapshot of very many partitions is refreshed less often, so that it costs at most a tenth of a core.
 FRESH_PER_COST = 10
 PATIENCE_S = 2.0
-# While a picture is this young, a caller waits for the next one only a moment.
+# While the last snapshot is this recent, a caller waits only briefly for the next one.
 YOUNG_S = 10.0
 YOUNG_PATIENCE_S = 0.15
 METADATA_TIMEOUT_S = 8.0
@@ -32,11 +32,11 @@ QUORUM_TIMEOUT_S = 2.5
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """Everything at one moment. `notes` say what could not be asked.
+class ClusterSnapshot:
+    """The cluster at one moment. `notes` say what could not be found out.
 
-    The controller is the quorum's leader, -1 where there is none, None where nobody says. It is not what brokers tell
-    their clients: those may take any broker for it, which forwards what only the controller decides.
+    The controller is the quorum's leader: -1 if there is none, None if it is unknown. It is not the controller of
+    Metadata responses, which may be any broker: brokers forward requests to the real one.
     """
 
     taken_ms: int
@@ -50,37 +50,39 @@ class Picture:
         return [broker for broker in self.brokers.values() if not broker.fenced]
 
 
-class Pictures:
-    """The latest picture. While brokers are slow or gone, the last one is what there is, and it says its age."""
+class ClusterSnapshots:
+    """The latest snapshot; while brokers are slow or down, the last one that succeeded, which says how old it is."""
 
     def __init__(self, admin: Admin, wire: BrokerWire) -> None:
         self._admin = admin
         self._wire = wire
-        self._last: Picture | None = None
+        self._last: ClusterSnapshot | None = None
         self._fresh_until = 0.0
         self._failure: Problem | None = None
         self._refreshing: asyncio.Task[None] | None = None
-        # Brokers that did not answer when they were last asked, whatever the cluster says of them.
+        # Brokers that did not answer when they were last asked, whether fenced or not.
         self.silent: frozenset[int] = frozenset()
 
     @property
     def failure(self) -> Problem | None:
-        """Why the picture is older than it should be, if it is."""
+        """Why the snapshot is older than it should be, if it is."""
         return self._failure
 
     def expire(self) -> None:
-        """Let the next picture be a new one."""
+        """Make the next call take a new snapshot."""
         self._fresh_until = 0.0
 
-    async def latest(self) -> Picture:
-        """A fresh picture, or within two seconds the last; a Problem where there never was one."""
+    async def latest(self) -> ClusterSnapshot:
+        """A fresh snapshot, or the last one if that takes more than two seconds; raises Problem without one."""
         if self._last is not None and time.monotonic() < self._fresh_until:
             return self._last
         if self._refreshing is None:
-            self._refreshing = asyncio.create_task(self._refresh(), name="console-picture")
+            self._refreshing = asyncio.create_task(self._refresh(), name="console-snapshot")
         await asyncio.wait([self._refreshing], timeout=self._patience_s())
         if self._last is None:
-            raise self._failure or Problem(503, 50301, "no broker has answered yet", "check that the brokers run")
+            raise self._failure or Problem(
+                503, 50301, "no broker has answered yet", "check that the brokers are running"
+            )
         return self._last
 
     def _patience_s(self) -> float:
@@ -92,7 +94,7 @@ class Pictures:
         started = time.monotonic()
         try:
             taking = asyncio.ensure_future(self._take())
-            # Without a majority nobody is fenced any more, so who is silent has to be found out.
+            # Without a quorum no broker gets fenced, so brokers that do not answer must be detected here.
             self.silent = await self._find_silent()
             self._last = await taking
             self._failure = None
@@ -102,7 +104,7 @@ class Pictures:
         finally:
             self._refreshing = None
 
-    async def _take(self) -> Picture:
+    async def _take(self) -> ClusterSnapshot:
         asked = asyncio.ensure_future(self._registered())
         leader = asyncio.ensure_future(self._quorum_leader())
         try:
@@ -116,11 +118,11 @@ class Pictures:
         controller = await leader
         if controller is None and (named if named is not None else metadata.controller_id) < 0:
             controller = -1
-        # What librdkafka remembers may lag behind; the cluster's own word on who is fenced wins.
+        # librdkafka's metadata may be stale; the cluster's own list of fenced brokers takes precedence.
         brokers = {**brokers, **registered} if registered else brokers
-        self._wire.know(broker.address for broker in brokers.values())
+        self._wire.remember_addresses(broker.address for broker in brokers.values())
         topics = {name: _partitions(topic) for name, topic in sorted(metadata.topics.items())}
-        return Picture(
+        return ClusterSnapshot(
             time.time_ns() // 1_000_000,
             controller,
             dict(sorted(brokers.items())),
@@ -136,7 +138,7 @@ class Pictures:
         return frozenset(number for address, number in places.items() if address not in answers)
 
     async def _registered(self) -> tuple[int | None, dict[int, BrokerView], tuple[str, ...]]:
-        """Who is named as controller, and all brokers with those that are fenced, where that can be asked."""
+        """The controller that brokers name, all brokers, and the fenced ones, if the brokers can be asked."""
         request = DescribeClusterRequest(include_fenced_brokers=True)
         try:
             response: DescribeClusterResponse = await self._wire.ask(request)

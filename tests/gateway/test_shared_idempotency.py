@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from penstock.gateway.kafka import shared_keys
+from penstock.gateway.kafka import shared_idempotency
 from penstock.gateway.kafka.delivery import Delivered
-from penstock.gateway.kafka.key_ledger import KeyLedger, Note, decode
-from penstock.gateway.kafka.key_log import KeyLog
-from penstock.gateway.kafka.shared_keys import SharedKeys
+from penstock.gateway.kafka.idempotency_claims import ClaimLog, Note, decode
+from penstock.gateway.kafka.idempotency_log import KeyLog
+from penstock.gateway.kafka.shared_idempotency import SharedKeys
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem
 from penstock.testing import Cluster
@@ -23,7 +23,7 @@ KEY = b"publish orders\0key"
 
 
 def test_the_first_claim_counts_and_its_answer_stays() -> None:
-    ledger = KeyLedger(10)
+    ledger = ClaimLog(10)
     for note in (
         Note("claim", "first", "f"),
         Note("claim", "second", "f"),
@@ -41,7 +41,7 @@ def test_the_first_claim_counts_and_its_answer_stays() -> None:
 
 def test_a_released_key_is_free_again() -> None:
     changed: list[bytes] = []
-    ledger = KeyLedger(10, changed.append)
+    ledger = ClaimLog(10, changed.append)
     ledger.apply(KEY, Note("claim", "first", "f"), 5)
     ledger.apply(KEY, Note("release", "first"), 5)
     assert ledger.holding(KEY) is None
@@ -53,7 +53,7 @@ def test_a_released_key_is_free_again() -> None:
 
 
 def test_old_keys_and_too_many_are_forgotten() -> None:
-    ledger = KeyLedger(2)
+    ledger = ClaimLog(2)
     for number in range(3):
         ledger.apply(b"%d" % number, Note("claim", "c", "f"), number)
     assert [ledger.holding(b"%d" % number) is not None for number in range(3)] == [False, True, True]
@@ -115,7 +115,7 @@ class Publishing:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_keys, "GRACE_MS", 1 << 50)
+    monkeypatch.setattr(shared_idempotency, "GRACE_MS", 1 << 50)
 
 
 @pytest.mark.usefixtures("patient")

@@ -1,6 +1,6 @@
-"""The topic `_idempotency_keys`: appended to by all gateways, and read by each of them in the same order.
+"""The topic `_idempotency_keys`: all gateways append to it, and read it in the same order.
 
-It is made, and read, when the first request with a key comes.
+It is created, and read, when the first request with a key arrives.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from penstock.gateway.kafka.delivery import Delivery
-from penstock.gateway.kafka.follower import TopicFollower, ensure_topic
+from penstock.gateway.kafka.topic_follower import TopicFollower, ensure_topic
 from penstock.gateway.settings import GatewaySettings
 
 TOPIC = "_idempotency_keys"
@@ -24,7 +24,7 @@ OnRecord = Callable[[bytes, bytes | None, int], None]
 
 
 class KeyLog:
-    """All methods belong to the event loop; `on_record` is called there with key, value and timestamp, in order."""
+    """Calls `on_record` on the event loop with key, value and timestamp, in order. All methods belong to the loop."""
 
     def __init__(self, settings: GatewaySettings, on_record: OnRecord) -> None:
         self._settings = settings
@@ -33,7 +33,7 @@ class KeyLog:
         self._delivery: Delivery | None = None
 
     async def start(self) -> None:
-        """Make the topic if there is none, and read the end of it that matters. Raises KafkaException."""
+        """Create the topic unless it exists, and read the recent part that matters. Raises KafkaException."""
         begin, end = await asyncio.to_thread(self._ensure_topic)
         settings = {"acks": "all", "enable.idempotence": True, "linger.ms": 1, "message.timeout.ms": APPEND_TIMEOUT_MS}
         self._delivery = Delivery(Producer(self._settings.client(**settings)))
@@ -41,7 +41,7 @@ class KeyLog:
             await self._follower.start(max(begin, end - self._settings.idempotency_keys_max * NOTES_PER_KEY))
 
     async def stop(self) -> None:
-        """End reader and writer."""
+        """Stop the reader and the writer."""
         if self._delivery is not None:
             await self._delivery.stop(STOP_TIMEOUT_S)
         await self._follower.stop()
@@ -57,7 +57,7 @@ class KeyLog:
             self._on_record(message.key() or b"", message.value(), message.timestamp()[1])
 
     def _ensure_topic(self) -> tuple[int, int]:
-        """Make the topic unless it is there; where it begins and ends."""
+        """Create the topic unless it exists; returns its beginning and end offsets."""
         retention_ms = int(self._settings.idempotency_s * 1000)
         config = {"cleanup.policy": "delete", "retention.ms": str(retention_ms), "segment.ms": "3600000"}
         ensure_topic(self._settings.client(), TOPIC, config, START_TIMEOUT_S / 2)

@@ -1,4 +1,4 @@
-"""Parts of a JSON text as they were written: numbers keep their digits, objects their order and their double keys."""
+"""Parts of a JSON text verbatim: numbers keep their digits, objects their order and duplicate keys."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 from penstock.gateway.rest.values.json_text import json_bytes
 
 SPACE = re.compile(r"[ \t\r\n]*")
-# Types of data that are written in other forms, as JSON has them.
+# Data of the other types is not JSON, but text or base64.
 NOT_JSON = ('"BINARY"', '"STRING"', '"AVRO"', '"PROTOBUF"')
 ESCAPE_OR_SPACE = re.compile(r"[\\ \t\r\n]")
-# All but the space between tokens; a whole string, so that nothing in it is taken for something else.
+# Everything but whitespace between tokens; strings are matched whole, so that their contents are not split.
 TOKENS = re.compile(r'[^" \t\r\n]+|"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
-# The value that begins at a place, and where it ends. Numbers are passed over: `len` is what takes least time.
+# Finds where the value at a position ends. Numbers are not parsed: `len` is the cheapest stand-in.
 _pass_over = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len).raw_decode
 
 
 def member(text: str, *names: str) -> str:
-    """What an object in valid JSON text has under a name, and that in turn under the next one.
+    """The raw text of a member of an object in valid JSON text; further names descend into it.
 
-    As in all of Python's JSON, the last of several members with one name counts.
+    As in Python's json module, the last of several members with the same name counts.
     """
     for name in names:
         [text] = [value for each, value in _members(text) if each == name][-1:]
@@ -31,7 +31,7 @@ def member(text: str, *names: str) -> str:
 
 
 def elements(text: str) -> list[str]:
-    """The elements of a list in valid JSON text."""
+    """The raw texts of a list's elements in valid JSON text."""
     place = _after_space(text, _after_space(text, 0) + 1)
     found = []
     while text[place] != "]":
@@ -44,7 +44,7 @@ def elements(text: str) -> list[str]:
 
 
 def compact(text: str) -> bytes:
-    """Valid JSON text without the space between its tokens, and strings without escapes that they do not need."""
+    """Valid JSON text without whitespace between tokens and without unnecessary escapes."""
     if ESCAPE_OR_SPACE.search(text) is None:
         return text.encode()
     tokens = TOKENS.findall(text)
@@ -54,15 +54,15 @@ def compact(text: str) -> bytes:
 
 
 def exact_value(raw: bytes, *budgets: Any) -> bytes:
-    """The `value` of a body as compact JSON. The body is valid, and an object with a value."""
+    """The `value` of a body as compact JSON. The body must be a valid object with a value."""
     del budgets
     return compact(member(raw.decode(), "value"))
 
 
 def exact_parts(raw: bytes, *words: Any) -> list[dict[str, bytes]]:
-    """For each record of a v3 body the `data` of its key and value as compact JSON, where that is to be JSON.
+    """For each record of a v3 body the `data` of its key and value as compact JSON, if its type is JSON.
 
-    The body is valid. The first word, if it is one, is the member of the body that holds the records.
+    The body must be valid. The first name, if given, is the member of the body that holds the records.
     """
     text = raw.decode()
     texts = elements(member(text, words[0])) if words and isinstance(words[0], str) else _values(text)
@@ -79,7 +79,7 @@ def exact_parts(raw: bytes, *words: Any) -> list[dict[str, bytes]]:
 
 
 def exact_records(raw: bytes, *budgets: Any) -> list[dict[str, bytes]]:
-    """For each record of a v2 body its key and value as compact JSON. The body is valid."""
+    """For each record of a v2 body its key and value as compact JSON. The body must be valid."""
     del budgets
     return [
         {name: compact(inner) for name, inner in _members(each) if name in ("key", "value")}
@@ -88,7 +88,7 @@ def exact_records(raw: bytes, *budgets: Any) -> list[dict[str, bytes]]:
 
 
 def _values(text: str) -> list[str]:
-    """JSON texts that stand one after the other."""
+    """Concatenated JSON texts."""
     place, found = _after_space(text, 0), []
     while place < len(text):
         end = _pass_over(text, place)[1]
@@ -110,7 +110,7 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _after_space(text: str, place: int) -> int:
-    # All other characters that can stand between two tokens come after the space.
+    # All other characters that can stand between two tokens are greater than a space.
     if text[place : place + 1] > " ":
         return place
     found: Any = SPACE.match(text, place)

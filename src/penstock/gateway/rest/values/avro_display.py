@@ -1,7 +1,7 @@
-"""Avro values as JSON texts for people: decimals as numbers, dates and times as they are written, not as counts.
+"""Avro values as readable JSON text: decimals as numbers, dates and times in ISO 8601 rather than as counts.
 
-Otherwise it is Avro's own JSON encoding: values of unions have their type in front, bytes are text with a character
-for each. What fastavro reads has logical types resolved, so a leaf tells by its Python type what it is.
+Otherwise it is Avro's JSON encoding: union values carry their type, bytes are text with one character per byte.
+fastavro resolves logical types, so the Python type of a leaf tells what it is.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _leaf(schema: Mapping[str, Any], value: Any) -> str:
         return _json(f"P{months}M{days}DT{Decimal(ms) / 1000}S")
     if isinstance(value, bytes):
         return _json(value.decode("latin-1"))
-    # Avro has numbers that JSON lacks; those are shown by their names.
+    # Avro has numbers that JSON lacks (NaN, Infinity); those are shown by name.
     if isinstance(value, float) and not math.isfinite(value):
         return _json(json.dumps(value))
     return _json(value)

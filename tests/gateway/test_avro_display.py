@@ -13,7 +13,7 @@ import fastavro
 import fastavro.schema
 import pytest
 
-from penstock.gateway.rest.values.avro_people import avro_text
+from penstock.gateway.rest.values.avro_display import avro_text
 
 MOMENT = datetime(2026, 1, 31, 12, 30, 5, 123_000, tzinfo=UTC)
 NAME = UUID("5d3a1b1e-0000-4000-8000-000000000001")

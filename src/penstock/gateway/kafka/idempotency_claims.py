@@ -1,8 +1,8 @@
-"""Who may carry out the request of an Idempotency-Key, told from a log that all gateways read in the same order.
+"""Which gateway may execute the request of an Idempotency-Key, from a log that all gateways read in order.
 
-A gateway claims a key before it publishes, and writes the answer after it has. The first claim of a key counts; others
-wait for its answer. A claim whose gateway cannot have published is released. One that is neither answered nor released
-in time was left behind by a gateway that went away, or whose brokers did: whether it published, nobody knows.
+A gateway claims a key before it publishes, and writes the answer afterwards. The first claim of a key wins; others
+wait for its answer. If a gateway certainly did not publish, it releases its claim. A claim that is neither answered nor
+released in time was left by a gateway that died or lost its brokers: whether it published is unknown.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Note:
     answer: Answer | None = None
 
     def encode(self) -> bytes:
-        """As it is written."""
+        """The encoded record."""
         return json.dumps([self.kind, self.claim, self.fingerprint, self.answer], separators=(",", ":")).encode()
 
 
 def decode(value: bytes | None) -> Note | None:
-    """The note in a record; None for what nobody of ours has written."""
+    """The note in a record; None if it is not valid."""
     try:
         kind, claim, fingerprint, answer = json.loads(value or b"")
     except (ValueError, TypeError, RecursionError):
@@ -53,8 +53,8 @@ def _is_answer(answer: Any) -> bool:
 
 
 @dataclass(slots=True)
-class Holding:
-    """How a key stands: who holds it, for which request, since when, and the answer once there is one."""
+class KeyState:
+    """The state of a key: who holds it, for which request, since when, and the answer once there is one."""
 
     claim: str
     fingerprint: str
@@ -62,27 +62,27 @@ class Holding:
     answer: Answer | None = None
 
 
-class KeyLedger:
-    """The keys of the last notes, at most `keys_max`. `on_change` hears of each key whose holding has changed."""
+class ClaimLog:
+    """The latest keys, at most `keys_max`. `on_change` is called with each key whose state has changed."""
 
     def __init__(self, keys_max: int, on_change: Callable[[bytes], None] = lambda _: None) -> None:
         self._keys_max = keys_max
         self._on_change = on_change
-        self._holdings: OrderedDict[bytes, Holding] = OrderedDict()
+        self._holdings: OrderedDict[bytes, KeyState] = OrderedDict()
 
-    def holding(self, key: bytes) -> Holding | None:
-        """Who has a key."""
+    def holding(self, key: bytes) -> KeyState | None:
+        """The state of a key, or None."""
         return self._holdings.get(key)
 
     def apply(self, key: bytes, note: Note, timestamp_ms: int) -> None:
-        """Take the next note of the log."""
+        """Apply the next record of the log."""
         holding = self._holdings.get(key)
         if note.kind == "claim":
             if holding is not None:
                 return
             while len(self._holdings) >= self._keys_max:
                 self._holdings.popitem(last=False)
-            self._holdings[key] = Holding(note.claim, note.fingerprint, timestamp_ms)
+            self._holdings[key] = KeyState(note.claim, note.fingerprint, timestamp_ms)
         elif holding is None or holding.claim != note.claim or holding.answer is not None:
             return
         elif note.kind == "answer":
@@ -92,7 +92,7 @@ class KeyLedger:
         self._on_change(key)
 
     def forget_before(self, timestamp_ms: int) -> None:
-        """Let go of keys that were claimed before a time."""
+        """Forget keys that were claimed before a point in time."""
         while self._holdings:
             key, holding = next(iter(self._holdings.items()))
             if holding.claimed_at_ms >= timestamp_ms:

@@ -1,4 +1,4 @@
-"""What Kafka's errors mean to somebody who speaks HTTP."""
+"""HTTP status, error code and fix for Kafka's errors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from confluent_kafka import KafkaError, KafkaException
 from penstock.gateway.web.problem import Problem
 
 NOT_FOUND = {
-    "UNKNOWN_TOPIC_OR_PART": (40401, "GET /topics lists the topics; POST /topics makes one"),
-    "_UNKNOWN_TOPIC": (40401, "GET /topics lists the topics; POST /topics makes one"),
+    "UNKNOWN_TOPIC_OR_PART": (40401, "GET /topics lists the topics; POST /topics creates one"),
+    "_UNKNOWN_TOPIC": (40401, "GET /topics lists the topics; POST /topics creates one"),
     "_UNKNOWN_PARTITION": (40402, "GET /topics/{topic}/partitions lists the partitions"),
     "GROUP_ID_NOT_FOUND": (40403, "GET /v3/clusters/{cluster_id}/consumer-groups lists the groups"),
-    "NO_REASSIGNMENT_IN_PROGRESS": (40404, "nothing is being moved"),
+    "NO_REASSIGNMENT_IN_PROGRESS": (40404, "no reassignment is in progress"),
 }
 BAD_REQUEST = {
     "TOPIC_EXCEPTION": "use letters, digits, dots, underscores and hyphens, 249 at most",
     "INVALID_PARTITIONS": "ask for at least one partition, and for more than there are",
     "INVALID_REPLICATION_FACTOR": "use a replication factor of at most the number of brokers",
-    "INVALID_REPLICA_ASSIGNMENT": "name brokers that are there, each once",
+    "INVALID_REPLICA_ASSIGNMENT": "name existing brokers, each once",
     "INVALID_CONFIG": "see the names and values in Kafka's topic settings",
     "INVALID_REQUEST": "see /openapi.json",
     "POLICY_VIOLATION": "the cluster's policy forbids it",
@@ -28,27 +28,27 @@ BAD_REQUEST = {
     "INVALID_RECORD": "compacted topics need a key in every record",
     "INVALID_GROUP_ID": "give the group a name",
     "_INVALID_ARG": "see /openapi.json",
-    "OFFSET_OUT_OF_RANGE": "GET /topics/{topic}/partitions/{partition}/offsets shows the offsets that are there",
-    "_AUTO_OFFSET_RESET": "GET /topics/{topic}/partitions/{partition}/offsets shows the offsets that are there",
+    "OFFSET_OUT_OF_RANGE": "GET /topics/{topic}/partitions/{partition}/offsets shows the valid offsets",
+    "_AUTO_OFFSET_RESET": "GET /topics/{topic}/partitions/{partition}/offsets shows the valid offsets",
 }
 CONFLICT = {
     "TOPIC_ALREADY_EXISTS": "choose another name",
     "NON_EMPTY_GROUP": "stop the members of the group first",
-    "UNKNOWN_MEMBER_ID": "the group has members; let one of them do it, or stop them first",
-    "ILLEGAL_GENERATION": "the group has just shared its partitions out anew; read again and try again",
-    "REBALANCE_IN_PROGRESS": "the group is sharing its partitions out; try again",
+    "UNKNOWN_MEMBER_ID": "the group has members; let one of them commit, or stop them first",
+    "ILLEGAL_GENERATION": "the group has rebalanced; read again and retry",
+    "REBALANCE_IN_PROGRESS": "the group is rebalancing; try again",
     "GROUP_SUBSCRIBED_TO_TOPIC": "stop the members that read this topic first",
-    "_STATE": "see what the consumer is doing",
+    "_STATE": "check the state of the consumer",
 }
 TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
 NOT_SERVED = {"UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "SECURITY_DISABLED"}
 RETRY_AFTER_S = 1
-# What confluent_kafka raises for arguments it does not take, before anything is sent.
+# What confluent_kafka raises for invalid arguments, before anything is sent.
 ARGUMENT_ERRORS = (ValueError, TypeError, OverflowError)
 
 
 class KafkaProblem(Problem):
-    """A Problem that a broker or librdkafka named; `kafka_error` is that name."""
+    """A Problem for an error of a broker or librdkafka; `kafka_error` is its name."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-def asked(call: Callable[Parameters, Result], *arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
-    """Call into confluent_kafka. Arguments that it does not take are the caller's: a Problem (400), as at the brokers.
+def checked_call(call: Callable[Parameters, Result], *arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
+    """Call into confluent_kafka. Raises Problem (400) for arguments that it rejects, as for the brokers' errors.
 
-    Its bounds are its own and partly undocumented, so schemas cannot hold all of them.
+    Its bounds are partly undocumented, so schemas cannot cover all of them.
     """
     try:
         return call(*arguments, **named)
@@ -80,11 +80,11 @@ def asked(call: Callable[Parameters, Result], *arguments: Parameters.args, **nam
 
 
 def problem_of(error: KafkaError | KafkaException | BaseException, what: str = "") -> Problem:
-    """A Problem that says what Kafka said, and what can be done about it."""
+    """A Problem with Kafka's error message and what can be done about it."""
     if isinstance(error, KafkaException):
         error = error.args[0]
     if isinstance(error, ARGUMENT_ERRORS):
-        return Problem(400, 40003, f"{what}{error}", "see /openapi.json for what is taken")
+        return Problem(400, 40003, f"{what}{error}", "see /openapi.json for valid values")
     if not isinstance(error, KafkaError):
         return Problem(503, 50301, f"{what}{error}", "try again", headers={"Retry-After": str(RETRY_AFTER_S)})
     name = error.name()
@@ -99,12 +99,12 @@ def problem_of(error: KafkaError | KafkaException | BaseException, what: str = "
     if name in TOO_LARGE:
         return Problem(413, 41301, message, "send smaller records, or raise the topic's max.message.bytes")
     if name in NOT_SERVED:
-        return KafkaProblem(name, 400, 40010, message, "the cluster does not serve this")
+        return KafkaProblem(name, 400, 40010, message, "the cluster does not support this")
     if name.endswith("AUTHORIZATION_FAILED") or name == "_AUTHENTICATION":
-        return Problem(403, 40301, message, "give the gateway's user the right to do it")
+        return Problem(403, 40301, message, "grant the gateway's user this permission")
     fix = "try again; check that the brokers can be reached"
     if name == "_INVALID_DIFFERENT_RECORD":
-        fix = "nothing is wrong with this record, but one that was written together with it was refused; send it again"
+        fix = "this record is valid, but another record of its batch was rejected; send it again"
     return Problem(
         503,
         50301,

@@ -1,7 +1,7 @@
-"""Things of which a gateway has so many, and of which one caller gets only a part.
+"""Quotas: what a gateway has a limited number of, and how much of it one caller gets.
 
-There is no sign-in, so a caller is an address. Of IPv6 it is the network of 64 bits, because whoever has one address of
-it has them all.
+Callers do not authenticate, so a caller is an IP address. For IPv6 it is the /64 network, because a host usually has
+a whole one.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ UNKNOWN = "unknown"
 
 
 def caller_of(scope: Scope) -> str:
-    """Who sent a request."""
+    """The caller of a request."""
     client = scope.get("client")
     return caller_at(client[0]) if client else UNKNOWN
 
 
 def caller_at(address: str) -> str:
-    """The caller behind an address."""
+    """The caller at an address."""
     if ":" not in address:
         return address
     try:
@@ -39,10 +39,10 @@ def caller_at(address: str) -> str:
     return str(ipaddress.IPv6Network((parsed, NETWORK_BITS), strict=False).network_address)
 
 
-class Shares:
-    """Counts what is in use, by caller, up to the limits `{name}_max` and `{name}_per_caller_max`.
+class CallerQuota:
+    """Counts what is in use, in total and by caller, up to the limits `{name}_max` and `{name}_per_caller_max`.
 
-    `exempt` callers are bounded only by what all get together.
+    `exempt` callers are bound only by the total.
     """
 
     def __init__(self, what: str, limits: NamedLimits, name: str, exempt: Collection[str] = ()) -> None:
@@ -55,7 +55,7 @@ class Shares:
         self.taken = 0
 
     def take(self, caller: str, amount: int = 1) -> None:
-        """Count something for a caller; 429 where it, or everybody together, has enough."""
+        """Take an amount for a caller; 429 if it would exceed a limit."""
         problem = self.refusal(caller, amount)
         if problem is not None:
             raise problem
@@ -63,21 +63,21 @@ class Shares:
         self.taken += amount
 
     def refusal(self, caller: str, amount: int = 1) -> Problem | None:
-        """Why a caller gets nothing more; None where it does."""
+        """Why a caller gets no more; None if it does."""
         if self.taken + amount > self._limit:
             return too_busy(f"{self._limit:,} {self._what} are in use (the limit {self._setting})", RETRY_AFTER_S)
         if self._by_caller[caller] + amount > self._limit_each and caller not in self._exempt:
             return Problem(
                 429,
                 42902,
-                f"{self._limit_each:,} {self._what} are in use by {caller}, which is all that one caller gets",
+                f"{self._limit_each:,} {self._what} are in use by {caller}, the most that one caller may use",
                 f"close some, or {higher_limit(self._setting_each)}",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             )
         return None
 
-    def give_back(self, caller: str, amount: int = 1) -> None:
-        """The caller no longer uses it."""
+    def release(self, caller: str, amount: int = 1) -> None:
+        """Release an amount that the caller no longer uses."""
         self.taken -= amount
         left = self._by_caller[caller] - amount
         if left > 0:

@@ -1,4 +1,4 @@
-"""Idempotency-Keys that all gateways know: whichever one a retry reaches, its record is published once."""
+"""Idempotency-Keys shared by all gateways: whichever gateway a retry reaches, its record is published once."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from collections.abc import Awaitable, Callable
 from confluent_kafka import KafkaException
 
 from penstock.gateway.kafka.delivery import Delivered, QueueFull
-from penstock.gateway.kafka.failures import problem_of
-from penstock.gateway.kafka.key_ledger import Holding, KeyLedger, Note, decode
-from penstock.gateway.kafka.key_log import KeyLog
+from penstock.gateway.kafka.errors import problem_of
+from penstock.gateway.kafka.idempotency_claims import ClaimLog, KeyState, Note, decode
+from penstock.gateway.kafka.idempotency_log import KeyLog
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem, too_busy
 
 log = logging.getLogger(__name__)
 
-# Beyond the time that a record may take: clocks differ, and an answer takes its time to be written.
+# On top of the time that a publish may take: clocks differ, and writing the answer takes time.
 GRACE_MS = 10_000
 
 
 class SharedKeys:
-    """Claims keys in the log before requests are carried out, and finds the answers of others there."""
+    """Claims keys in the log before requests are executed, and finds other gateways' answers there."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._ledger = KeyLedger(settings.idempotency_keys_max, self._changed)
+        self._ledger = ClaimLog(settings.idempotency_keys_max, self._changed)
         self._starting: asyncio.Task[KeyLog] | None = None
         self._changes: dict[bytes, list[asyncio.Future[None]]] = {}
         self._releases: set[asyncio.Task[None]] = set()
@@ -36,7 +36,7 @@ class SharedKeys:
     async def once(
         self, key: bytes, fingerprint: str, carry_out: Callable[[], Awaitable[Delivered]]
     ) -> tuple[Delivered, bool]:
-        """The answer, and whether another gateway gave it. A Problem (409) where nobody knows whether one did."""
+        """The answer, and whether another gateway gave it. Raises Problem (409) if that is unknown."""
         key_log = await self._log()
         while True:
             holding = self._ledger.holding(key)
@@ -66,7 +66,7 @@ class SharedKeys:
         try:
             return await asyncio.shield(self._starting)
         except (KafkaException, TimeoutError) as error:
-            # The next request tries anew.
+            # The next request tries again.
             self._starting = None
             raise problem_of(error, "Idempotency-Keys cannot be read: ") from None
 
@@ -85,7 +85,7 @@ class SharedKeys:
         except QueueFull:
             raise too_busy("too many records are waiting for the brokers") from None
         except KafkaException as error:
-            # It may be in the log all the same. Then it must not keep the key from the next one who tries.
+            # It may be in the log nevertheless. Then it must not keep the key from the next request.
             self._release(key_log, key, note.claim)
             raise problem_of(error, "the Idempotency-Key could not be claimed: ") from None
 
@@ -95,21 +95,23 @@ class SharedKeys:
         try:
             answer = await carry_out()
         except Problem as problem:
-            # After a refusal the caller may try again. After anything else the record may be there.
+            # After a rejection the caller may retry. After any other error the record may have been written.
             if problem.status < 500:
                 self._release(key_log, key, claim)
             raise
         try:
             await key_log.append(key, Note("answer", claim, answer=list(answer)).encode())
         except (KafkaException, QueueFull) as error:
-            # The record is published, and this gateway remembers so; others would say that they do not know.
-            log.warning("the answer of an Idempotency-Key could not be written: %s", error)
+            # The record is published, and this gateway knows; others would report that they do not.
+            log.warning("writing the answer of an Idempotency-Key failed: %s", error)
         return answer
 
-    async def _answer_of(self, key: bytes, holding: Holding, fingerprint: str) -> Delivered | None:
-        """The answer of the one who holds a key, waiting for it; None where it was released meanwhile."""
+    async def _answer_of(self, key: bytes, holding: KeyState, fingerprint: str) -> Delivered | None:
+        """The answer of a key's holder, waiting for it; None if the key was released meanwhile."""
         if holding.fingerprint != fingerprint:
-            raise Problem(422, 42210, "this Idempotency-Key came with another request before", "use a new key for each")
+            raise Problem(
+                422, 42210, "this Idempotency-Key was used with a different request", "use a new key for each request"
+            )
         give_up_ms = holding.claimed_at_ms + self._settings.publish_timeout_ms + GRACE_MS
         while holding.answer is None:
             left_s = (give_up_ms - time.time() * 1000) / 1000
@@ -117,8 +119,8 @@ class SharedKeys:
                 raise Problem(
                     409,
                     40904,
-                    "the gateway that took this Idempotency-Key on went away, or its brokers did: its record may be "
-                    "there or not",
+                    "the gateway that claimed this Idempotency-Key, or its brokers, failed: the record may or may not "
+                    "be published",
                     "read the topic to find out; to publish in any case, use a new key",
                 )
             await self._change(key, left_s)
@@ -154,4 +156,4 @@ class SharedKeys:
         try:
             await key_log.append(key, Note("release", claim).encode())
         except (KafkaException, QueueFull) as error:
-            log.warning("an Idempotency-Key could not be released: %s", error)
+            log.warning("releasing an Idempotency-Key failed: %s", error)

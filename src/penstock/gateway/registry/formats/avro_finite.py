@@ -1,7 +1,7 @@
-"""Avro schemas that no value can fit, because every value would have to hold another one of its own kind.
+"""Detects Avro schemas without finite values, because every value would have to contain another one of its own type.
 
-A record ends if all its fields do, a union if one of its branches does; arrays and maps may be empty, and all else is
-finite. What a reader does with a schema that does not end is to call itself until its stack is full.
+A record is finite if all its fields are, a union if one of its branches is; arrays and maps may be empty; all else is
+finite. A reader of a schema without finite values would recurse until its stack overflows.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import avro.schema
 from penstock.gateway.registry.schema import SchemaUnusable
 
 
-def check_ends(schema: avro.schema.Schema) -> None:
-    """SchemaUnusable, with the record's name and what to do, where a record within the schema cannot end."""
+def check_finite(schema: avro.schema.Schema) -> None:
+    """Raises SchemaUnusable, with the record's name and a fix, if a record in the schema has no finite value."""
     schemas = _all(schema)
     ending: set[int] = set()
     grown = True
@@ -28,7 +28,7 @@ def check_ends(schema: avro.schema.Schema) -> None:
         if id(each) not in ending and isinstance(each, avro.schema.RecordSchema):
             fields = [field.name for field in each.fields if id(field.type) not in ending]
             raise SchemaUnusable(
-                f"no value of the record {each.fullname} could ever end, because its field {fields[0]!r} always holds "
+                f"the record {each.fullname} has no finite value, because its field {fields[0]!r} always contains "
                 f'another {each.fullname}; make the field a union with "null", an array or a map'
             )
 

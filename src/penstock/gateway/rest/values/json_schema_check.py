@@ -1,4 +1,4 @@
-"""Whether a value fits a JSON Schema. Schemas are written by callers and may take for ever, so this is for workers."""
+"""Validates values against JSON Schemas. Callers' schemas may take forever to check: for workers only."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7, specification_with
 
 VALIDATORS_KEPT_MAX = 50
-# Texts that others need, by the name they are referred to by.
+# Schema texts by the name that they are referred to by.
 Dependencies = Sequence[tuple[str, str]]
 
 
 def check(text: str, dependencies: Dependencies, value: Any) -> str | None:
-    """Why a value does not fit a schema; None where it does."""
+    """Why a value does not match a schema; None if it does."""
     try:
         error: ValidationError | None = best_match(_validator(text, tuple(dependencies)).iter_errors(value))
     except Unresolvable as failure:
-        return f"the schema refers to {failure.ref!r}, which is not there"
+        return f"the schema refers to {failure.ref!r}, which does not exist"
     except re.error as failure:
-        return f"the schema has a pattern that is no regular expression: {failure}"
+        return f"the schema has a pattern that is not a valid regular expression: {failure}"
     except RecursionError:
         return "it is nested too deeply"
     return None if error is None else error.message

@@ -1,6 +1,6 @@
-"""Records as JSON texts, for people (the console) and for programs (REST Proxy v2).
+"""Records as JSON text, for display in the console and for REST Proxy v2.
 
-Plain functions of records and schemas. Small records without schemas are shown at once; all others by workers.
+Pure functions of records and schemas. Small records without schemas are converted on the event loop, others by workers.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from penstock.gateway.kafka.records import HEADERS_UNREADABLE, ReadRecord
 from penstock.gateway.registry.schema import SchemaText
 from penstock.gateway.rest.console.dead_letter_headers import origin_of
 from penstock.gateway.rest.values.json_text import is_json, json_bytes
-from penstock.gateway.rest.values.people_texts import people_text
-from penstock.gateway.rest.values.schema_values import MAGIC, PREFIX, Unfit, decode
+from penstock.gateway.rest.values.schema_values import MAGIC, PREFIX, SchemaMismatch, decode
+from penstock.gateway.rest.values.value_display import display_text
 from penstock.gateway.work.budgets import Budgets
 
 FORMATS = ["auto", "json", "text", "schema", "hex"]
 TEXT_MAX = 64 * 1024
 HEX_MAX = 4 * 1024
-# Control characters that text has.
+# Control characters that occur in text.
 PLAIN_CONTROLS = {9, 10, 13}
 
-# By their ids: schemas, or why one cannot be used.
+# By schema id: the schema, or why it cannot be used.
 Schemas = Mapping[int, SchemaText | str]
 
 
 def schema_id_of(data: bytes | None) -> int | None:
-    """The id of the schema that bytes were written with; None where they have none in front."""
+    """The schema id in front of the bytes; None if there is none."""
     if data is None or len(data) < PREFIX.size or data[0] != MAGIC:
         return None
     schema_id: int = PREFIX.unpack_from(data)[1]
@@ -36,27 +36,27 @@ def schema_id_of(data: bytes | None) -> int | None:
 
 
 def schema_of(data: bytes, schemas: Schemas) -> SchemaText:
-    """The schema of bytes that have its id in front; Unfit where they have none, or it is not there."""
+    """The schema of bytes that begin with its id; raises SchemaMismatch if there is no id or the schema is missing."""
     schema_id = schema_id_of(data)
     if schema_id is None:
-        raise Unfit("it has no schema's id in front")
+        raise SchemaMismatch("it does not begin with a schema id")
     schema = schemas.get(schema_id)
     if schema is None:
-        raise Unfit(f"it has schema id {schema_id}, which is not there")
+        raise SchemaMismatch(f"it has schema id {schema_id}, which does not exist")
     if isinstance(schema, str):
-        raise Unfit(schema)
+        raise SchemaMismatch(schema)
     return schema
 
 
 def text_of(data: bytes, schemas: Schemas, budgets: Budgets) -> str:
-    """The value of bytes that have a schema's id in front, for people; Unfit where they do not fit it."""
-    return people_text(schema_of(data, schemas), data[PREFIX.size :], budgets)
+    """Bytes that begin with a schema id as readable text; raises SchemaMismatch if they do not match the schema."""
+    return display_text(schema_of(data, schemas), data[PREFIX.size :], budgets)
 
 
 def show_records(
     records: list[ReadRecord], key_format: str, value_format: str, schemas: Schemas, budgets: Budgets
 ) -> list[bytes]:
-    """Records for people, with keys and values decoded."""
+    """Records for display, with keys and values decoded."""
     return [show_record(record, key_format, value_format, schemas, budgets) for record in records]
 
 
@@ -68,7 +68,7 @@ def show_record(
     budgets: Budgets,
     given_up: str = "",
 ) -> bytes:
-    """One record. `given_up` says why nothing that takes any work can be shown of it."""
+    """One record for display. `given_up` is the reason why nothing expensive is attempted."""
     given_up = record.unreadable or given_up
 
     def show(data: bytes | None, wanted: str) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def show_record(
 
 
 def _show_bytes(data: bytes | None, wanted: str, schemas: Schemas, budgets: Budgets) -> dict[str, Any]:
-    """Bytes as text, with the format that was found, their size, and why the wanted format did not fit if so."""
+    """Bytes as text with the detected format, the size, and why the requested format was not used, if so."""
     if data is None:
         return _raw(None)
     shown: dict[str, Any] = {"size": len(data)}
@@ -102,10 +102,10 @@ def _show_bytes(data: bytes | None, wanted: str, schemas: Schemas, budgets: Budg
         try:
             text = text_of(data, schemas, budgets)
             return {**shown, "format": "schema", "schema_id": schema_id, **_cut(text)}
-        except Unfit as error:
+        except SchemaMismatch as error:
             shown["note"] = str(error)
     elif wanted == "schema":
-        shown["note"] = "there is no schema's id in front"
+        shown["note"] = "it does not begin with a schema id"
     text_found = _text(data) if wanted != "hex" else None
     if text_found is None:
         return {**_raw(data), **shown}
@@ -119,14 +119,14 @@ def _show_bytes(data: bytes | None, wanted: str, schemas: Schemas, budgets: Budg
 
 
 def _raw(data: bytes | None) -> dict[str, Any]:
-    """The beginning of bytes in hex."""
+    """The beginning of the bytes in hex."""
     if data is None:
         return {"format": "null", "text": None, "size": 0}
     return {"size": len(data), "format": "hex", "text": data[:HEX_MAX].hex(" "), "truncated": len(data) > HEX_MAX}
 
 
 def _text(data: bytes) -> str | None:
-    """UTF-8 without the control characters that only other formats have."""
+    """UTF-8 text; None if it contains control characters that text does not have."""
     if any(byte < 32 and byte not in PLAIN_CONTROLS for byte in data[:200]):
         return None
     try:
@@ -146,7 +146,7 @@ def _cut(text: str) -> dict[str, Any]:
 def find_text(
     records: list[ReadRecord], key: str | None, contains: str, schemas: Schemas, budgets: Budgets
 ) -> list[bool]:
-    """For each record whether it has this key and holds this text, decoded by its schema where it has one."""
+    """For each record, whether it has this key and contains this text, decoded by its schema if it has one."""
     wanted = contains.lower()
 
     def text(data: bytes | None) -> str:
@@ -156,7 +156,7 @@ def find_text(
             return data.decode("utf-8", "replace")
         try:
             return text_of(data, schemas, budgets)
-        except Unfit:
+        except SchemaMismatch:
             return data.decode("latin-1")
 
     return [
@@ -167,23 +167,23 @@ def find_text(
 
 
 def v2_records(records: list[ReadRecord], form: str, schemas: Schemas, budgets: Budgets) -> list[bytes | str]:
-    """Records as REST Proxy v2 shows them; for one that cannot be shown in the format, why not."""
+    """Records in REST Proxy v2's form; the reason for those that cannot be converted to the format."""
     shown: list[bytes | str] = []
     for record in records:
         try:
             shown.append(_v2_record(record, form, schemas, budgets))
-        except Unfit as error:
+        except SchemaMismatch as error:
             shown.append(str(error))
     return shown
 
 
 def _v2_record(record: ReadRecord, form: str, schemas: Schemas, budgets: Budgets) -> bytes:
-    """Keys of schema formats may be plain bytes; those are shown in base64."""
+    """Keys in schema formats may be plain bytes; those are shown in base64."""
     if record.unreadable:
-        raise Unfit(record.unreadable)
+        raise SchemaMismatch(record.unreadable)
     try:
         key = _v2_text(record.key, form, schemas, budgets)
-    except Unfit:
+    except SchemaMismatch:
         key = _v2_text(record.key, "binary", schemas, budgets)
     return b'{"topic":%b,"key":%b,"value":%b,"partition":%d,"offset":%d}' % (
         json_bytes(record.topic),
@@ -201,12 +201,12 @@ def _v2_text(data: bytes | None, form: str, schemas: Schemas, budgets: Budgets) 
         return b'"%b"' % base64.b64encode(data)
     if form != "json":
         return decode(schema_of(data, schemas), data[PREFIX.size :], budgets).encode()
-    # JSON goes on as it was written: a number must not change its digits on the way.
+    # JSON is passed on verbatim: a number must not change its digits.
     try:
         if is_json(data.decode()):
             return data
     except RecursionError:
-        raise Unfit("it is nested too deeply") from None
+        raise SchemaMismatch("it is nested too deeply") from None
     except UnicodeDecodeError:
         pass
-    raise Unfit("it is not JSON")
+    raise SchemaMismatch("it is not JSON")

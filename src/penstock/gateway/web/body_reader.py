@@ -1,4 +1,4 @@
-"""JSON bodies of any size: short ones are read at once, long ones by a worker, for a few megabytes can take seconds."""
+"""Reads JSON bodies: short ones on the event loop, long ones in a worker, because a few megabytes can take seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from penstock.gateway.named_limits import higher_limit
-from penstock.gateway.web.bodies import check_shape, no_constant, parse_json, read_at_once
+from penstock.gateway.web.bodies import check_shape, parse_json, read_at_once, reject_constant
 from penstock.gateway.web.operations import Body, Validator
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.work.budgets import AT_ONCE_BYTES_MAX, Budgets
@@ -17,7 +17,7 @@ Shape = Mapping[str, Any] | None
 
 
 class Refusal(NamedTuple):
-    """A Problem on its way from a worker."""
+    """A Problem in transit from a worker."""
 
     status: int
     code: int
@@ -25,7 +25,7 @@ class Refusal(NamedTuple):
     fix: str
 
 
-class Bodies:
+class BodyReader:
     """Reads the bodies of one port's requests."""
 
     def __init__(self, workers: WorkerPool, budgets: Budgets) -> None:
@@ -33,21 +33,21 @@ class Bodies:
         self._budgets = budgets
 
     async def read(self, raw: bytes, body: Body, status: int) -> Any:
-        """The value of a body that has the declared shape; a Problem with `status` where it has not."""
+        """The value of a body that matches the declared schema; raises Problem with `status` if it does not."""
         if len(raw) <= AT_ONCE_BYTES_MAX:
             return await read_at_once(raw, body, status)
         shape = body.schema if body.validator is not None else None
         return await self._read_elsewhere(read_value, raw, status, shape)
 
     async def values(self, raw: bytes, count_max: int) -> list[Any]:
-        """JSON values that stand one after the other, at most `count_max` of them."""
+        """Concatenated JSON values, at most `count_max` of them."""
         if len(raw) <= AT_ONCE_BYTES_MAX:
             return several_values(raw, count_max)
         values: list[Any] = await self._read_elsewhere(read_several, raw, count_max)
         return values
 
     async def work(self, function: Any, raw: bytes, *arguments: object) -> Any:
-        """What a function makes of a body that has been read; its last argument are the budgets."""
+        """The result of a function on a body that has been read; the budgets are passed as its last argument."""
         if len(raw) <= AT_ONCE_BYTES_MAX:
             try:
                 return function(raw, *arguments, self._budgets)
@@ -60,7 +60,7 @@ class Bodies:
             found = await self._workers.run(function, raw, *arguments, self._budgets)
         except WorkFailed as failure:
             raise Problem(
-                413, 413, f"to read the body was given up: {failure.reason}", f"send less at a time, or {failure.fix}"
+                413, 413, f"reading the body was aborted: {failure.reason}", f"send less at a time, or {failure.fix}"
             ) from None
         if isinstance(found, Refusal):
             raise Problem(*found)
@@ -90,12 +90,12 @@ def read_several(raw: bytes, count_max: int, budgets: Budgets) -> Any:
 
 
 def several_values(raw: bytes, count_max: int) -> list[Any]:
-    """JSON values that stand one after the other."""
+    """Concatenated JSON values."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        raise Problem(400, 40002, "the body is not UTF-8", "send JSON text") from None
-    decoder, place, found = json.JSONDecoder(parse_constant=no_constant), 0, list[Any]()
+        raise Problem(400, 40002, "the body is not valid UTF-8", "send JSON text") from None
+    decoder, place, found = json.JSONDecoder(parse_constant=reject_constant), 0, list[Any]()
     while True:
         while place < len(text) and text[place] in " \t\r\n":
             place += 1
@@ -106,15 +106,15 @@ def several_values(raw: bytes, count_max: int) -> list[Any]:
         except RecursionError:
             raise Problem(400, 40002, "the body is nested too deeply", "send a flatter one") from None
         except ValueError as error:
-            raise Problem(400, 40002, f"the body is not JSON: {error}", "send JSON text") from None
+            raise Problem(400, 40002, f"the body is not valid JSON: {error}", "send JSON text") from None
         found.append(value)
         if len(found) > count_max:
             raise Problem(400, 40002, f"the body has more than {count_max:,} records", "send fewer at a time")
 
 
 def _check_count(raw: bytes, value: Any, budgets: Budgets) -> None:
-    """413 for more values than the loop should have to look at."""
-    # Every value but the first stands after one of these, so where they are few nothing needs to be counted.
+    """413 for more values than the event loop should have to process."""
+    # Every value but the first follows one of these characters, so if they are few nothing needs to be counted.
     if sum(map(raw.count, (b",", b"[", b"{", b":"))) < budgets.body_values_max:
         return
     count, waiting = 0, [value]
