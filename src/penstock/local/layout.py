@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 LISTENER = "PLAINTEXT"
+SECURE_LISTENER = "SASL_SSL"
 CONTROLLER_LISTENER = "CONTROLLER"
 CONTROLLER_HOST = "127.0.0.1"
 # Below the range of ephemeral ports: while a node is down, its port must not be taken by an outgoing connection,
@@ -65,7 +66,7 @@ def places(directory: Path, host: str, ports: Sequence[int], controller_ports: S
     return found
 
 
-def node_properties(place: NodePlace, cluster: Sequence[NodePlace]) -> dict[str, str]:
+def node_properties(place: NodePlace, cluster: Sequence[NodePlace], listener: str = LISTENER) -> dict[str, str]:
     """The settings of one node of a cluster, broker and controller in one.
 
     With three nodes or more, there are three replicas, and a write is acknowledged when two have it.
@@ -79,9 +80,9 @@ def node_properties(place: NodePlace, cluster: Sequence[NodePlace]) -> dict[str,
         "process.roles": "broker,controller",
         "node.id": str(place.node_id),
         "listeners": (
-            f"{LISTENER}://{shown}:{place.port},{CONTROLLER_LISTENER}://{CONTROLLER_HOST}:{place.controller_port}"
+            f"{listener}://{shown}:{place.port},{CONTROLLER_LISTENER}://{CONTROLLER_HOST}:{place.controller_port}"
         ),
-        "advertised.listeners": f"{LISTENER}://{advertised}:{place.port}",
+        "advertised.listeners": f"{listener}://{advertised}:{place.port}",
         "controller.listener.names": CONTROLLER_LISTENER,
         "controller.quorum.voters": ",".join(
             f"{one.node_id}@{CONTROLLER_HOST}:{one.controller_port}" for one in cluster
@@ -96,7 +97,9 @@ def node_properties(place: NodePlace, cluster: Sequence[NodePlace]) -> dict[str,
 
 
 def write_properties(place: NodePlace, properties: Mapping[str, str], comments: Sequence[str] = ()) -> None:
-    """Write a node's settings file and create its data directory."""
+    """Write a node's settings file, which only its owner may read, and create its data directory."""
     place.data.mkdir(parents=True, exist_ok=True)
+    place.properties.touch(mode=0o600)
+    place.properties.chmod(0o600)
     lines = [*(f"# {comment}" for comment in comments), *(f"{name}={value}" for name, value in properties.items())]
     place.properties.write_text("\n".join(lines) + "\n", "utf-8")

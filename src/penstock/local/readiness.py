@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from penstock.client.connection import Connection
 from penstock.client.failures import NoAnswer
@@ -14,14 +14,23 @@ POLL_S = 0.02
 ANSWER_TIMEOUT_S = 3.0
 
 
-def wait_until_known(addresses: Sequence[str], broker_ids: Collection[int], timeout_s: float) -> bool:
-    """Wait until the brokers at these addresses all list these brokers; False if they do not in time."""
+def wait_until_known(
+    addresses: Sequence[str],
+    broker_ids: Collection[int],
+    timeout_s: float,
+    properties: Mapping[str, str] | None = None,
+) -> bool:
+    """Wait until the brokers at these addresses all list these brokers; False if they do not in time.
+
+    `properties` say how to sign in to them.
+    """
     deadline = time.monotonic() + timeout_s
-    return all(_wait_at(address, set(broker_ids), deadline) for address in addresses)
+    given = {"socket.connection.setup.timeout.ms": "3000", **(properties or {})}
+    return all(_wait_at({**given, "bootstrap.servers": each}, set(broker_ids), deadline) for each in addresses)
 
 
-def _wait_at(address: str, wanted: set[int], deadline: float) -> bool:
-    settings = read_settings({"bootstrap.servers": address, "socket.connection.setup.timeout.ms": "3000"})
+def _wait_at(properties: Mapping[str, str], wanted: set[int], deadline: float) -> bool:
+    settings = read_settings(properties)
     while time.monotonic() < deadline:
         try:
             with Connection(settings.bootstrap[0], settings, ANSWER_TIMEOUT_S) as connection:

@@ -18,7 +18,6 @@ import click
 
 from penstock.cli.client import client_settings, explain
 from penstock.cli.failures import CommandFailure
-from penstock.cli.options import Connection
 from penstock.cli.up.chaos_ledger import Ledger
 from penstock.cli.up.nodes import Nodes, SupervisedNode
 
@@ -60,7 +59,7 @@ class Chaos:
         self._chance = chance
         self._look = look
         self.kills = 0
-        connection = Connection(cluster.bootstrap_servers, {})
+        connection = cluster.connection
         with WireClient(connection) as client:
             client.ensure_topic(TOPIC, PARTITIONS, min(3, len(cluster.nodes)))
         self.ledger = Ledger(range(PARTITIONS))

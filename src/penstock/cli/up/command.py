@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
 from penstock.cli.doctor.ports import describe_use, is_free
 from penstock.cli.failures import CommandFailure
-from penstock.cli.options import Connection
 from penstock.cli.render import console
 from penstock.cli.style import StyledCommand
 from penstock.cli.up.data import data_directory
@@ -22,6 +23,10 @@ from penstock.cli.up.gateway import Gateway, http_ports, missing_module, url_hos
 from penstock.cli.up.nodes import Nodes, node_failure
 from penstock.local.layout import NodePlace, free_ports, node_properties, places, write_properties
 
+if TYPE_CHECKING:
+    from penstock.cli.up.secured import Secured
+
+LOOPBACK = "127.0.0.1"
 TOPIC = "hello"
 LOOK_INTERVAL_S = 0.2
 FIND_TIMEOUT_S = 10.0
@@ -43,6 +48,7 @@ WRITTEN_BY = (
 @click.option("--gateway-port", type=click.IntRange(0, 65535), help="Console and REST.  [default: 8080]")
 @click.option("--registry-port", type=click.IntRange(0, 65535), help="The schema registry.  [default: 8081]")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="The first node's metrics.  [default: 9644]")
+@click.option("--secure", is_flag=True, help="TLS, users with passwords, and access lists; see docs/security.md.")
 @click.option("--check", is_flag=True, help="Show that it works and stop: for scripts and CI.")
 def command(
     port: int,
@@ -56,22 +62,24 @@ def command(
     gateway_port: int | None,
     registry_port: int | None,
     metrics_port: int | None,
+    secure: bool,
     check: bool,
 ) -> None:
     """Start a node here, send and read a first record, and stay up until Ctrl-C.
 
     With --nodes 3 it is a cluster that survives the loss of a node; one that dies is started again. The gateway comes
     up beside it: a console, REST and a schema registry. Where their ports are taken, the next free ones are used.
+
+    With --secure clients and nodes use TLS and sign in; the settings of clients are written to the data directory.
     """
     if data is not None and ephemeral:
         raise click.UsageError("Use either --data or --ephemeral.")
-    if chaos and nodes < 3:
-        raise click.UsageError("--chaos kills nodes that others stand in for: add --nodes 3.")
-    if duration_s is not None and not chaos:
-        raise click.UsageError("--for says how long --chaos lasts: add --chaos.")
+    _check_chaos(chaos, nodes, duration_s)
     ports = _broker_ports(host, port, nodes)
+    # Neither gateway nor metrics ask who is there.
+    http_host = LOOPBACK if secure else host
     http = http_ports(
-        host,
+        http_host,
         nodes,
         rest=gateway_port,
         registry=registry_port,
@@ -80,16 +88,22 @@ def command(
         gateway=not no_gateway,
     )
     signal.signal(signal.SIGTERM, _interrupt)
-    with data_directory(data, ephemeral, nodes) as directory:
-        gateway = None if no_gateway else Gateway(host, http.rest, http.registry, directory / "gateway.log")
+    with data_directory(data, ephemeral, nodes, secure) as directory:
+        secured = _secured(directory) if secure else None
+        gateway = None if no_gateway else Gateway(http_host, http.rest, http.registry, directory / "gateway.log")
         registry = {} if gateway is None else {"confluent.schema.registry.url": gateway.registry}
-        cluster = Nodes.at(_write_properties(directory, host, ports, http.metrics, registry))
+        metrics = [f"{_bracketed(http_host)}:{each}" for each in http.metrics]
+        found = _write_properties(directory, host, ports, metrics, registry, secured)
+        cluster = Nodes.at(found, None if secured is None else secured.client_properties())
         try:
             _start(cluster)
+            if secured is not None:
+                secured.write_client_files(cluster.bootstrap_servers)
             _prove(cluster)
-            missing = _launch(gateway, cluster)
-            _show_places(cluster, None if missing else gateway, directory, http.metrics)
-            for note in (*http.notes, *missing):
+            missing = _launch(gateway, cluster, secured)
+            urls = [f"http://{url_host(http_host)}:{each}/metrics" for each in http.metrics]
+            _show_places(cluster, None if missing else gateway, directory, urls, secured)
+            for note in (*http.notes, *missing, *_secure_notes(gateway, secured)):
                 click.echo(click.style("note: ", fg="yellow") + note)
             if check:
                 _check_gateway(gateway)
@@ -99,12 +113,19 @@ def command(
 
                 run_chaos(cluster, duration_s, lambda: _look_at_gateway(gateway))
             else:
-                _stay_up(cluster, gateway)
+                _stay_up(cluster, gateway, secured)
         except KeyboardInterrupt:
             pass
         finally:
             _shut_down(cluster, gateway)
     click.echo("stopped. " + ("Its data are removed." if ephemeral else f"Data stay in {directory}."))
+
+
+def _check_chaos(chaos: bool, nodes: int, duration_s: float | None) -> None:
+    if chaos and nodes < 3:
+        raise click.UsageError("--chaos kills nodes that others stand in for: add --nodes 3.")
+    if duration_s is not None and not chaos:
+        raise click.UsageError("--for says how long --chaos lasts: add --chaos.")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -139,19 +160,31 @@ def _require_port(host: str, port: int, first: int, nodes: int) -> None:
         )
 
 
+def _secured(directory: Path) -> Secured:
+    from penstock.cli.up.secured import Secured
+
+    return Secured.prepare(directory)
+
+
 def _write_properties(
-    directory: Path, host: str, ports: Sequence[int], metrics_ports: Sequence[int], more: Mapping[str, str]
+    directory: Path,
+    host: str,
+    ports: Sequence[int],
+    metrics_addresses: Sequence[str],
+    more: Mapping[str, str],
+    secured: Secured | None,
 ) -> list[NodePlace]:
     controller_ports = free_ports(len(ports)) if len(ports) > 1 else [0]
     found = places(directory, host, ports, controller_ports)
     try:
-        for place, metrics_port in zip(found, metrics_ports, strict=True):
-            metrics = {"penstock.metrics.listener": f"{_bracketed(place.host)}:{metrics_port}"}
-            write_properties(place, {**node_properties(place, found), **metrics, **more}, WRITTEN_BY)
-        if len(found) > 1:
+        properties_of = node_properties if secured is None else secured.node_properties
+        for place, address in zip(found, metrics_addresses, strict=True):
+            metrics = {"penstock.metrics.listener": address}
+            write_properties(place, {**properties_of(place, found), **metrics, **more}, WRITTEN_BY)
+        if len(found) > 1 or secured is not None:
             from penstock.local.formatting import format_places
 
-            format_places(found)
+            format_places(found, () if secured is None else secured.users())
     except OSError as error:
         raise CommandFailure(f"cannot write to {directory}", str(error), "choose another with --data DIR") from None
     return found
@@ -174,7 +207,8 @@ def _start(cluster: Nodes) -> None:
         if not alone:
             from penstock.local.readiness import wait_until_known
 
-            wait_until_known([node.address for node in cluster], [node.node_id for node in cluster], FIND_TIMEOUT_S)
+            addresses, ids = [node.address for node in cluster], [node.node_id for node in cluster]
+            wait_until_known(addresses, ids, FIND_TIMEOUT_S, cluster.client_properties)
     took_ms = (time.perf_counter() - started) * 1000
     if alone:
         _step(f"node 1 serves after {took_ms:.0f} ms (pid {cluster.nodes[0].process.pid})")
@@ -186,7 +220,7 @@ def _prove(cluster: Nodes) -> None:
     from penstock.cli.up.first_record import send_and_read
     from penstock.cli.wire_client import WireClient
 
-    connection = Connection(cluster.bootstrap_servers, {})
+    connection = cluster.connection
     with WireClient(connection) as client:
         created = client.ensure_topic(TOPIC, 1, min(3, len(cluster.nodes)))
     _step(f"topic {TOPIC} " + ("created" if created else "is there"))
@@ -197,18 +231,33 @@ def _prove(cluster: Nodes) -> None:
     )
 
 
-def _launch(gateway: Gateway | None, cluster: Nodes) -> list[str]:
+def _launch(gateway: Gateway | None, cluster: Nodes, secured: Secured | None) -> list[str]:
     """Start the gateway, after the first record so that it slows nothing down; what to say where it cannot be."""
     if gateway is None:
         return []
     missing = missing_module()
     if missing is not None:
         return [f"no console, REST and schema registry: {missing} is not installed; pip install 'penstock[gateway]'"]
-    gateway.launch(cluster.bootstrap_servers)
+    gateway.launch(cluster.bootstrap_servers, None if secured is None else secured.client_file)
     return []
 
 
-def _show_places(cluster: Nodes, gateway: Gateway | None, directory: Path, metrics_ports: Sequence[int]) -> None:
+def _secure_notes(gateway: Gateway | None, secured: Secured | None) -> list[str]:
+    if gateway is None or gateway.process is None or secured is None:
+        return []
+    return [
+        "the gateway asks nobody who they are: whoever reaches it, from this machine only, acts as admin; "
+        "--no-gateway leaves it out"
+    ]
+
+
+def _show_places(
+    cluster: Nodes,
+    gateway: Gateway | None,
+    directory: Path,
+    metrics: Sequence[str],
+    secured: Secured | None,
+) -> None:
     from penstock.cli.render import print_table
 
     alone = cluster.nodes[0] if len(cluster.nodes) == 1 else None
@@ -219,9 +268,14 @@ def _show_places(cluster: Nodes, gateway: Gateway | None, directory: Path, metri
             ("REST", f"{gateway.rest}/docs"),
             ("schema registry", gateway.registry),
         ]
-    host = cluster.nodes[0].place.host
+    if secured is not None:
+        rows += [
+            ("clients' settings", secured.client_file),
+            ("the same for Java", secured.java_file),
+            ("authority", secured.authority),
+        ]
     rows += [
-        ("metrics", ", ".join(f"http://{url_host(host)}:{port}/metrics" for port in metrics_ports)),
+        ("metrics", ", ".join(metrics)),
         ("data", directory / "data"),
         ("settings", alone.place.properties if alone else directory / "server-*.properties"),
         ("log", alone.place.log if alone else directory / "server-*.log"),
@@ -249,7 +303,7 @@ def _print_nodes(cluster: Nodes) -> None:
     from penstock.cli.admin import Admin
     from penstock.cli.render import print_table
 
-    admin = Admin(Connection(cluster.bootstrap_servers, {}))
+    admin = Admin(cluster.connection)
     _, controller, _ = admin.brokers()
     leaders = [partition.leader for topic in admin.topics() for partition in topic.partitions]
     rows = [
@@ -265,19 +319,24 @@ def _print_nodes(cluster: Nodes) -> None:
     print_table(("node", "role", "address", "pid", "leads"), rows)
 
 
-def _stay_up(cluster: Nodes, gateway: Gateway | None) -> None:
-    from penstock.cli.up.snippets import SNIPPETS, fill
+def _stay_up(cluster: Nodes, gateway: Gateway | None, secured: Secured | None) -> None:
+    from penstock.cli.up.snippets import SECURE_SNIPPETS, SNIPPETS, fill
 
     address = cluster.bootstrap_servers
-    for name, _, text in SNIPPETS:
+    files = {} if secured is None else {"file": secured.client_file, "java_file": secured.java_file}
+    for name, _, text in SNIPPETS if secured is None else SECURE_SNIPPETS:
         click.echo(click.style(f"── {name} ", fg="cyan", bold=True) + click.style("─" * (60 - len(name)), fg="cyan"))
-        click.echo(fill(text, address, TOPIC))
+        click.echo(fill(text, address, TOPIC, **files))
     option = "" if ":9092" in address else f" -b {address}"
+    if secured is not None:
+        option = f" --command-config {shlex.quote(str(secured.client_file))}"
     click.echo(f"Look around: penstock topic list{option} · penstock consume {TOPIC}{option} · penstock doctor{option}")
     if gateway is not None and gateway.process is not None:
         click.echo(f'Over HTTP: curl {gateway.rest}/topics/{TOPIC}/publish -d \'{{"value": "hello over HTTP"}}\'')
     if len(cluster.nodes) > 1:
         click.echo(f"The cluster: penstock cluster info{option} · penstock cluster quorum{option}")
+    if secured is not None:
+        click.echo(f"Others: penstock security user add alice{option} · penstock security acl add --help")
     click.echo(click.style(f"Penstock is up on {address}. Ctrl-C stops it.", bold=True))
     while True:
         time.sleep(LOOK_INTERVAL_S)

@@ -121,9 +121,10 @@ class Gateway:
         """Where the schema registry is."""
         return f"http://{url_host(self.host)}:{self.registry_port}"
 
-    def launch(self, bootstrap_servers: str) -> None:
-        """Start it without waiting for it."""
+    def launch(self, bootstrap_servers: str, client_file: Path | None = None) -> None:
+        """Start it without waiting for it; `client_file` says how it signs in to the brokers."""
         command = [*self.command, "-b", bootstrap_servers, "--host", self.host]
+        command += [] if client_file is None else ["--command-config", str(client_file)]
         command += ["--port", str(self.rest_port), "--registry-port", str(self.registry_port)]
         self.process = BrokerProcess(None, self.log, command, "the gateway")
         self._launch()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.cli.failures import CommandFailure
-from penstock.local.layout import LISTENER, NodePlace
+from penstock.cli.options import Connection
+from penstock.local.layout import LISTENER, SECURE_LISTENER, NodePlace
 from penstock.local.process import BrokerFailed, BrokerProcess
 
 START_TIMEOUT_S = 60.0
@@ -38,7 +39,8 @@ class SupervisedNode:
     def address(self) -> str:
         """The address that clients are told."""
         listeners = self.process.listeners
-        return listeners.get(LISTENER) or next(iter(listeners.values()), f"{self.place.host}:{self.place.port}")
+        known = (listeners[name] for name in (LISTENER, SECURE_LISTENER) if name in listeners)
+        return next(known, f"{self.place.host}:{self.place.port}")
 
 
 @dataclass(slots=True)
@@ -46,12 +48,15 @@ class Nodes:
     """All nodes of a cluster on this machine."""
 
     nodes: Sequence[SupervisedNode]
+    # How clients sign in to them.
+    client_properties: Mapping[str, str] = field(default_factory=dict)
     clock: Callable[[], float] = field(default=time.monotonic)
 
     @classmethod
-    def at(cls, places: Sequence[NodePlace]) -> Nodes:
+    def at(cls, places: Sequence[NodePlace], client_properties: Mapping[str, str] | None = None) -> Nodes:
         """The nodes of these places, none started yet."""
-        return cls([SupervisedNode(place, BrokerProcess(place.properties, place.log)) for place in places])
+        nodes = [SupervisedNode(place, BrokerProcess(place.properties, place.log)) for place in places]
+        return cls(nodes, client_properties or {})
 
     def __iter__(self) -> Iterator[SupervisedNode]:
         return iter(self.nodes)
@@ -60,6 +65,11 @@ class Nodes:
     def bootstrap_servers(self) -> str:
         """The addresses of all nodes, for clients."""
         return ",".join(node.address for node in self.nodes)
+
+    @property
+    def connection(self) -> Connection:
+        """The way to them for a command."""
+        return Connection(self.bootstrap_servers, dict(self.client_properties))
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start every node at once and return when all serve. Raises CommandFailure with the log of one that fails."""
