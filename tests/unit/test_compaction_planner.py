@@ -63,7 +63,7 @@ def test_the_dirty_ratio_must_be_exceeded() -> None:
     assert plan(first_dirty=20, ratio=0.33).is_due
 
 
-def test_a_clean_log_is_left_alone_even_with_a_ratio_of_nothing() -> None:
+def test_a_clean_log_is_not_compacted_even_with_a_ratio_of_zero() -> None:
     assert not plan(first_dirty=30, ratio=0.0).is_due
 
 

@@ -84,7 +84,7 @@ def test_an_unknown_producer_may_start_anywhere(state: ProducerState) -> None:
     assert state.check(batch(500, producer_id=78)) is None
 
 
-def test_a_batch_without_a_producer_is_none_of_our_business(state: ProducerState) -> None:
+def test_a_batch_without_a_producer_is_accepted_and_adds_no_producer(state: ProducerState) -> None:
     header = batch(-1, offset=110, producer_id=-1, epoch=-1)
     assert state.check(header) is None
     state.update(header)

@@ -1,4 +1,4 @@
-"""What handlers ask of access lists, and what they answer whoever is refused."""
+"""Checks of access lists for handlers, and the errors of denied requests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.security.access_control import AccessControl
 
 T = TypeVar("T")
+
+# "Authorized operations" (KIP-430) of a client that did not ask for them.
+NOT_ASKED = -(2**31)
 
 _REFUSALS = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -31,14 +34,22 @@ def check_cluster(access: AccessControl, context: RequestContext, operation: Ope
     check(access, context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
+def check_access_lists(access: AccessControl, context: RequestContext, operation: Operation) -> None:
+    """Raises SECURITY_DISABLED without an authorizer, otherwise as `check_cluster`."""
+    if not access.is_on:
+        # In Kafka's own words, which people search for.
+        raise ApiError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+    check_cluster(access, context, operation)
+
+
 def refusal(context: RequestContext, operation: Operation, kind: ResourceType, name: str) -> ApiError:
-    """What to tell a client that lacks a right."""
+    """The error for a client without a right."""
     what = "the cluster" if kind is ResourceType.CLUSTER else f"{kind.name.lower().replace('_', ' ')} {name}"
     return ApiError(_REFUSALS[kind], f"{context.client.principal} needs the right {operation.name} on {what}")
 
 
 def guarded(access: AccessControl, operation: Operation, handle: Handler, response: type[Any]) -> Handler:
-    """A handler for those who may do `operation` with the cluster; the error of others is all that they hear."""
+    """A handler that requires `operation` on the cluster; other clients only get the error."""
     if not access.is_on:
         return handle
     tells_why = "error_message" in response._fields
@@ -62,7 +73,7 @@ def split_by_right(
     rows: Iterable[T],
     name_of: Callable[[T], str],
 ) -> tuple[list[T], list[T]]:
-    """The rows of a request with whose resources the client may do this, and the others."""
+    """The rows of a request on whose resources the client may do this, and the others."""
     if not access.is_on:
         return [*rows], []
     allowed: list[T] = []

@@ -37,7 +37,7 @@ def make_add_offsets_to_txn(image: Image, groups: Groups, transactions: Transact
             check(access, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
             check(access, context, Operation.READ, ResourceType.GROUP, request.group_id)
             partition = await offsets_partition(request.group_id)
-            # Clients of version 2 of transactions don't send this request any more.
+            # Clients of transaction version 2 no longer send this request.
             error = await transactions.add_partitions(request.transactional_id, producer, [partition])
         except ApiError as failure:
             error = failure.code
@@ -46,7 +46,7 @@ def make_add_offsets_to_txn(image: Image, groups: Groups, transactions: Transact
         return AddOffsetsToTxnResponse(error_code=error)
 
     async def offsets_partition(group_id: str) -> TopicPartition:
-        # A group's offsets may be the first ones of all.
+        # These may be the first committed offsets of the cluster.
         await groups.leader_of(group_id)
         return TopicPartition(OFFSETS_TOPIC, partition_for(group_id, len(image.topics[OFFSETS_TOPIC].partitions)))
 

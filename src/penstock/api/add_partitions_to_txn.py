@@ -46,7 +46,7 @@ def make_add_partitions_to_txn(image: Image, transactions: Transactions, access:
     ) -> AddPartitionsToTxnResponse:
         version = context.api_version
         if version >= BATCHED_SINCE:
-            # Clients don't know these versions.
+            # Only brokers use these versions.
             if not access.allows_on_cluster(context.client, Operation.CLUSTER_ACTION):
                 return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             found = await asyncio.gather(*(add_or_verify(one, version) for one in request.transactions))
@@ -66,7 +66,7 @@ def make_add_partitions_to_txn(image: Image, transactions: Transactions, access:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_rows(errors))
 
     def refused(wanted: AddPartitionsToTxnTransaction, context: RequestContext) -> Errors:
-        """The errors of all partitions where the client may not have all of them; empty if it may."""
+        """The errors of all partitions if the client may not write to all of them; otherwise empty."""
         partitions = [TopicPartition(topic.name, index) for topic in wanted.topics for index in topic.partitions]
         client = context.client
         if not access.allows(client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, wanted.transactional_id):
@@ -114,7 +114,7 @@ def make_add_partitions_to_txn(image: Image, transactions: Transactions, access:
 
 
 def _all_or_none(partitions: Sequence[TopicPartition], wrong: Sequence[TopicPartition], code: ErrorCode) -> Errors:
-    """A transaction that lacks one of its partitions could not end there. Empty where none is wrong."""
+    """A transaction that lacks one of its partitions could not end there. Empty if none is wrong."""
     if not wrong:
         return {}
     return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | dict.fromkeys(wrong, code)

@@ -15,7 +15,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.live_settings import ALL_BROKERS
 from penstock.runtime.security.access_control import AccessControl
 
-# Whose access lists protect a resource's settings.
+# The resource whose access lists protect a resource's settings.
 _PROTECTED_BY: Mapping[int, access_kinds] = {
     ResourceType.TOPIC: access_kinds.TOPIC,
     ResourceType.GROUP: access_kinds.GROUP,
@@ -26,7 +26,7 @@ _PROTECTED_BY: Mapping[int, access_kinds] = {
 
 
 class Altered(NamedTuple):
-    """What became of one resource of a request, in the order of both APIs' responses."""
+    """The result for one resource of a request, in the field order of both APIs' responses."""
 
     error_code: int
     error_message: str | None
@@ -35,7 +35,7 @@ class Altered(NamedTuple):
 
 
 async def alter_each(resources: Iterable[Any], alter: Callable[[Any], Awaitable[None]]) -> list[Altered]:
-    """Change one resource after the other; what is refused of one does not hold up the others."""
+    """Change one resource after the other; an error of one does not affect the others."""
     outcomes = []
     for resource in resources:
         code, message = 0, None
@@ -59,7 +59,7 @@ def check_right(
 def scope_of(resource_type: int, name: str, node_id: int | None = None) -> tuple[ResourceType, ConfigScope]:
     """The kind of a named resource; raises ApiError for one that has no settings here.
 
-    Every broker's settings can be changed anywhere; only the broker `node_id` itself knows what they amount to.
+    Every broker's settings can be changed anywhere; only the broker `node_id` itself knows its effective settings.
     """
     match resource_type:
         case ResourceType.TOPIC:
@@ -68,10 +68,10 @@ def scope_of(resource_type: int, name: str, node_id: int | None = None) -> tuple
             return ResourceType.BROKER, ConfigScope.CLUSTER
         case ResourceType.BROKER:
             if not name.isdecimal():
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"{name!r} is no broker's number")
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{name!r} is not a broker id")
             if node_id is not None and name != str(node_id):
                 raise ApiError(
-                    ErrorCode.INVALID_REQUEST, f"broker {name!r} was asked for, and this is broker {node_id}"
+                    ErrorCode.INVALID_REQUEST, f"broker {name!r} was requested, but this is broker {node_id}"
                 )
             return ResourceType.BROKER, ConfigScope.BROKER
         case ResourceType.GROUP:

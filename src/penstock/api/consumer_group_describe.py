@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.group_calls import check_consumer_protocol
+from penstock.api.group_requests import check_consumer_protocol, with_operations
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
@@ -33,14 +33,8 @@ def make_consumer_group_describe(image: Image, groups: Groups, access: AccessCon
     ) -> ConsumerGroupDescribeResponse:
         found = [await describe(group, context) for group in request.group_ids]
         if request.include_authorized_operations:
-            found = [with_operations(group, context) for group in found]
+            found = [with_operations(group, access, context) for group in found]
         return ConsumerGroupDescribeResponse(groups=found)
-
-    def with_operations(group: DescribedGroup, context: RequestContext) -> DescribedGroup:
-        if group.error_code:
-            return group
-        allowed = access.operations(context.client, ResourceType.GROUP, group.group_id)
-        return group._replace(authorized_operations=allowed)
 
     async def describe(group: str, context: RequestContext) -> DescribedGroup:
         try:
@@ -61,7 +55,7 @@ def make_consumer_group_describe(image: Image, groups: Groups, access: AccessCon
 
 
 def _topics(group: DescribedGroup) -> set[str]:
-    """Every topic that a description of a group names."""
+    """Every topic in a description of a group."""
     names: set[str] = set()
     for member in group.members:
         names.update(member.subscribed_topic_names)

@@ -7,7 +7,7 @@ import asyncio
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.group_calls import answer_or, caller_of, check_consumer_protocol
+from penstock.api.group_requests import answer_or, caller_of, check_consumer_protocol
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError

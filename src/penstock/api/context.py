@@ -1,4 +1,4 @@
-"""What a handler knows about who is asking."""
+"""What a handler knows about the requester."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.wire.primitives import Buffer
 
 
 class Client:
-    """One connection's peer, as far as it has told us. `host` and `principal` are what access lists go by."""
+    """One connection's peer. Access lists use `host` and `principal`."""
 
     __slots__ = (
         "_on_closed",
@@ -42,39 +42,39 @@ class Client:
         self.principal = principal
         self.is_token = is_token
         self.security_protocol = security_protocol
-        # Holds further requests back for so many milliseconds; the connection sets it.
+        # Delays further requests for this many milliseconds; set by the connection.
         self.mute: Callable[[int], None] | None = None
         self.software_name = ""
         self.software_version = ""
-        # The last produce of this connection that waits to be appended, if one does.
+        # The last produce of this connection that waits to be appended, if any.
         self.last_write: asyncio.Future[None] | None = None
         self._on_closed: dict[str, Callable[[], None]] | None = None
 
     def when_closed(self, purpose: str, listener: Callable[[], None]) -> None:
-        """Have `listener` called when the connection is gone; one for each purpose, the last one counts."""
+        """Have `listener` called when the connection closes; one per purpose, the last one counts."""
         if self._on_closed is None:
             self._on_closed = {}
         self._on_closed[purpose] = listener
 
     def closed(self) -> None:
-        """The connection is gone."""
+        """The connection has closed."""
         listeners, self._on_closed = self._on_closed, None
         for listener in (listeners or {}).values():
             listener()
 
 
 class RequestContext(NamedTuple):
-    """One request's circumstances."""
+    """The context of one request."""
 
     api_version: int
     client_id: str | None
     client: Client
 
 
-# A handler takes a request and its circumstances. It answers with a response, with a future or coroutine of one, or
-# with None when the request wants no answer.
+# A handler takes a request and its context. It returns a response, a future or coroutine of one, or None when the
+# request has no response.
 Handler = Callable[[Any, RequestContext], Any]
 
 Reply = list[Buffer]
-# Serves a request's frame: with its reply, a future of it, or nothing where none is wanted.
+# Serves a request's frame: returns its reply, a future of it, or None for no reply.
 Answer = Callable[[bytearray, Client], Reply | asyncio.Future[Reply | None] | None]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.api.access import check_cluster
+from penstock.api.access import check_access_lists
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
-from penstock.api.operations import NO_AUTHORIZER
 from penstock.model.access import Operation
-from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.errors import ApiError
 from penstock.runtime.controller.security import SecurityDecisions
 from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
@@ -26,9 +25,7 @@ def make_create_acls(decisions: SecurityDecisions, access: AccessControl) -> Han
 
     async def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
         try:
-            if not access.is_on:
-                raise ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-            check_cluster(access, context, Operation.ALTER)
+            check_access_lists(access, context, Operation.ALTER)
             answers = await decisions.create_entries(request.creations)
         except ApiError as error:
             answers = [error] * len(request.creations)

@@ -1,7 +1,7 @@
-"""How the module of an API declares it, and the parts that a node gives to its handlers.
+"""How an API's module declares it, and the services that a node passes to its handlers.
 
-Each module says `API = Api(...)`: its key, the versions it serves, where, and how its handler is made. `table` collects
-the declarations, `docs/api_support.md` is written from them and from the modules' first words.
+Each module has `API = Api(...)`: its key, its versions, where it is served, and how its handler is created. `table`
+collects the declarations, `docs/api_support.md` is generated from them and from the modules' docstrings.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.wire.apis import ApiKey
 
 @dataclass(frozen=True, slots=True)
 class SharedServices:
-    """What handlers of brokers and of controllers are made from."""
+    """The services for handlers of brokers and of controllers."""
 
     image: Image
     raft: RaftDriver
@@ -50,14 +50,14 @@ class SharedServices:
 
 @dataclass(frozen=True, slots=True)
 class ControllerServices(SharedServices):
-    """What a controller's handlers are made from. `answer` serves a frame as the controller's listener does."""
+    """The services for a controller's handlers. `answer` serves a frame as the controller's listener does."""
 
     answer: Answer
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerServices(SharedServices):
-    """What a broker's handlers are made from."""
+    """The services for a broker's handlers."""
 
     env: Env
     topic_creator: TopicCreator
@@ -78,7 +78,7 @@ class BrokerServices(SharedServices):
 
 
 class Api(NamedTuple):
-    """One API. With `is_forwarded` a broker hands it to the active controller, which may be in its own process."""
+    """One API. With `is_forwarded` a broker forwards it to the active controller, which may be in its own process."""
 
     key: ApiKey
     # The first and the last.

@@ -1,4 +1,4 @@
-"""What the APIs of delegation tokens (KIP-48) share: who may ask, and principals as messages name them."""
+"""What the APIs of delegation tokens (KIP-48) share: who may use them, and principals as messages name them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REQUESTER_SINCE = 3
 
 
 def check_may_use_tokens(tokens: DelegationTokens, context: RequestContext) -> None:
-    """Raises the error of whoever may not: no tokens here, nobody in particular, or a token itself."""
+    """Raises an error if tokens are disabled, or the client is anonymous or signed in with a token itself."""
     client = context.client
     if not tokens.are_on:
         raise ApiError(
@@ -27,7 +27,7 @@ def check_may_use_tokens(tokens: DelegationTokens, context: RequestContext) -> N
 
 
 def requester_parts(principal: str, context: RequestContext) -> tuple[str, str]:
-    """Who asked for a token, in the versions that tell it."""
+    """The requester of a token, in the versions that have it."""
     return split(principal) if context.api_version >= REQUESTER_SINCE else ("", "")
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.api.access import check_cluster
+from penstock.api.access import check_access_lists
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
-from penstock.api.operations import NO_AUTHORIZER
 from penstock.core.metadata.access_lists import EntryFilter
 from penstock.model.access import Operation
-from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.errors import ApiError
 from penstock.runtime.controller.security import SecurityDecisions
 from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
@@ -34,9 +33,7 @@ def make_delete_acls(decisions: SecurityDecisions, access: AccessControl) -> Han
     async def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
         answers: list[ApiError | list[AccessControlEntryRecord]]
         try:
-            if not access.is_on:
-                raise ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-            check_cluster(access, context, Operation.ALTER)
+            check_access_lists(access, context, Operation.ALTER)
             answers = await decisions.delete_entries([EntryFilter(*wanted) for wanted in request.filters])
         except ApiError as error:
             answers = [error] * len(request.filters)

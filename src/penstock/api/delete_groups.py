@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.group_calls import answer_or
+from penstock.api.group_requests import answer_or
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.runtime.coordinator.groups import Groups

@@ -43,7 +43,7 @@ Waiting = list[tuple[asyncio.Future[None], list[DeleteRecordsPartitionResult], i
 def make_delete_records(
     partitions: Partitions, settle: Callable[[list[Partition]], None], access: AccessControl
 ) -> Handler:
-    """The handler; `settle` makes new starts durable and frees what lies before them."""
+    """The handler; `settle` makes new starts durable and deletes the segments before them."""
 
     def delete_records(
         request: DeleteRecordsRequest, context: RequestContext
@@ -72,7 +72,7 @@ def make_delete_records(
         try:
             settle(moved)
         except StorageError as error:
-            # A full disk, for one: until the new starts are durable nothing may be said to be gone.
+            # For example a full disk: until the new starts are durable no record may be reported as deleted.
             logger.error("records were not deleted: %s", error)
             waiting = []
             for rows, number in places:
@@ -84,7 +84,7 @@ def make_delete_records(
 
 
 async def _wait(response: DeleteRecordsResponse, waiting: Waiting, timeout_ms: int) -> DeleteRecordsResponse:
-    """Answer when the followers have followed, or when the client's patience ends."""
+    """Answer when the followers have caught up, or after the client's timeout."""
     await asyncio.wait([gone for gone, _, _ in waiting], timeout=max(0, timeout_ms) / 1000)
     for gone, rows, number in waiting:
         if not gone.done():

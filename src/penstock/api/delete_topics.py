@@ -47,7 +47,7 @@ def make_delete_topics(controller: Controller, enabled: bool, access: AccessCont
         def choose(image: Image) -> Topic:
             nonlocal shown
             if name is not None and topic_id == ZERO_UUID and not may(Operation.DESCRIBE, name):
-                # Nothing tells whether there is such a topic.
+                # Does not reveal whether there is such a topic.
                 raise refusal(context, Operation.DELETE, ResourceType.TOPIC, name)
             topic = _choose(image, name, topic_id)
             if not may(Operation.DELETE, topic.name):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from penstock.api.access import check_cluster
+from penstock.api.access import check_access_lists
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
-from penstock.api.operations import NO_AUTHORIZER
 from penstock.core.metadata.access_lists import EntryFilter, matching_entries
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation
-from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.errors import ApiError
 from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_acls import (
@@ -27,9 +26,7 @@ def make_describe_acls(image: Image, access: AccessControl) -> Handler:
 
     def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
         try:
-            if not access.is_on:
-                raise ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-            check_cluster(access, context, Operation.DESCRIBE)
+            check_access_lists(access, context, Operation.DESCRIBE)
             found = matching_entries(image, EntryFilter(*request))
         except ApiError as error:
             return DescribeAclsResponse(error_code=error.code, error_message=error.message)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from penstock.api.access import guarded
+from penstock.api.access import NOT_ASKED, guarded
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.operations import NOT_ASKED
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation
 from penstock.model.errors import ErrorCode
@@ -28,7 +27,7 @@ API = Api(
     ),
     on_controller=lambda services: guarded(
         services.access,
-        # Unlike brokers, controllers are shown to those only who may change them.
+        # Unlike brokers, controllers are only shown to clients that may change them.
         Operation.ALTER,
         make_describe_controllers(
             services.image,
@@ -80,7 +79,7 @@ def make_describe_cluster(
 
 
 def voter_addresses(raft: RaftDriver) -> dict[int, tuple[str, int]]:
-    """Where each voter listens, as far as that is known."""
+    """The known addresses of the voters."""
     found = ((voter, raft.addresses.of(voter)) for voter in raft.quorum.voters.ids)
     return {voter: address for voter, address in found if address is not None}
 
@@ -92,9 +91,9 @@ def make_describe_controllers(
     cluster_id: str,
     access: AccessControl,
 ) -> Handler:
-    """The handler of the controller listener: it tells of controllers, not of brokers.
+    """The handler of the controller listener, which describes controllers instead of brokers.
 
-    `addresses` are those of the voters; what a controller registered itself counts more.
+    `addresses` are those of the voters; a controller's own registration takes precedence.
     """
 
     def describe_controllers(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:

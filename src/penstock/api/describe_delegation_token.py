@@ -1,7 +1,7 @@
 """Versions 1-3. KIP-48 delegation tokens, KIP-373 those of others.
 
-Everybody sees the tokens that it owns, asked for, or may renew; others with DESCRIBE on the token, or DESCRIBE_TOKENS
-on its owner.
+Clients see the tokens that they own, requested, or may renew; others with DESCRIBE on the token, or DESCRIBE_TOKENS on
+its owner.
 """
 
 from __future__ import annotations

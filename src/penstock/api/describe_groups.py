@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.api.group_requests import with_operations
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups
@@ -26,14 +27,8 @@ def make_describe_groups(groups: Groups, access: AccessControl) -> Handler:
     async def describe_groups(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
         found = [await describe(group, context) for group in request.groups]
         if request.include_authorized_operations:
-            found = [with_operations(group, context) for group in found]
+            found = [with_operations(group, access, context) for group in found]
         return DescribeGroupsResponse(groups=found)
-
-    def with_operations(group: DescribedGroup, context: RequestContext) -> DescribedGroup:
-        if group.error_code:
-            return group
-        allowed = access.operations(context.client, ResourceType.GROUP, group.group_id)
-        return group._replace(authorized_operations=allowed)
 
     async def describe(group: str, context: RequestContext) -> DescribedGroup:
         try:
@@ -43,7 +38,7 @@ def make_describe_groups(groups: Groups, access: AccessControl) -> Handler:
             if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 return DescribedGroup(error.code, None, group, "")
             if context.api_version < UNKNOWN_GROUPS_SINCE:
-                # Older clients know a group that does not exist as a dead one.
+                # Older clients expect an unknown group to be shown as dead.
                 return DescribedGroup(0, None, group, DEAD)
             return DescribedGroup(error.code, error.message, group, DEAD)
 

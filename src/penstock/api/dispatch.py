@@ -1,10 +1,10 @@
 """From a frame to a handler and back: header, version, decode, handle, encode.
 
-A route is made once per API and version and kept. The peer's mistakes are `ProtocolError`s and close its connection;
-anything else that escapes a handler is a bug of ours: it is logged with its traceback and costs the connection too,
-because the client could not make sense of a missing reply.
+A route is created once per API and version and cached. The peer's mistakes are `ProtocolError`s and close its
+connection; any other exception that escapes a handler is a bug of ours: it is logged with its traceback and closes the
+connection too, because the client could not make sense of a missing reply.
 
-Every request is timed: from the moment its frame is whole to the moment its reply can be sent, and apart from that the
+Every request is timed: from the moment its frame is complete to the moment its reply can be sent, and separately the
 time that it was parked, waiting for other brokers, for records or for the disk.
 """
 
@@ -20,11 +20,12 @@ from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from penstock.api.context import Client, Handler, Reply, RequestContext
-from penstock.api.errors_in import Finder, error_finder
 from penstock.api.forwarding import Forwarding
+from penstock.api.response_errors import Finder, error_finder
 from penstock.api.table import FORWARDED_KEYS
 from penstock.core.metrics.counters import FETCH_BY_CONSUMERS, FETCH_BY_FOLLOWERS, ApiCounters, RequestCounters
 from penstock.model.errors import ApiError, ProtocolError
+from penstock.runtime.replication.fetch_rows import is_follower
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.wire.apis import APIS, ApiKey, request_class, response_class, response_header_version
 from penstock.wire.codec import decoder, encoder
@@ -33,10 +34,10 @@ from penstock.wire.primitives import Buffer, MalformedMessage
 
 _KEY_VERSION_ID = Struct(">HHi")
 _SIZE = Struct(">i")
-# Handlers that most requests are for; they tell of errors themselves, so that nobody has to look through good answers.
+# The most frequent handlers; they report their errors themselves, so that nobody has to search good responses.
 TELLING = frozenset(("Produce", FETCH_BY_CONSUMERS))
 
-# What brokers ask each other is nobody's to pay for.
+# Requests between brokers don't count against anybody's quota.
 BETWEEN_BROKERS = frozenset((ApiKey.WRITE_TXN_MARKERS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.API_VERSIONS))
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ logger = logging.getLogger("penstock.api")
 
 
 class Route(NamedTuple):
-    """All that serving one API in one version needs."""
+    """Everything needed to serve one API in one version."""
 
     decode: Callable[[Buffer, int], tuple[Any, int]]
     handle: Handler
@@ -55,16 +56,16 @@ class Route(NamedTuple):
     version: int
     forwarding: Forwarding | None
     counters: ApiCounters
-    # Finds the errors in an answer; None where there are none to be found.
+    # Finds the errors in a response; None where there cannot be any.
     errors: Finder | None
-    # The same of fetches by followers, which mean something else and take another time.
+    # The same for fetches by followers, which have different meaning and timing.
     of_followers: Route | None
 
 
 class Dispatcher:
     """Routes for every API that this listener serves. Shared by all its connections.
 
-    With `forwarding`, what only the active controller can serve goes there unless it is in this process.
+    With `forwarding`, requests that need the active controller are sent there unless it is in this process.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Dispatcher:
         followers_fetch: str = FETCH_BY_FOLLOWERS,
         quotas: ClientQuotas | None = None,
     ) -> None:
-        """`followers_fetch` is what fetches by other nodes are counted as. Without `quotas` nobody is held back."""
+        """`followers_fetch` is the counter for fetches by other nodes. Without `quotas` nobody is throttled."""
         self._handlers = handlers
         self._versions = versions
         self._forwarding = forwarding
@@ -95,7 +96,7 @@ class Dispatcher:
         security_protocol: str = "PLAINTEXT",
         principal_of: PrincipalOf | None = None,
     ) -> ClientSession:
-        """A new connection's conversation. `principal_of` names the owner of a certificate."""
+        """The session of a new connection. `principal_of` returns the principal of a certificate."""
         client = Client(address, listener_name, security_protocol=security_protocol)
         return ClientSession(self, client, principal_of)
 
@@ -112,14 +113,14 @@ class Dispatcher:
             if route is None:
                 return self._unsupported(api_key, version, correlation_id, client, started)
         header, position = decode_request_header(frame)
-        # Like Kafka we overlook bytes behind the message: librdkafka sends some after a Metadata request.
+        # Like Kafka we ignore bytes after the message: librdkafka sends some after a Metadata request.
         request, _ = route.decode(frame, position)
         context = RequestContext(version, header.client_id, client)
         if self._quotas is not None and self._quotas.are_set and api_key not in BETWEEN_BROKERS:
             return self._measured(frame, request, context, route, started)
         if route.forwarding is not None:
             return self._own(self._decide(bytes(frame), request, context, route, started))
-        if route.of_followers is not None and _is_followers(request):
+        if route.of_followers is not None and is_follower(request):
             route = route.of_followers
         response = route.handle(request, context)
         if isinstance(response, asyncio.Future) or iscoroutine(response):
@@ -129,7 +130,7 @@ class Dispatcher:
     def _finish(
         self, response: Any, route: Route, correlation_id: int, started: float, waited_s: float | None = None
     ) -> Reply | None:
-        """What is sent for a response, now that there is one; None where it wants no reply."""
+        """What is sent for a response; None if the request has no reply."""
         reply = None
         if response is not None:
             if route.errors is not None:
@@ -146,10 +147,10 @@ class Dispatcher:
     def _measured(
         self, frame: bytearray, request: Any, context: RequestContext, route: Route, started: float
     ) -> asyncio.Future[Reply | None] | Reply | None:
-        """Serve a request of a cluster that has quotas; whoever is over its own is told, and held back."""
+        """Serve a request of a cluster with quotas; a client over its quota is told, and throttled."""
         quotas = self._quotas
         assert quotas is not None
-        if route.of_followers is not None and _is_followers(request):
+        if route.of_followers is not None and is_follower(request):
             route = route.of_followers
             quotas = None
         key, _, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
@@ -185,7 +186,7 @@ class Dispatcher:
         allowed = self._versions.get(api_key)
         if allowed is None or not allowed[0] <= version <= allowed[1]:
             return None
-        # Produce 0-2 are advertised, as Kafka does for the sake of old clients' checks, and served by nobody.
+        # Produce 0-2 are advertised, as in Kafka for old clients' checks, but not served.
         if version < APIS[api_key].first_version:
             return None
         name = FETCH_BY_CONSUMERS if api_key == ApiKey.FETCH else APIS[api_key].name
@@ -211,7 +212,7 @@ class Dispatcher:
     def _unsupported(
         self, api_key: int, version: int, correlation_id: int, client: Client, started: float
     ) -> Reply | None:
-        """A client that asks for a newer ApiVersions is told, in version 0, which ones there are."""
+        """A client that asks for a newer ApiVersions gets the supported versions in version 0."""
         route = self._find_route(api_key, 0) if api_key == ApiKey.API_VERSIONS else None
         if route is None:
             name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
@@ -222,13 +223,13 @@ class Dispatcher:
     async def _decide(
         self, frame: bytes, request: Any, context: RequestContext, route: Route, started: float
     ) -> Reply | None:
-        """Have the active controller answer; without one the client hears so in its own API's terms."""
+        """Have the active controller answer; without one the client gets the error in its own API's form."""
         forwarding = route.forwarding
         assert forwarding is not None
         api_key, _, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
         response = await _settled(route.handle(request, context)) if forwarding.is_active() else None
         if response is None or not forwarding.is_active():
-            # Who ceases to be active meanwhile asks its successor: many clients do not ask again themselves.
+            # A controller that loses leadership meanwhile asks its successor: many clients don't retry.
             try:
                 answer = await forwarding.forward(frame, request, context.client)
                 route.counters.answered(self._clock() - started)
@@ -247,7 +248,7 @@ class Dispatcher:
     def _park(
         self, response: Awaitable[Any], route: Route, correlation_id: int, started: float
     ) -> asyncio.Future[Reply | None]:
-        """A future of what `_finish` makes of a response that comes later."""
+        """A future of what `_finish` returns for a response that comes later."""
         if iscoroutine(response):
             waiting: asyncio.Future[Any] = self._own(response)
         else:
@@ -271,7 +272,7 @@ class Dispatcher:
                     reply.set_result(self._finish(done.result(), route, correlation_id, started, waited_s))
                     return
                 except ValueError as problem:
-                    # Whoever reads the reply must hear of it, or it waits for ever.
+                    # The connection must get the error, or it waits forever.
                     error = problem
             reply.set_exception(error)
 
@@ -291,7 +292,7 @@ class Mutable(Protocol):
 
 
 class ClientSession:
-    """One connection's conversation with the dispatcher."""
+    """One connection's session with the dispatcher."""
 
     __slots__ = ("_dispatcher", "_principal_of", "client")
 
@@ -303,7 +304,7 @@ class ClientSession:
         self.client = client
 
     def opened(self, connection: Mutable, certificate: Mapping[str, object] | None) -> None:
-        """The connection stands; its peer is whom its certificate names, if it showed one."""
+        """The connection is open; the principal is that of its certificate, if it has one."""
         self.client.mute = connection.mute
         if certificate and self._principal_of is not None:
             self.client.principal = self._principal_of(certificate)
@@ -321,13 +322,8 @@ class ClientSession:
             raise ProtocolError("an internal error") from error
 
     def closed(self) -> None:
-        """The connection is gone. Its parked replies are cancelled by the connection itself."""
+        """The connection has closed. It cancels its parked replies itself."""
         self.client.closed()
-
-
-def _is_followers(request: Any) -> bool:
-    """Whether a broker fetches; which of the two fields says so depends on the version."""
-    return bool(request.replica_id >= 0 or request.replica_state.replica_id >= 0)
 
 
 async def _charged(response: Awaitable[Any], charge: Callable[[Any, float], Any], work_s: float) -> Any:

@@ -35,7 +35,7 @@ def make_elect_leaders(controller: Controller, access: AccessControl) -> Handler
         except ApiError as error:
             return refusal(request, error)
         try:
-            # Version 0 knows nothing but preferred leaders.
+            # Version 0 only knows preferred leaders.
             kind = ElectionType(request.election_type) if context.api_version > 0 else ElectionType.PREFERRED
         except ValueError:
             problem = f"there is no election type {request.election_type}"
@@ -50,7 +50,7 @@ def make_elect_leaders(controller: Controller, access: AccessControl) -> Handler
 
 
 def refusal(request: ElectLeadersRequest, error: ApiError) -> ElectLeadersResponse:
-    """No election was held; version 0 has no error but those of partitions."""
+    """No election was held; version 0 only has errors of partitions."""
     results = [
         ReplicaElectionResult(
             row.topic, [PartitionResult(index, error.code, error.message) for index in row.partitions]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.group_calls import caller_of
+from penstock.api.group_requests import caller_of
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
 from penstock.runtime.coordinator.transactions import Transactions

@@ -54,7 +54,7 @@ def make_envelope(is_active: Callable[[], bool], answer: Answer) -> Handler:
             if isinstance(reply, asyncio.Future):
                 reply = await reply
             if not is_active():
-                # What it answered is that it is active no longer; the broker asks the next one.
+                # It answered that it is no longer active; the broker asks the next one.
                 return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
         except (ProtocolError, StructError):
             return EnvelopeResponse(None, ErrorCode.UNSUPPORTED_VERSION)
@@ -64,7 +64,7 @@ def make_envelope(is_active: Callable[[], bool], answer: Answer) -> Handler:
 
 
 def _client(request: EnvelopeRequest, context: RequestContext) -> Client:
-    """The client as its broker knows it, which is whom access lists go by; ProtocolError if nobody can tell."""
+    """The client as its broker knows it, which access lists apply to; ProtocolError if it is not given."""
     principal: DefaultPrincipalData = decode_versioned(DefaultPrincipalData, request.request_principal or b"")
     return Client(
         (_host(request), 0),

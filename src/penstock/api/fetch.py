@@ -1,8 +1,8 @@
 """Versions 4-18. KIP-74 sizes, KIP-98 isolation, KIP-227 sessions, KIP-320 epochs, KIP-392 racks, KIP-516, KIP-951.
 
-A fetch that finds less than `min_bytes` waits up to `max_wait_ms` for more. The first partition with data yields at
-least one whole batch, however large, so that a consumer can always get on. A consumer that says in which rack it is
-may be sent to a replica there; followers serve consumers what they know to be committed.
+A fetch that finds less than `min_bytes` waits up to `max_wait_ms` for more. The first partition with data returns at
+least one whole batch, however large, so that a consumer always makes progress. A consumer that sends its rack may be
+directed to a replica there; followers serve consumers what they know to be committed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
-from penstock.runtime.replication.fetch_rows import Found, Key, forgotten_in, respond, wanted_in
+from penstock.runtime.replication.fetch_rows import Found, Key, forgotten_in, is_follower, respond, wanted_in
 from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.long_poll import LongPoll
 from penstock.runtime.replication.partition import Partition
@@ -51,7 +51,7 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 RACKS_SINCE = 11
 READ_COMMITTED = 1
 ABORTED_AT_ONCE = 50
-# Where a batch says how long it is.
+# The position of a batch's length.
 LENGTH_AT = 8
 READ, TOPIC = Operation.READ, ResourceType.TOPIC
 NONE_UNREADABLE: frozenset[tuple[str, Uuid]] = frozenset()
@@ -68,14 +68,14 @@ def make_fetch(
     by_rack: bool = False,
     failed: Callable[[int], None] = lambda _: None,
 ) -> Handler:
-    """The handler; `response_bytes_max` is fetch.max.bytes, `by_rack` whether replica.selector.class asks for racks.
+    """The handler; `response_bytes_max` is fetch.max.bytes, `by_rack` whether replica.selector.class considers racks.
 
-    `failed` is told of every error that a consumer gets.
+    `failed` is called with every error that a consumer gets.
     """
 
     def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | asyncio.Future[FetchResponse]:
-        # Whoever only says that it is a replica is served as nobody is: it must not move a high watermark.
-        if _is_follower(request) and access.allows_on_cluster(context.client, Operation.CLUSTER_ACTION):
+        # A client that only claims to be a replica is rejected: it must not move a high watermark.
+        if is_follower(request) and access.allows_on_cluster(context.client, Operation.CLUSTER_ACTION):
             return followers.fetch(request, context.api_version, context.client.listener_name)
         session = sessions.open(
             request.session_id, request.session_epoch, wanted_in(request), forgotten_in(request), env.now_ms()
@@ -94,7 +94,7 @@ def make_fetch(
             return respond(session, found, partitions, context.api_version, context.client.listener_name)
         for row in found:
             if row.size_bytes:
-                # It is not sent now, and counts when it is.
+                # It is not sent now, and is counted when it is.
                 find(row.key, context).counters.read(-row.size_bytes)
         poll = LongPoll(
             watched(asked, context),
@@ -138,9 +138,9 @@ def make_fetch(
     def denied(
         asked: Iterable[tuple[Key, Wanted]], request: FetchRequest, context: RequestContext
     ) -> Set[tuple[str, Uuid]]:
-        """The topics that the client may not read, as it names them. A session keeps no rights: all are asked anew."""
+        """The topics that the client may not read, as it names them. Rights are checked for every fetch."""
         named = {(key.topic, key.topic_id) for key, _ in asked}
-        if _is_follower(request):
+        if is_follower(request):
             return named
         if context.api_version < TOPIC_IDS_SINCE:
             names = {topic: topic[0] for topic in named}
@@ -156,7 +156,7 @@ def make_fetch(
         return partitions.lookup(key.topic, key.topic_id, key.partition, by_id=by_id)
 
     def nearer(partition: Partition, key: Key, wanted: Wanted, rack: str) -> Found | None:
-        """The answer that sends a consumer to a replica in its rack; None when it is served here."""
+        """The response that directs a consumer to a replica in its rack; None when it is served here."""
         leading = partition.leading
         if leading is None or not leading.has_followers:
             return None
@@ -192,7 +192,7 @@ def make_fetch(
                 ).read()
             partition.counters.read(len(data))
         except ApiError as problem:
-            # The client needs the log's bounds to find out where to go on.
+            # The client needs the log's bounds to find out where to continue.
             error = problem.code
             failed(error)
         return Found(
@@ -219,17 +219,12 @@ def make_fetch(
     return fetch
 
 
-def _is_follower(request: FetchRequest) -> bool:
-    """Which of the two fields says so depends on the version."""
-    return request.replica_id >= 0 or request.replica_state.replica_id >= 0
-
-
 def _aborted(partition: Partition, offset: int, data: bytes) -> list[AbortedTransaction]:
-    """The aborted transactions with records among those that were read, perhaps some more."""
+    """The aborted transactions with records in the data that was read, perhaps some more."""
     aborted = partition.log.aborted
     if not data or not len(aborted):
         return []
-    # It is not worth looking for the end of what was read unless that saves something.
+    # Finding the end of the data is only worthwhile if that saves something.
     few = len(aborted) <= ABORTED_AT_ONCE
     upper_bound = partition.last_stable_offset if few else _end_of(data)
     return [AbortedTransaction(one.producer_id, one.first_offset) for one in aborted.overlapping(offset, upper_bound)]

@@ -1,6 +1,6 @@
 """Versions 0-6. KIP-98 coordinators of transactions, KIP-699 of many groups in one request.
 
-The topic that a coordinator keeps its state in is created when first needed.
+The internal topic of a coordinator is created on first use.
 
 Not yet: coordinators of share groups (key type 2).
 """

@@ -1,7 +1,7 @@
-"""Requests that only the active controller can serve, on their way there and back.
+"""Forwards requests that only the active controller can serve.
 
-A broker puts the request of its client, as it came, into an Envelope; the controller serves it as if the client had
-connected there, and the broker hands the answer back unread. See KIP-590.
+A broker puts its client's request, unchanged, into an Envelope; the controller serves it as if the client had connected
+there, and the broker returns the response unread. See KIP-590.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from penstock.wire.frame import encode_versioned
 from penstock.wire.messages.default_principal import DefaultPrincipalData
 from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
-# A client that gives no time at all still wants its answer.
+# A client without a timeout still needs a response.
 PATIENCE_MS_MIN = 1_000
 PATIENCE_MS_MAX = 30_000
 
 
 class Forwarding(NamedTuple):
-    """How a listener's dispatcher hands requests on. `unavailable` has the handlers for when nobody leads."""
+    """How a listener's dispatcher forwards requests. `unavailable` has the handlers for when there is no leader."""
 
     client: ControllerClient
     is_active: Callable[[], bool]
     unavailable: Mapping[int, Handler]
 
     async def forward(self, frame: bytes, request: Any, client: Client) -> bytes:
-        """The active controller's answer, header included; raises ApiError when there is none."""
+        """The active controller's response, header included; raises ApiError when there is none."""
         patience_ms = getattr(request, "timeout_ms", PATIENCE_MS_MAX)
         kind, _, name = client.principal.partition(":")
         principal = encode_versioned(DefaultPrincipalData(kind, name, client.is_token), 0)

@@ -1,4 +1,4 @@
-"""Versions 0-4. Classic groups: keeps a member alive and tells it of a rebalance."""
+"""Versions 0-4. Classic groups: keeps a member's session alive and tells it of a rebalance."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.group_calls import answer_or, answered, caller_of
+from penstock.api.group_requests import answer_or, answered, caller_of
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.runtime.coordinator.groups import Groups

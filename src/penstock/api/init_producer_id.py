@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.group_calls import caller_of
+from penstock.api.group_requests import caller_of
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.producer_ids import ProducerIds
@@ -42,7 +42,7 @@ def make_init_producer_id(producer_ids: ProducerIds, transactions: Transactions,
         return allot()
 
     def may_be_idempotent(context: RequestContext) -> bool:
-        """Whoever may write to some topic may do so once and only once."""
+        """A client that may write to some topic may do so idempotently."""
         client = context.client
         return access.allows_on_cluster(client, Operation.IDEMPOTENT_WRITE, quiet=True) or access.allows_some(
             client, Operation.WRITE, ResourceType.TOPIC

@@ -9,7 +9,7 @@ import asyncio
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.group_calls import answer_or, answered, caller_of
+from penstock.api.group_requests import answer_or, answered, caller_of
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.runtime.coordinator.groups import Groups

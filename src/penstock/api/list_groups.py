@@ -1,6 +1,6 @@
 """Versions 0-5. KIP-518 filter by state, KIP-848 types and filter by type.
 
-Whoever may not DESCRIBE the cluster sees the groups that it may DESCRIBE.
+A client without DESCRIBE on the cluster only sees the groups that it may DESCRIBE.
 """
 
 from __future__ import annotations

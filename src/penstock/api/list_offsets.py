@@ -1,7 +1,7 @@
 """Versions 1-10. Earliest, latest, by time, KIP-734 max timestamp, KIP-405 earliest local, KIP-1005 latest tiered.
 
-A new leader that does not know yet how far its predecessor had committed says so (KIP-207), rather than name an offset
-that lies before one it named earlier. A follower that asks for the latest offset gets the log's end.
+A new leader that does not know yet how far its predecessor had committed says so (KIP-207), rather than return an
+offset before one that was returned earlier. A follower that asks for the latest offset gets the log end offset.
 """
 
 from __future__ import annotations

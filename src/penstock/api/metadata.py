@@ -1,6 +1,6 @@
 """Versions 0-13. KIP-516 topic ids, KIP-430 authorized operations, topics created on first use.
 
-A topic that is created on the way is answered for once it exists, so the client need not ask twice.
+The response includes topics that the request creates once they exist, so the client need not ask twice.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
+from penstock.api.access import NOT_ASKED
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.operations import NOT_ASKED
 from penstock.core.metadata.image import Image, Topic
 from penstock.core.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
 from penstock.core.metadata.topics import NewTopic
@@ -181,7 +181,7 @@ def brokers_on(image: Image, listener_name: str) -> list[tuple[int, str, int, st
 
 
 def leader_error(image: Image, leader: int, reachable: Collection[int]) -> ErrorCode:
-    """What to say of a partition's leader: nothing, that there is none, or that it has no such listener."""
+    """The error of a partition's leader: none, that there is no leader, or that it lacks the listener."""
     if leader in reachable:
         return ErrorCode.NONE
     broker = image.brokers.get(leader)

@@ -1,6 +1,6 @@
 """Versions 2-9. KIP-320 leader epochs and commit metadata are kept; KIP-848 member epochs are checked.
 
-An offset for a partition that does not exist is refused; the others of the request are committed.
+An offset for a partition that does not exist is rejected; the others of the request are committed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.group_calls import answer_or, answered, caller_of
+from penstock.api.group_requests import answer_or, answered, caller_of
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ErrorCode

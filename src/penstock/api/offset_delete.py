@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.api.access import split_by_right
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.group_calls import answer_or, caller_of
+from penstock.api.group_requests import answer_or, caller_of
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.runtime.coordinator.groups import Groups

@@ -8,7 +8,7 @@ from typing import TypeVar
 from penstock.api.access import check, split_by_right
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.group_calls import caller_of
+from penstock.api.group_requests import caller_of
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups
@@ -57,7 +57,7 @@ def make_offset_fetch(groups: Groups, access: AccessControl) -> Handler:
         try:
             check(access, context, Operation.DESCRIBE, ResourceType.GROUP, wanted.group_id)
             if not wanted.group_id:
-                # A consumer without a group asks about a nameless one; it has committed nothing.
+                # A consumer without a group asks about an empty name; it has committed nothing.
                 raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
             asked, refused = wanted, list[OffsetFetchRequestTopics]()
             if wanted.topics is not None:
@@ -93,7 +93,7 @@ def _refused(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
 
 
 def _single(group: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
-    """The answer to a request of one group. Before version 2 its error is told for every partition."""
+    """The response to a request for one group. Before version 2 its error is in every partition."""
     topics = [
         OffsetFetchResponseTopic(topic.name, [OffsetFetchResponsePartition(*row) for row in topic.partitions])
         for topic in group.topics

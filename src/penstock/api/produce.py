@@ -1,9 +1,9 @@
 """Versions 3-13. KIP-98 idempotence and transactions, KIP-467 record errors, KIP-516, KIP-890, KIP-951 leader hints.
 
-Topics may ask for registered schema ids (confluent.value.schema.validation).
+Topics may require registered schema ids (confluent.value.schema.validation).
 
-`acks=1` is answered when the batch is in the log, `acks=all` when every in-sync replica has it; where this broker is
-the only one of them, when it is on disk. `acks=0` gets no answer: an error there closes the connection, as in Kafka.
+`acks=1` is answered when the batch is in the log, `acks=all` when every in-sync replica has it; if this broker is the
+only one of them, when it is on disk. `acks=0` has no response: an error closes the connection, as in Kafka.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ ATTRIBUTES_AT = 22
 CODEC = 0x07
 TRANSACTIONAL = 0x10
 NOBODY_DENIED: Refusals = {}
-# To look a member of an enum up takes longer than to ask for a right.
+# Looking up a member of an enum takes longer than checking a right.
 WRITE, TOPIC, TRANSACTIONAL_ID = Operation.WRITE, ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
 
 Waiting = tuple[asyncio.Future[None], int, int]
@@ -77,7 +77,7 @@ Response = ProduceResponse | asyncio.Future[ProduceResponse] | None
 
 
 class Questions(NamedTuple):
-    """What must be asked before a request is appended, and what is certain of it already."""
+    """What must be asked before a request is appended, and what is already decided."""
 
     unverified: Sequence[Unverified]
     unchecked: Sequence[Unchecked]
@@ -85,10 +85,10 @@ class Questions(NamedTuple):
 
 
 class Produce:
-    """Appends a request at once where it can.
+    """Appends a request at once if possible.
 
-    Where a transaction's coordinator or the schema registry must be asked first, the request waits, and the later ones
-    of its connection wait behind it: batches must arrive in the order of their sequences.
+    If a transaction's coordinator or the schema registry must be asked first, the request waits, and the later ones of
+    its connection wait behind it: batches must be appended in the order of their sequences.
     """
 
     __slots__ = ("_access", "_env", "_failed", "_partitions", "_schemas", "_sync_on_ack", "_transactions")
@@ -104,7 +104,7 @@ class Produce:
         sync_on_ack: bool = True,
         failed: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`sync_on_ack` is penstock.sync.on.ack; `failed` is told of every error that is answered."""
+        """`sync_on_ack` is penstock.sync.on.ack; `failed` is called with every error in a response."""
         self._env = env
         self._partitions = partitions
         self._transactions = transactions
@@ -116,7 +116,7 @@ class Produce:
     def produce(
         self, request: ProduceRequest, context: RequestContext
     ) -> Response | Coroutine[Any, Any, ProduceResponse | None]:
-        """Append at once where nothing stands in the way, else in turn."""
+        """Append at once if nothing prevents it, otherwise in turn."""
         client = context.client
         denied = self._denied(request, context) if self._access is not None else NOBODY_DENIED
         if client.last_write is None and not denied and not request.transactional_id and not self._schemas.watched:
@@ -124,7 +124,7 @@ class Produce:
         questions = self._questions(request, context.api_version, denied)
         if client.last_write is None and not questions.unverified and not questions.unchecked:
             return self._append(request, context, questions.admission)
-        # From now on later requests wait, though this one's coroutine has not begun to run.
+        # From now on later requests wait, though this one's coroutine has not started yet.
         before = client.last_write
         appended = client.last_write = asyncio.get_running_loop().create_future()
         return self._append_in_turn(request, context, questions, before, appended)
@@ -155,7 +155,7 @@ class Produce:
         return await response if isinstance(response, asyncio.Future) else response
 
     def _denied(self, request: ProduceRequest, context: RequestContext) -> Refusals:
-        """What the client may not write. For a transaction that is not its own, that is everything."""
+        """The batches that the client may not write: all of them if the transactional id is not its own."""
         access = self._access
         assert access is not None
         client = context.client
@@ -172,7 +172,7 @@ class Produce:
                     continue
                 written = known.name
             if not access.allows(client, WRITE, TOPIC, written):
-                # Whoever knows but the id is not told the name.
+                # A client that only knows the topic id does not learn the name.
                 error = refusal(context, WRITE, TOPIC, topic.name or format_uuid(topic.topic_id))
                 denied.update((place, error) for place in _places(topic))
         return denied
@@ -193,7 +193,7 @@ class Produce:
         return Questions(unverified, unchecked, Admission(refusals, tokens))
 
     def _batches(self, request: ProduceRequest, *, by_id: bool) -> list[Produced]:
-        """The batches for partitions that are led here; the others are refused when they are to be appended."""
+        """The batches for partitions that are led here; the others are rejected when they are appended."""
         found = []
         for topic in request.topic_data:
             for data in topic.partition_data:
@@ -267,7 +267,7 @@ class Produce:
     ) -> Appended:
         records = data.records
         if not records:
-            raise ApiError(ErrorCode.INVALID_RECORD, "a partition was named, and no records were sent for it")
+            raise ApiError(ErrorCode.INVALID_RECORD, "the request has no records for this partition")
         self._partitions.home(partition).check_writable()
         if acks == ALL:
             partition.check_enough_replicas()
@@ -337,7 +337,7 @@ def _close_if_refused(answers: Answers) -> None:
 def _park(
     answers: Answers, waiting: Sequence[Waiting], timeout_ms: int, respond: Callable[[], ProduceResponse]
 ) -> asyncio.Future[ProduceResponse]:
-    """Answer when everything is committed and synced, or when the client's patience ends."""
+    """Answer when everything is committed and synced, or after the client's timeout."""
     loop = asyncio.get_running_loop()
     reply: asyncio.Future[ProduceResponse] = loop.create_future()
     left = len(waiting)

@@ -1,4 +1,4 @@
-"""Versions 0-2. KIP-152 errors, KIP-368 renewed sign-ins. `sign_in_session` does it before anything gets here."""
+"""Versions 0-2. KIP-152 errors, KIP-368 re-authentication. Served by `sign_in_session` before it gets here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REASON = "SaslAuthenticate request received after successful authentication"
 
 
 def make_sasl_authenticate() -> Handler:
-    """The handler, for whoever has no sign-in under way."""
+    """The handler, for connections without a sign-in in progress."""
 
     def sasl_authenticate(request: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthenticateResponse:
         return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, REASON)

@@ -1,4 +1,4 @@
-"""Versions 0-1. KIP-43 mechanisms, KIP-152 errors. `sign_in_session` does it before anything gets here."""
+"""Versions 0-1. KIP-43 mechanisms, KIP-152 errors. Served by `sign_in_session` before it gets here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ API = shared_api(ApiKey.SASL_HANDSHAKE, (0, 1), lambda _: make_sasl_handshake())
 
 
 def make_sasl_handshake() -> Handler:
-    """The handler, for listeners on which nobody signs in."""
+    """The handler, for listeners without sign-in."""
 
     def sasl_handshake(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
         return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, [])

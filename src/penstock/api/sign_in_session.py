@@ -1,4 +1,4 @@
-"""A connection that has to sign in: SaslHandshake, SaslAuthenticate, then whatever the dispatcher serves.
+"""A connection that must sign in: SaslHandshake, SaslAuthenticate, then whatever the dispatcher serves.
 
 ```
   opened ──SaslHandshake──▶ exchanging ──SaslAuthenticate…──▶ signed in ──SaslHandshake──▶ exchanging again (KIP-368)
@@ -6,7 +6,7 @@
      └── anything but ApiVersions, or a step that fails: closed   └── a request after the sign-in has expired: closed
 ```
 
-With version 0 of SaslHandshake the mechanism's messages follow as bare frames. A refused sign-in is answered after
+With version 0 of SaslHandshake the mechanism's messages follow as bare frames. A failed sign-in is answered after
 `connection.failed.authentication.delay.ms`, and then the connection is closed.
 """
 
@@ -31,7 +31,7 @@ from penstock.wire.primitives import Buffer
 
 HANDSHAKE_VERSIONS = (0, 1)
 AUTHENTICATE_VERSIONS = (0, 2)
-# Steps of one exchange; a peer that needs more is playing.
+# The most steps of one exchange; no honest client needs more.
 STEPS_MAX = 10
 
 _SIZE = Struct(">i")
@@ -40,7 +40,7 @@ logger = logging.getLogger("penstock.security")
 
 
 class Served(Protocol):
-    """A session without sign-in, which is what there is afterwards."""
+    """A session without sign-in, which handles everything after it."""
 
     client: Client
 
@@ -51,12 +51,12 @@ class Served(Protocol):
     def closed(self) -> None: ...
 
 
-# Told of every sign-in: who it was, by which mechanism, and why it was refused, if it was.
+# Called with every sign-in: the client, the mechanism, the user, and the reason if it was refused.
 Report = Callable[[Client, str, str, str | None], None]
 
 
 class SignInSession:
-    """One connection's conversation on a listener that wants to know who it talks to."""
+    """One connection's session on a listener that requires sign-in."""
 
     __slots__ = (
         "_exchange",
@@ -84,11 +84,11 @@ class SignInSession:
         self._expires_at: float | None = None
 
     def opened(self, connection: Any, certificate: Mapping[str, object] | None) -> None:
-        """The connection stands. A certificate only says that it may try: who it is, it says by signing in."""
+        """The connection is open. A certificate does not decide the principal: signing in does."""
         self._inner.opened(connection, certificate)
 
     def closed(self) -> None:
-        """The connection is gone."""
+        """The connection has closed."""
         self._inner.closed()
 
     def answer(self, frame: bytearray) -> Any:
@@ -142,12 +142,12 @@ class SignInSession:
         return [_SIZE.pack(len(answer)) + answer]
 
     async def _go_on(self, message: bytes) -> tuple[bytes, int]:
-        """Take the exchange one step further: the answer, and for how long the sign-in is good once it is done."""
+        """Take the exchange one step further: the answer, and how long the sign-in lasts once it is complete."""
         exchange = self._exchange
         assert exchange is not None
         self._steps += 1
         if self._steps > STEPS_MAX:
-            raise SignInRefused("Authentication failed", "it does not come to an end")
+            raise SignInRefused("Authentication failed", "it takes too many steps")
         await self._sign_in.prepare(exchange, message)
         step = exchange.step(message)
         if step.identity is None:

@@ -1,7 +1,7 @@
 """Every API that is served, as its module declares it: the versions to advertise, and the handlers.
 
-An API's module is imported with its first request. Most are not asked for, for a long time, and a node starts without
-them; so what has to be known of all of them is in `index`, which is generated.
+An API's module is imported with its first request. Most are not used for a long time, and a node starts without them;
+so what must be known of all of them is in `index`, which is generated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.api.context import Handler
 from penstock.api.declaration import Api, BrokerServices, ControllerServices
 from penstock.api.index import INDEX
 
-# Keys from here on are Penstock's own, and nobody else's client needs to know them.
+# Keys from here on are Penstock's own, and are not advertised to Kafka's clients.
 FIRST_OWN_KEY = 10_000
 
 Versions = Mapping[int, tuple[int, int]]
@@ -32,7 +32,7 @@ class Row(NamedTuple):
     is_forwarded: bool
 
     def declaration(self) -> Api:
-        """What the module says; it is imported if it was not yet."""
+        """The module's declaration; imports it on first use."""
         declared: Api = import_module(f"penstock.api.{self.module}").API
         return declared
 
@@ -48,7 +48,7 @@ ADVERTISED: Versions = {key: versions for key, versions in BROKER_VERSIONS.items
 
 
 class Handlers(dict[int, Handler]):
-    """Handlers by key, each made when it is first asked for."""
+    """Handlers by key, each created on first use."""
 
     def __init__(self, make: Callable[[int], Handler]) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Patterns for transactional ids, in the syntax that Java's and Python's regular expressions share.
 
-A pattern must match the whole id. Python tries every way to match, which for some patterns takes longer than anybody
-can wait, and the whole broker waits with it. So these are refused: repeated groups, back-references, look-around, and
-more than a few repeats in one pattern. Kafka takes them, and takes the risk.
+A pattern must match the whole id. Python's backtracking can take practically forever for some patterns, and the whole
+broker waits with it. So these are rejected: repeated groups, back-references, look-around, and more than a few repeats
+in one pattern. Kafka accepts them, and takes the risk.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _REPEATS = frozenset("*+{")
 
 
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """Says whether an id matches; raises INVALID_REGULAR_EXPRESSION with the reason."""
+    """A function that says whether an id matches; raises INVALID_REGULAR_EXPRESSION with the reason."""
     reason = _check(pattern)
     if reason:
         raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"the pattern {pattern[:100]!r} {reason}")
     try:
         with warnings.catch_warnings():
-            # What Python may read differently some day is not to be used today.
+            # Syntax that Python may interpret differently in the future is not allowed.
             warnings.simplefilter("error")
             compiled = re.compile(pattern)
     except (re.error, Warning, OverflowError, RecursionError) as error:
@@ -48,7 +48,7 @@ def _check(pattern: str) -> str:
         if token[0] == "\\" and (token[1:].isdigit() or token[1:] in ("k", "g")):
             return "has a back-reference"
         if token.startswith(("(?=", "(?!", "(?<=", "(?<!", "(?>")):
-            return "looks around"
+            return "uses look-around"
         if token in _REPEATS:
             repeats += 1
             if previous == ")":

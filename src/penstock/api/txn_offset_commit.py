@@ -1,5 +1,5 @@
-"""Versions 0-5. KIP-98 offsets inside a transaction, KIP-447 with the group's generation, KIP-890 from 5 on the
-offsets become part of the transaction by being committed."""
+"""Versions 0-5. KIP-98 offsets inside a transaction, KIP-447 with the group's generation, KIP-890: from 5 on committing
+offsets adds them to the transaction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from penstock.api.access import check, split_by_right
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.group_calls import caller_of
+from penstock.api.group_requests import caller_of
 from penstock.core.contract import ProducerIdentity
 from penstock.core.group.offsets.requests import transactional_commit_refused
 from penstock.core.metadata.image import Image
@@ -50,7 +50,7 @@ LOADING_SINCE = 2
 ABORTABLE_SINCE = 4
 ADDS_SINCE = 5
 
-# While the transaction's coordinator cannot be asked, producers are to look for the group's once more.
+# While the transaction's coordinator is unreachable, producers look up the group's coordinator again.
 _COME_AGAIN = frozenset(
     (
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -119,7 +119,7 @@ def make_txn_offset_commit(
         return answer
 
     async def admit(request: TxnOffsetCommitRequest, partition: Partition, version: int) -> None:
-        """Let offsets in that are part of an open transaction; it must not have ended while that was asked."""
+        """Admit offsets of an open transaction; it must not have ended while that was verified."""
         adds = version >= ADDS_SINCE
         if not adds and not must_verify():
             return
@@ -161,7 +161,7 @@ def _error_for_client(error: ErrorCode, version: int) -> ErrorCode:
 
 
 def _merged(request: TxnOffsetCommitRequest, response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
-    """A row for everything that was asked for; what was not passed on does not exist."""
+    """A row for everything that was requested; partitions that were not passed on don't exist."""
     errors = {
         TopicPartition(topic.name, row.partition_index): row.error_code
         for topic in response.topics

@@ -1,6 +1,6 @@
 """Versions 1-2. KIP-98: a transaction coordinator ends transactions on the partitions that this broker leads.
 
-From version 2 on a marker says in which version its transaction was (KIP-1228).
+From version 2 on a marker carries its transaction's version (KIP-1228).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ API = Api(
     on_broker=lambda services: make_write_txn_markers(services.write_marker, services.access),
 )
 
-# A group coordinator that is not there yet is for the transaction coordinator a leader that is not there yet.
+# A group coordinator that is not available is to the transaction coordinator a leader that is not available.
 _AS_LEADER = frozenset(
     (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 )
@@ -54,7 +54,7 @@ def make_write_txn_markers(write_marker: WriteMarker, access: AccessControl) -> 
 
 
 async def answer_markers(write_marker: WriteMarker, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-    """Write every marker of a request, all at once; a coordinator on this broker comes here without a connection."""
+    """Write every marker of a request, all at once; a coordinator on this broker calls this without a connection."""
     return WriteTxnMarkersResponse([*await asyncio.gather(*(_end(write_marker, one) for one in request.markers))])
 
 

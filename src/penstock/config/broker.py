@@ -1,4 +1,4 @@
-"""From the text of a configuration to the settings of a node, with every mistake named."""
+"""Parses a node's configuration into its settings, reporting every mistake."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOPIC_DEFAULT_NAMES = frozenset(synonym.name for synonyms in TOPIC_SYNONYMS.val
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What reading a configuration found; there are settings when there are no errors."""
+    """The result of reading a configuration; it has settings if there are no errors."""
 
     settings: NodeSettings | None
     errors: tuple[Finding, ...]
@@ -32,7 +32,7 @@ class Examination:
 
 
 def node_settings(properties: Mapping[str, str]) -> tuple[NodeSettings, list[str]]:
-    """The settings that these properties mean, and warnings for people; raises ConfigError with all that is wrong."""
+    """The settings in these properties, and warnings; raises ConfigError with everything that is wrong."""
     examination = examine(properties)
     if examination.settings is None:
         raise ConfigError(examination.errors)
@@ -55,13 +55,13 @@ def examine(properties: Mapping[str, str]) -> Examination:
 
 
 def with_changes(settings: NodeSettings, changes: Mapping[str, str]) -> NodeSettings:
-    """The settings of a node after these properties were changed while it runs; raises ConfigError."""
+    """A node's settings after these properties were changed while it runs; raises ConfigError."""
     rows = [BROKER_PROPERTIES[name] for name in changes if name in BROKER_PROPERTIES]
     values = {row.name: row.parse(changes[row.name]) for row in rows if row.update is not UpdateMode.READ_ONLY}
     parts: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
     if CONNECTION_OVERRIDES in values:
         parts["max_connections_per_ip_overrides"] = connection_overrides(str(values[CONNECTION_OVERRIDES]))
-    # TLS and SASL are no fields: listeners look for their own value first.
+    # TLS and SASL settings are not fields: listeners look for their own value first.
     secured = {name: text for name, text in changes.items() if _is_of_listeners(name)}
     if secured:
         parts["properties"] = MappingProxyType({**settings.properties, **secured})
@@ -239,7 +239,7 @@ def connection_overrides(text: str) -> Mapping[str, int]:
 
 
 def _or_none(read: Callable[[Given], Result], given: Given, errors: list[Finding]) -> Result | None:
-    """What `read` makes of it; None and one error more when it raises."""
+    """The result of `read`; None and one more error when it raises."""
     try:
         return read(given)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Checks between settings of a node: what contradicts itself is an error, what is likely a mistake a warning."""
+"""Checks between settings of a node: contradictions are errors, likely mistakes warnings."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def load_node_settings(path: str | Path) -> tuple[NodeSettings, list[str]]:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
-        # Java reads .properties files as Latin-1, in which any bytes mean something.
+        # Java reads .properties files as Latin-1, in which any bytes are valid.
         text = raw.decode("latin-1")
     try:
         entries = read_properties(text)

@@ -1,4 +1,4 @@
-"""Which names a configuration file may hold, and what to say about the others."""
+"""Which names a configuration file may have, and what to say about the others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _PLUGIN_PREFIXES = (
 _USE_LISTENERS = "say it with listeners, for example listeners=PLAINTEXT://myhost:9092"
 _USE_ADVERTISED = "say it with advertised.listeners, for example advertised.listeners=PLAINTEXT://myhost:9092"
 
-# Removed settings that would make a node do something else than its owner meant: refused, with the way out.
+# Removed settings without which a node would behave differently than intended: rejected, with the alternative.
 _REFUSED = {
     "host.name": _USE_LISTENERS,
     "port": _USE_LISTENERS,
@@ -49,7 +49,7 @@ _REFUSED = {
     "advertised.port": _USE_ADVERTISED,
 }
 
-# Removed settings that are safe to leave out: named in a warning.
+# Removed settings that can safely be ignored: reported as a warning.
 _REMOVED = {
     "auto.include.jmx.reporter": "metrics are exported for Prometheus",
     "broker.id.generation.enable": "set node.id",
@@ -66,8 +66,8 @@ _REMOVED = {
     "leader.imbalance.per.broker.percentage": "leadership goes back to preferred replicas at any imbalance",
     "offsets.commit.required.acks": "commits always wait for every in-sync replica",
     "reserved.broker.max.id": "set node.id",
-    "quota.consumer.default": "Penstock has no quotas yet",
-    "quota.producer.default": "Penstock has no quotas yet",
+    "quota.consumer.default": "set default quotas with `penstock security quota` or kafka-configs",
+    "quota.producer.default": "set default quotas with `penstock security quota` or kafka-configs",
 }
 _REMOVED_PREFIXES = {"password.encoder.": "dynamic settings are kept in the metadata log"}
 
@@ -90,7 +90,7 @@ def has_listener_prefix(name: str) -> bool:
 
 
 def check_names(names: Iterable[str], errors: list[Finding], warnings: list[Finding]) -> None:
-    """Name what Penstock cannot know or use: an error if it looks misspelled, a warning otherwise."""
+    """Report names that Penstock does not know or use: an error if one looks misspelled, a warning otherwise."""
     unused = []
     planned = []
     for name in names:

@@ -1,4 +1,4 @@
-"""The broker in a node: its partitions, groups and handlers, and its place in the cluster."""
+"""The broker of a node: its partitions, coordinators and handlers, and its membership in the cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.model.ids import NO_LEADER, Uuid
 from penstock.node.directories import Directories
 from penstock.node.endpoints import Endpoints
 from penstock.node.failures import CannotStart
-from penstock.node.metrics.collecting import Collector
+from penstock.node.metrics.collector import Collector
 from penstock.node.metrics.coordinators import CoordinatorCollector
 from penstock.node.metrics.health import Check
 from penstock.node.metrics.replicas import ReplicaCollector
@@ -64,7 +64,7 @@ from penstock.wire.messages.broker_registration import BrokerRegistrationRequest
 from penstock.wire.messages.broker_registration import Listener as RegisteredListener
 
 DRAIN_S = 5.0
-# A broker whose leaderships nobody can take over stops all the same.
+# A broker whose leaderships nobody can take over stops after this time.
 LEAVE_MS_MAX = 30_000
 
 logger = logging.getLogger("penstock.node")
@@ -73,8 +73,8 @@ logger = logging.getLogger("penstock.node")
 class BrokerRole:
     """One broker of the cluster.
 
-    `way_to_controllers` makes a connection to the active controller. There are several, so that a heartbeat or a
-    change of the in-sync replicas never waits behind another request.
+    `way_to_controllers` creates a client of the active controller. There are several, so that a heartbeat or a change
+    of the in-sync replicas never waits behind another request.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class BrokerRole:
         self.partitions: Partitions
 
     async def start(self, controller: Controller, unreachable: Controller) -> None:
-        """Register, catch up with the metadata, open every replica, accept clients, and wait to be let in."""
+        """Register, catch up with the metadata, open every replica, accept clients, and wait to be unfenced."""
         settings, env, raft = self._settings, self._env, self._raft
         registration = self._registration()
         self._directories.note_registering(registration.incarnation_id)
@@ -153,13 +153,13 @@ class BrokerRole:
         self._lifecycle.start()
         await self._lifecycle.active()
         if self._some_broker() != settings.node_id:
-            # What clients are told comes from the metadata, which follows the controller's answer.
+            # Clients get topics from the metadata, which follows the controller's answer.
             shown = asyncio.Event()
             raft.on_commit(lambda _: shown.set() if self._some_broker() == settings.node_id else None)
             await shown.wait()
 
     def _coordinate(self) -> None:
-        """Begin to coordinate groups and transactions, for the partitions of their topics that this broker leads."""
+        """Start coordinating groups and transactions, on the partitions of their topics that this broker leads."""
         settings, env, raft = self._settings, self._env, self._raft
         self._lag = LagView(env, self.partitions)
         self._groups = Groups(env, raft.image, self._requests, self.partitions, settings)
@@ -189,7 +189,7 @@ class BrokerRole:
         )
 
     def _replicate(self) -> InSyncKeeper:
-        """Begin to follow leaders, and to keep the in-sync replicas of what is led here."""
+        """Start following leaders, and maintaining the in-sync replicas of partitions led here."""
         settings, env, raft = self._settings, self._env, self._raft
         keeper = InSyncKeeper(
             env, self.partitions, self._proposals.ask, self._broker_epoch, settings.replica_lag_time_max_ms
@@ -255,7 +255,7 @@ class BrokerRole:
         )
 
     async def leave(self) -> None:
-        """Hand every leadership over to others, where there are any."""
+        """Hand over every leadership, if there are other brokers."""
         if not self._settings.controlled_shutdown_enable:
             return
         others = [
@@ -264,7 +264,7 @@ class BrokerRole:
             if broker.broker_id != self._settings.node_id and not broker.fenced
         ]
         if others and not await self._lifecycle.leave(LEAVE_MS_MAX):
-            logger.warning("not all leaderships could be handed over; stopping all the same")
+            logger.warning("not all leaderships could be handed over; stopping anyway")
 
     async def stop(self) -> None:
         """Finish what was accepted and close every log."""
@@ -279,11 +279,11 @@ class BrokerRole:
         await self.partitions.close_all()
 
     def mark_clean(self) -> None:
-        """The last thing at a clean stop: say that it was one."""
+        """The last step of a clean shutdown: the clean-shutdown marker."""
         self._housekeeping.finish(self._broker_epoch())
 
     def _report_during_shutdowns(self, _: object) -> None:
-        """A broker that leaves may go once the others know who took over: let the controller hear it at once."""
+        """A broker in controlled shutdown may stop once the others know the new leaders: report that at once."""
         brokers = self._raft.image.brokers.values()
         if any(broker.in_controlled_shutdown and broker.broker_id != self._settings.node_id for broker in brokers):
             self._lifecycle.heartbeat_now()
@@ -291,7 +291,7 @@ class BrokerRole:
     # Facts.
 
     def collectors(self) -> list[Collector]:
-        """What tells of this broker, once it has started."""
+        """The collectors of this broker, once it has started."""
         return [
             TopicCollector(self.partitions),
             ReplicaCollector(self._env, self.partitions, self._fetchers, self._cleaner),
@@ -299,9 +299,9 @@ class BrokerRole:
         ]
 
     def checks(self) -> Iterator[Check]:
-        """What must hold for this broker to serve."""
+        """What must be true for this broker to serve."""
         if self._lifecycle.broker_epoch < 0:
-            yield Check("registered", False, "the controllers have not taken this broker yet")
+            yield Check("registered", False, "the controllers have not registered this broker yet")
             return
         yield Check("registered", True)
         own = self._raft.image.brokers.get(self._settings.node_id)
@@ -318,7 +318,7 @@ class BrokerRole:
         return [one.directory_id for one in self._directories.log_directories if one.failure is not None]
 
     def _some_broker(self) -> int:
-        """Clients send what is for the controller to any broker that is active, which forwards it."""
+        """Clients send requests for the controller to any active broker, which forwards them."""
         brokers = self._raft.image.brokers
         own = brokers.get(self._settings.node_id)
         if own is not None and not own.fenced:

@@ -1,4 +1,4 @@
-"""The controller in a node: its handlers, and itself made known to the cluster."""
+"""The controller of a node: its handlers, and its registration with the cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.wire.apis import APIS
 from penstock.wire.messages.controller_registration import ControllerRegistrationRequest, Feature, Listener
 
 REGISTRATION_PATIENCE_MS = 60_000
-# What fetches of the metadata log are counted as: they wait longer than those of partitions, and mean something else.
+# The counter for fetches of the metadata log: they wait longer than those of partitions, and mean something else.
 QUORUM_FETCH = "FetchQuorum"
 
 logger = logging.getLogger("penstock.node")
@@ -51,7 +51,7 @@ class ControllerRole:
         self.dispatcher = Dispatcher(
             controller_handlers(services), CONTROLLER_VERSIONS, counters=counters, followers_fetch=QUORUM_FETCH
         )
-        # What this process asks of itself it may, whatever access lists say.
+        # Requests from this process itself are allowed, whatever access lists say.
         self._own_handlers = controller_handlers(replace(services, access=OPEN))
         self._local = Client(("local", 0), "")
 
@@ -59,7 +59,7 @@ class ControllerRole:
         return self.dispatcher.answer(frame, client)
 
     def serve(self, request: Any) -> Any:
-        """Answer a request of this process as one that came over the network would be."""
+        """Answer a request from this process like one that came over the network."""
         key = _KEYS[type(request).__module__.rpartition(".")[2]]
         context = RequestContext(APIS[key].last_stable_version, None, self._local)
         return self._own_handlers[key](request, context)
@@ -68,7 +68,7 @@ class ControllerRole:
 def register_controller(
     env: Env, node_id: int, client: ControllerClient, addresses: list[tuple[str, str, int, int]]
 ) -> None:
-    """Tell the active controller, whoever it is, where this one listens; tries until it is known."""
+    """Register this controller's addresses with the active controller; retries until it succeeds."""
     request = ControllerRegistrationRequest(
         controller_id=node_id,
         incarnation_id=env.random.randbytes(16),

@@ -1,4 +1,4 @@
-"""The directories a node claims before anything else: whose they are, and which cluster's."""
+"""The directories that a node claims before anything else: which node and cluster they belong to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("penstock.node")
 
 
 class Directories:
-    """This node's data directories, locked against other processes as long as this object is held."""
+    """This node's data directories, locked against other processes as long as this object exists."""
 
     def __init__(self, env: Env, settings: NodeSettings) -> None:
         self._env = env
@@ -34,14 +34,14 @@ class Directories:
         self.log_directories: list[LogDirectory] = []
         self.metadata_directory_id: Uuid
         self.cluster_id = ""
-        # The epoch of the last incarnation, if all that it wrote is known to be here: it stopped cleanly, or only its
-        # process ended while the machine went on. Otherwise -1.
+        # The epoch of the last incarnation, if everything it wrote is known to be here: it stopped cleanly, or only its
+        # process ended while the machine stayed up. Otherwise -1.
         self.previous_broker_epoch = -1
         # The last incarnation, if its process was killed before it knew its epoch.
         self.begun_incarnation: Uuid | None = None
 
     def claim(self) -> None:
-        """Lock, check and where needed format all of them; raises CannotStart or MetadataFileError."""
+        """Lock, check and if necessary format all of them; raises CannotStart or MetadataFileError."""
         settings, env = self._settings, self._env
         paths = [Path(path) for path in settings.log_dirs]
         metadata_path = Path(settings.metadata_log_dir)
@@ -71,37 +71,37 @@ class Directories:
         return marker.incarnation_id if marker is not None else None
 
     def note_registering(self, incarnation_id: Uuid) -> None:
-        """Remember who is about to register, until its epoch is noted.
+        """Record the incarnation that is about to register, until its epoch is recorded.
 
-        Controllers may take an incarnation in that is killed before it hears so. Its successor does not know the epoch
-        that it had, and would count as one that has lost records; so it goes on as the same incarnation.
+        A controller may register an incarnation that is killed before it gets the answer. Its successor does not know
+        the epoch, and would count as one that has lost records; so it continues as the same incarnation.
         """
         for directory in self.log_directories:
             self._note(directory, BootMarker(self.previous_broker_epoch, not directory.lost_power, incarnation_id))
 
     def note_checked(self, broker_epoch: int) -> None:
-        """Every log was opened: what a power cut may have taken was found, and until the next one nothing is lost."""
+        """Every log was opened: what a power failure may have lost is known, and until the next one nothing is lost."""
         for directory in self.log_directories:
             directory.lost_power = False
         self.note_epoch(broker_epoch)
 
     def note_epoch(self, broker_epoch: int) -> None:
-        """Remember which incarnation uses the directories, until the machine starts again."""
+        """Record which incarnation uses the directories, until the machine reboots."""
         for directory in self.log_directories:
             if not self._note(directory, BootMarker(broker_epoch, not directory.lost_power)):
-                # From here on the incarnation does things under its epoch: nobody else may go on as the same one.
+                # From here on the incarnation acts under its epoch: no other process may continue as the same one.
                 remove_boot_marker(self._env.filesystem, directory.path)
 
     def _note(self, directory: LogDirectory, marker: BootMarker) -> bool:
         try:
             write_boot_marker(self._env.filesystem, directory.path, self._env.boot_id, marker)
         except StorageError as error:
-            logger.warning("%s: after a crash it will not be known that nothing was lost: %s", directory.path, error)
+            logger.warning("%s: after a crash it will be unknown whether records were lost: %s", directory.path, error)
             return False
         return True
 
     def _found_cluster(self) -> str:
-        """A single node makes its own cluster; the nodes of a larger one must be told which they belong to."""
+        """A single node creates its own cluster; the nodes of a larger one must be given its id."""
         voters = {voter.node_id for voter in self._settings.controller_quorum_voters}
         if voters == {self._settings.node_id}:
             return new_cluster_id(self._env)
@@ -115,12 +115,12 @@ class Directories:
         held = sorted(str(name) for directory in self.log_directories for name in directory.found)
         if held and not self._env.filesystem.exists(metadata_path / METADATA_DIRECTORY):
             raise CannotStart(
-                f"{metadata_path / METADATA_DIRECTORY} is missing, and without it nobody knows what {held[0]} and "
-                "other partitions here belong to. Restore it from a backup, or correct metadata.log.dir"
+                f"{metadata_path / METADATA_DIRECTORY} is missing, and without it the topics of {held[0]} and other "
+                "partitions here are unknown. Restore it from a backup, or correct metadata.log.dir"
             )
 
     def release(self) -> None:
-        """Let other processes have them."""
+        """Release the locks."""
         self._locks.clear()
 
 

@@ -1,4 +1,4 @@
-"""The listeners of a node: bound before anything is written, opened when there is somebody to serve."""
+"""The listeners of a node: bound before anything is written, opened when there is something to serve."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Endpoints:
         tls_of: Callable[[str], Tls],
         make_session: MakeSession,
     ) -> None:
-        """`tls_of` has each listener's certificates, `make_session` begins the conversation of a connection."""
+        """`tls_of` returns each listener's TLS context, `make_session` creates the session of a connection."""
         self._settings = settings
         bytes_max = settings.queued_max_request_bytes
         self._request_memory = RequestMemory(bytes_max) if bytes_max > 0 else None
@@ -62,7 +62,7 @@ class Endpoints:
         self._controllers: list[Accepting] = []
 
     async def bind(self) -> None:
-        """Take every port; raises CannotStart."""
+        """Bind every port; raises CannotStart."""
         settings = self._settings
         if settings.is_broker:
             self._brokers = [await self._bound(wanted) for wanted in settings.broker_listeners]
@@ -70,7 +70,7 @@ class Endpoints:
             self._controllers = [await self._bound(wanted) for wanted in settings.controller_listeners]
 
     def limit(self, settings: NodeSettings) -> None:
-        """Hold peers to the limits of these settings from now on."""
+        """Apply the limits of these settings from now on."""
         for listener in self.listeners:
             listener.limit(self._limits(settings))
 
@@ -128,13 +128,13 @@ class Endpoints:
 
     @property
     def listeners(self) -> list[Accepting]:
-        """Every address that is listened on."""
+        """Every bound address."""
         return [*self._brokers, *self._controllers]
 
-    # What others are told.
+    # Advertised addresses.
 
     def broker_addresses(self) -> list[tuple[str, str, int, int]]:
-        """Name, host, port and protocol code that brokers' clients should use."""
+        """Name, host, port and protocol code of the broker listeners, for clients."""
         return self._advertised(self._brokers, self._settings.broker_listeners)
 
     def controller_addresses(self) -> list[tuple[str, str, int, int]]:
@@ -150,7 +150,7 @@ class Endpoints:
         for listener in listeners:
             wanted = advertised.get(listener.name)
             host = (wanted.host if wanted else listener.host) or socket.gethostname()
-            # Port 0 asks the system for a free port; what it gave is what is advertised.
+            # Port 0 asks the system for a free port; that one is advertised.
             port = wanted.port if wanted and wanted.port else listener.port
             rows.append((listener.name, host, port, protocols[listener.name]))
         return rows

@@ -1,4 +1,4 @@
-"""Why a node does not start, said to people."""
+"""Why a node cannot start."""
 
 from __future__ import annotations
 

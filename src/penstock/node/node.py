@@ -1,4 +1,4 @@
-"""One process of a cluster, put together from its parts."""
+"""One process of a cluster, assembled from its parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.node.controller_role import ControllerRole, register_controller
 from penstock.node.directories import Directories
 from penstock.node.endpoints import Endpoints, MakeListener
 from penstock.node.metrics.health import Check, quorum_checks
-from penstock.node.metrics.port import MetricsPort
+from penstock.node.metrics.http_port import MetricsPort
 from penstock.node.metrics.quorum import QuorumCollector
 from penstock.node.metrics.requests import RequestCollector
 from penstock.node.security import NodeSecurity
@@ -70,9 +70,9 @@ class Node:
         return None if self._metrics is None else self._metrics.address
 
     async def start(self) -> None:
-        """Take part in the quorum, then serve clients. Raises CannotStart with a sentence for people."""
+        """Join the quorum, then serve clients. Raises CannotStart with a sentence for people."""
         settings, env = self._settings, self._env
-        # Before anything is written: whoever cannot serve here leaves the data as it was.
+        # Before anything is written: a node that cannot serve here leaves the data as it was.
         await self._endpoints.bind()
         if settings.penstock_metrics_listener is not None:
             self._metrics = MetricsPort(env, *settings.penstock_metrics_listener, self._checks)
@@ -128,7 +128,7 @@ class Node:
                 self._metrics.tell(*self._broker.collectors())
 
     async def stop(self) -> None:
-        """Hand over, finish what was accepted, close every log, and say that the stop was clean."""
+        """Hand over leaderships, finish accepted requests, close every log, and write the clean-shutdown marker."""
         self._is_leaving = True
         if self._broker is not None:
             await self._broker.leave()
@@ -147,7 +147,7 @@ class Node:
         self._directories.release()
 
     async def give_up(self) -> None:
-        """Let go of ports and directories after `start` failed; nothing is written."""
+        """Release ports and directories after `start` failed; nothing is written."""
         await self._endpoints.stop_brokers(0)
         await self._endpoints.stop_controllers(0)
         if self._metrics is not None:
@@ -155,7 +155,7 @@ class Node:
         self._directories.release()
 
     def _checks(self) -> Iterator[Check]:
-        """What must hold for this node to serve."""
+        """What must be true for this node to serve."""
         if self._is_leaving:
             yield Check("staying", False, "this node is shutting down")
         raft: RaftDriver | None = getattr(self, "_raft", None)
@@ -204,7 +204,7 @@ class Node:
         )
 
     def _way(self) -> ControllerClient:
-        """A way of its own to the active controller, which may be this process."""
+        """A separate client of the active controller, which may be in this process."""
         settings = self._settings
         way = ControllerClient(
             self._env,

@@ -1,4 +1,4 @@
-"""What a node asks of the system for its process: memory that stays, and files enough."""
+"""Limits of the process: memory that is kept, and the number of open files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPEN_FILES_WANTED = 2**20
 
 
 def allow_open_files(wanted: int = OPEN_FILES_WANTED) -> int:
-    """Have as many files and connections open as the hard limit allows; returns how many that are.
+    """Raise the limit of open files and connections as far as the hard limit allows; returns the limit.
 
     The soft limit of many systems is 1,024, for the sake of programs that use select.
     """
@@ -29,7 +29,7 @@ def allow_open_files(wanted: int = OPEN_FILES_WANTED) -> int:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     except (OSError, ValueError):
-        # macOS has another limit behind the one it shows.
+        # macOS has another limit besides the one it shows.
         return soft
     return limit
 
@@ -37,8 +37,8 @@ def allow_open_files(wanted: int = OPEN_FILES_WANTED) -> int:
 def keep_freed_memory() -> bool:
     """Have buffers reused rather than returned to the system; False where the allocator is not glibc's.
 
-    Requests and responses come in pieces of a megabyte. Left alone, glibc gives each back when it is freed, and the
-    kernel clears new pages for the next one, which costs more than copying the records does.
+    Requests and responses are about a megabyte each. By default, glibc returns each to the kernel when it is freed, and
+    the kernel clears new pages for the next one, which costs more than copying the records does.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -1,4 +1,4 @@
-"""A node's security put together from its settings: TLS and sign-in of each listener, and the access lists."""
+"""A node's security, assembled from its settings: TLS and sign-in of each listener, and the access lists."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ logger = logging.getLogger("penstock.security")
 
 
 class TlsContext:
-    """Certificates of one listener: read again when their files change, so that nobody has to restart for new ones."""
+    """The TLS context of one listener: reloaded when its files change, so that new certificates need no restart."""
 
     def __init__(
         self, name: str, look_up: Callable[[str], str | None], make: Callable[[TlsSettings], ssl.SSLContext]
@@ -54,11 +54,11 @@ class TlsContext:
         self._context = make(self._settings)
 
     def context(self) -> ssl.SSLContext:
-        """For the next connection."""
+        """The context for the next connection."""
         return self._context
 
     def refresh(self) -> None:
-        """Take new files or settings up; those that cannot be used are reported, and the old ones serve on."""
+        """Load changed files or settings; if they cannot be used that is logged, and the old ones stay in use."""
         settings = TlsSettings.read(self._look_up)
         fingerprint = settings.fingerprint()
         if (settings, fingerprint) == (self._settings, self._fingerprint):
@@ -76,7 +76,7 @@ class NodeSecurity:
     """Who may connect to this node, and what they may do."""
 
     def __init__(self, env: Env, settings: NodeSettings) -> None:
-        """Raises CannotStart with what is wrong in the settings."""
+        """Raises CannotStart if the settings are wrong."""
         self._env = env
         self._settings = settings
         self.tokens = DelegationTokens(
@@ -86,7 +86,7 @@ class NodeSecurity:
         )
         self.access = AccessControl(self._authorizer())
         self.quotas = ClientQuotas(env, QUOTA_WINDOWS, QUOTA_WINDOWS)
-        # Until the metadata log has begun, those who may sign in are those whom the cluster was formatted with.
+        # Until the metadata log has records, the credentials are those that the cluster was formatted with.
         self.bootstrap_records: tuple[Any, ...] = ()
         self._bootstrap_image = Image()
         self._image = self._bootstrap_image
@@ -129,16 +129,16 @@ class NodeSecurity:
             self._sign_in[name] = SignIn(self._env, read, self._known, self.tokens)
 
     def _look_up(self, listener_name: str) -> Callable[[str], str | None]:
-        """A listener's properties by name, as they are when they are asked for."""
+        """Looks up a listener's current properties by name."""
         return lambda name: self._settings.listener_property(listener_name, name)
 
     def settings_changed(self, settings: NodeSettings) -> None:
-        """Certificates, mechanisms and passwords were changed while the node runs."""
+        """Certificates, mechanisms or passwords were changed while the node runs."""
         self._settings = settings
         self._refresh()
 
     def _to_peers(self, listener_name: str | None, mechanism_setting: str) -> PeerSecurity:
-        """How this node shows itself to the others on a listener of that name."""
+        """How this node authenticates to others on a listener of that name."""
         protocol = self._settings.security_protocols.get(listener_name or "", "PLAINTEXT")
         if listener_name is None or protocol == "PLAINTEXT":
             return PLAIN_TEXT
@@ -170,18 +170,18 @@ class NodeSecurity:
         return Credentials(mechanism, options["username"], options["password"])
 
     def jaas(self, listener_name: str, mechanism: str) -> str | None:
-        """The login of one mechanism on a listener, as Kafka's settings have it."""
+        """The `sasl.jaas.config` of one mechanism on a listener."""
         properties = self._settings.properties
         own = f"listener.name.{listener_name.lower()}.{mechanism.lower()}.sasl.jaas.config"
         return properties.get(own, properties.get("sasl.jaas.config"))
 
     def tls(self, listener_name: str) -> Callable[[], ssl.SSLContext] | None:
-        """What gives a listener the context for its next connection; None for plain text."""
+        """What returns the context for a listener's next connection; None for plain text."""
         found = self._tls.get(listener_name)
         return found.context if found is not None else None
 
     def session(self, dispatcher: Dispatcher, listener_name: str, address: tuple[str, int]) -> Session:
-        """The conversation of a new connection."""
+        """The session of a new connection."""
         principal_of = partial(self._principal_of, listener_name) if listener_name in self._tls else None
         plain: ClientSession = dispatcher.session(
             listener_name, address, self._protocols.get(listener_name, "PLAINTEXT"), principal_of
@@ -206,7 +206,7 @@ class NodeSecurity:
             )
 
     def read_bootstrap(self, directory: Path) -> None:
-        """Take up what the directory was formatted with; raises DamagedMetadata."""
+        """Load what the directory was formatted with; raises DamagedMetadata."""
         self.bootstrap_records = tuple(read_bootstrap(self._env.filesystem, directory))
         for record in self.bootstrap_records:
             self._bootstrap_image.replay(record)
@@ -215,12 +215,12 @@ class NodeSecurity:
         return self._image if METADATA_VERSION in self._image.features else self._bootstrap_image
 
     def committed(self, records: Sequence[Any]) -> None:
-        """Follow the metadata log."""
+        """Apply the metadata log."""
         self.access.committed(records)
         self.quotas.committed(records)
 
     def start(self, image: Image) -> None:
-        """Go by what the metadata log says, and look for changed certificates, from now on."""
+        """Use the metadata log from now on, and watch for changed certificates."""
         self._image = image
         self.access.load(image)
         self.quotas.load(image)

@@ -1,4 +1,4 @@
-"""One node as a process: until a signal stops it."""
+"""Runs one node as a process, until a signal stops it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def serve(
 ) -> int:
     """Run a node until SIGTERM or SIGINT; returns the process's exit code.
 
-    `made` gets the node before it starts, `ready` the facts about it once it serves.
+    `made` is called with the node before it starts, `ready` once it serves.
     """
     keep_freed_memory()
     allow_open_files()
@@ -53,7 +53,7 @@ async def _serve(
         made(node)
     starting = loop.create_task(node.start())
     stopping = loop.create_task(stopped.wait())
-    # A node that waits for its cluster can still be told to stop.
+    # A node that waits for its cluster can still be stopped.
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
@@ -65,7 +65,7 @@ async def _serve(
         await env.close()
         return 1
     except asyncio.CancelledError:
-        logger.info("stopped before it served anybody")
+        logger.info("stopped before it served any client")
         await node.give_up()
         await env.close()
         return 0

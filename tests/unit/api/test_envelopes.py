@@ -51,7 +51,7 @@ def test_a_forwarded_request_is_its_clients_and_not_the_brokers(principal: str, 
 
 
 @pytest.mark.parametrize("principal", [b"", b"\0\0", b"\0\x07rest", None])
-def test_a_principal_that_cannot_be_read_is_nobody(principal: bytes | None) -> None:
+def test_an_unreadable_principal_is_rejected(principal: bytes | None) -> None:
     controller = Controller()
     response = asyncio.run(controller.ask(EnvelopeRequest(FRAME, principal, bytes(4)), 0))
     assert response.error_code == ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE

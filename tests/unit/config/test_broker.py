@@ -227,7 +227,7 @@ def test_everything_wrong_is_named_at_once() -> None:
     [
         ({"num_io_threads": "4"}, "accepted without effect"),
         ({"max_connection_creation_rate": "4"}, "without effect in this release: max.connection.creation.rate"),
-        ({"quota_producer_default": "4"}, "is ignored: Penstock has no quotas yet"),
+        ({"quota_producer_default": "4"}, "is ignored: set default quotas with"),
         ({"confluent_metrics_enable": "true"}, "belongs to a plugin"),
         ({"entirely_unheard_of": "true"}, "is ignored"),
         ({"inter_broker_protocol_version": "3.9"}, "no longer a setting"),

@@ -56,7 +56,7 @@ def image_with(*wanted: AclCreation) -> Image:
 # Access lists.
 
 
-def test_the_same_entry_is_made_once() -> None:
+def test_the_same_entry_is_created_once() -> None:
     image = image_with(READ, READ)
     assert commit(image, create_entries(image, [READ], new_ids())) == [None]
     assert len(image.security.entries) == 1

@@ -82,7 +82,7 @@ def test_says_why_it_may_not_join(outcome: Any, said: str) -> None:
     live(controller, scene)
 
 
-def test_gives_up_on_a_namesake_that_stays_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gives_up_while_another_broker_with_its_id_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_lifecycle, "REGISTRATION_RETRY_MS", 20)
     controller = Controller()
     controller.registrations = [BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)] * 100

@@ -200,7 +200,7 @@ def test_only_compacted_logs_are_taken_and_the_dirtiest_first(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("in_thread")
-def test_it_goes_on_by_itself_and_can_be_switched_off(tmp_path: Path) -> None:
+def test_it_runs_in_the_background_and_can_be_disabled(tmp_path: Path) -> None:
     async def test(world: World) -> None:
         partition = world.partitions.add("orders")
         world.fill(partition, 40)

@@ -99,7 +99,7 @@ def test_a_new_active_controller_gives_everybody_a_fresh_session() -> None:
     play(scene)
 
 
-def test_a_controller_that_stood_still_blames_nobody() -> None:
+def test_a_suspended_controller_fences_no_broker_for_it() -> None:
     async def scene(world: ControllerWorld) -> None:
         await world.start(1)
         time.sleep(0.6)  # noqa: ASYNC251
@@ -110,7 +110,7 @@ def test_a_controller_that_stood_still_blames_nobody() -> None:
     play(scene)
 
 
-def test_nobody_but_the_active_controller_decides_about_brokers() -> None:
+def test_only_the_active_controller_decides_about_brokers() -> None:
     async def scene(world: ControllerWorld) -> None:
         await world.start(1)
         world.controller.on_leadership(False)

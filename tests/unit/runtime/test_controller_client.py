@@ -106,7 +106,7 @@ def test_follows_the_leadership_to_another_controller(monkeypatch: pytest.Monkey
     assert peers.asked[-1] == 3
 
 
-def test_says_so_when_nobody_leads_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_out_without_a_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ApiError) as caught:
         asked(Quorum(), Peers({}), monkeypatch, timeout_ms=60)
     assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT

@@ -59,7 +59,7 @@ def test_members_that_join_are_answered_together(tmp_path: Path) -> None:
     play(tmp_path, story, FOR_EVER)
 
 
-def test_whoever_may_not_wait_takes_the_others_along(tmp_path: Path) -> None:
+def test_a_record_that_must_not_wait_flushes_the_gathered_ones(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         groups = await groups_of(shell)
         joined = join(groups, "member-1")

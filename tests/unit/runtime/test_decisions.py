@@ -62,7 +62,7 @@ def test_the_next_decision_waits_until_the_one_before_it_is_committed() -> None:
     play(story)
 
 
-def test_what_is_refused_or_changes_nothing_holds_up_nobody() -> None:
+def test_rejected_and_empty_decisions_delay_no_others() -> None:
     async def story(_: Quorum, made: Decisions, __: list[float]) -> None:
         def refuse(_: Image) -> Result[str]:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, "there is one")
@@ -92,7 +92,7 @@ def test_committed_decisions_are_timed_and_elections_counted() -> None:
     play(story)
 
 
-def test_whoever_is_no_longer_active_decides_nothing_more() -> None:
+def test_a_controller_that_lost_leadership_decides_nothing_more() -> None:
     async def story(quorum: Quorum, made: Decisions, _: list[float]) -> None:
         first, second = made.decide(decision(TOPIC)), made.decide(decision(TOPIC))
         quorum.refusal = GONE
@@ -107,7 +107,7 @@ def test_whoever_is_no_longer_active_decides_nothing_more() -> None:
     play(story)
 
 
-def test_too_many_at_once_are_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_decisions_at_once_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "PENDING_MAX", 1)
 
     async def story(_: Quorum, made: Decisions, __: list[float]) -> None:

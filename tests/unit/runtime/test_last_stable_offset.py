@@ -23,7 +23,7 @@ def write(broker: Broker, producer_id: int) -> None:
     broker.partition.append(bytearray(batch), broker.env.now_ms())
 
 
-def test_a_marker_that_could_still_be_lost_ends_nothing_and_a_new_leader_goes_on_from_it(tmp_path: Path) -> None:
+def test_a_marker_that_could_still_be_lost_ends_nothing_and_a_new_leader_continues_from_it(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         one, two = await cluster.start(1), await cluster.start(2)
         cluster.create((1, 2))

@@ -59,7 +59,7 @@ class World:
         self.log.append([header for _, header in split_batches(data, len(data))], data, 0)
 
 
-def test_whoever_comes_during_a_sync_waits_for_the_next_and_shares_it(tmp_path: Path) -> None:
+def test_requests_during_a_sync_share_the_next_one(tmp_path: Path) -> None:
     async def check() -> None:
         world = World(tmp_path)
         first = [world.append() for _ in range(3)]

@@ -69,7 +69,7 @@ def test_long_polls_leave_no_listeners_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["restarted", "crashed"])
-def test_a_topic_made_again_starts_from_nothing(tmp_path: Path, crash: bool) -> None:
+def test_a_topic_created_again_starts_from_nothing(tmp_path: Path, crash: bool) -> None:
     """The checkpoints still speak of its namesake, which had many records and a late start."""
     data, copy = tmp_path / "data", tmp_path / "copy"
     with NodeThread(data) as node, WireClient(node.address) as client:

@@ -155,7 +155,7 @@ def test_a_write_that_is_checked_and_in_a_transaction_waits_for_both(tmp_path: P
     play(tmp_path, story)
 
 
-def test_acks_0_that_had_to_wait_gets_no_reply_and_holds_up_nobody(tmp_path: Path) -> None:
+def test_acks_0_that_had_to_wait_gets_no_reply_and_delays_no_other_request(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         world = await world_of(shell)
         client = connection()

@@ -85,7 +85,7 @@ def test_a_leader_that_stops_hands_over_at_once() -> None:
         world.make_sure(1)
 
 
-def test_what_a_cut_off_leader_appended_alone_is_cut_off_and_its_askers_are_told() -> None:
+def test_what_an_isolated_leader_appended_is_truncated_and_its_requests_fail() -> None:
     with quorum() as world:
         names = world.make_sure(3)
         first = world.a_leader()
@@ -157,7 +157,7 @@ def test_a_log_that_grows_slowly_is_snapshotted_by_the_clock_and_an_idle_one_nev
         assert [len(raft.metadata_log.snapshots) for raft in rafts] == [1, 1, 1]
 
 
-def test_a_vanished_topic_is_told_when_a_snapshot_replaces_the_image() -> None:
+def test_listeners_learn_of_a_deleted_topic_when_a_snapshot_replaces_the_image() -> None:
     with quorum() as world:
         names = world.make_sure(3)
         leader = world.a_leader()

@@ -95,7 +95,7 @@ def test_a_vote_of_an_old_epoch_for_another_voter_or_without_sense_is_refused(wo
     assert leader.raft.is_leader
 
 
-def test_answers_tell_where_the_leader_is(world: World) -> None:
+def test_responses_contain_the_leaders_address(world: World) -> None:
     leader, follower = world.a_leader(), world.followers()[0]
     assert leader.raft is not None
     answer = call(world, follower, "fetch", fetch(leader.raft.epoch, 0, 0))
@@ -144,7 +144,7 @@ def test_a_fetch_that_finds_nothing_waits_for_entries_or_for_its_time(world: Wor
     assert not [one for one in requests._parked if one.answer is parked]
 
 
-def test_a_parked_fetch_hears_of_commits_and_of_the_end_of_its_leader(world: World) -> None:
+def test_a_parked_fetch_is_answered_on_commits_and_when_its_leader_resigns(world: World) -> None:
     leader = world.a_leader()
     assert leader.raft is not None
     requests, epoch = requests_of(leader), leader.raft.epoch
@@ -197,7 +197,7 @@ def test_snapshots_are_handed_out_in_pieces(world: World) -> None:
         assert call(world, leader, "fetch_snapshot", request).topics[0].partitions[0].error_code == code
 
 
-def test_a_leader_of_an_old_epoch_is_told_of_the_new_one(world: World) -> None:
+def test_a_leader_of_an_old_epoch_learns_of_the_new_one(world: World) -> None:
     leader, follower = world.a_leader(), world.followers()[0]
     assert leader.raft is not None
     assert follower.raft is not None

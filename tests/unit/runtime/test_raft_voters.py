@@ -218,7 +218,7 @@ def known_at(world: World, node_id: int, address: tuple[str, int]) -> bool:
     return all(node.raft is not None and node.raft.addresses.of(node_id) == address for node in world.nodes.values())
 
 
-def test_a_voter_that_comes_back_elsewhere_tells_the_others() -> None:
+def test_a_voter_that_restarts_elsewhere_announces_its_address() -> None:
     with carried_by_the_log() as world:
         world.make_sure(1)
         world.run(1)

@@ -128,7 +128,7 @@ def test_a_new_leader_goes_on_and_the_old_one_cuts_what_was_not_committed(tmp_pa
     in_cluster(tmp_path, story)
 
 
-def test_a_client_of_the_wrong_broker_is_told_who_leads(tmp_path: Path) -> None:
+def test_a_client_of_the_wrong_broker_gets_the_leader(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         one, two, _ = await three(cluster)
         row = await two.send(b"astray")
@@ -350,7 +350,7 @@ def test_a_late_fetch_of_an_earlier_leader_epoch_counts_for_nothing(tmp_path: Pa
     in_cluster(tmp_path, story)
 
 
-def test_older_news_of_who_is_in_sync_changes_nothing(tmp_path: Path) -> None:
+def test_outdated_in_sync_replicas_change_nothing(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         one = await cluster.start(1)
         cluster.create((1, 2, 3), isr=(1, 2, 3))
@@ -503,7 +503,7 @@ def test_a_cut_is_noted_before_anything_else_happens(tmp_path: Path, monkeypatch
     in_cluster(tmp_path, story)
 
 
-def test_a_leader_left_alone_commits_when_the_controller_has_heard_of_it(tmp_path: Path) -> None:
+def test_a_sole_leader_commits_once_the_controller_has_confirmed_it(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         one, two = await cluster.start(1), await cluster.start(2)
         cluster.create((1, 2))

@@ -217,7 +217,7 @@ def test_coordinators_follow_leadership(tmp_path: Path) -> None:
     in_cluster(tmp_path, story)
 
 
-def test_a_proposal_of_unknown_fate_holds_the_high_watermark_until_the_metadata_tells(tmp_path: Path) -> None:
+def test_a_proposal_of_unknown_outcome_holds_the_high_watermark_until_the_metadata_decides(tmp_path: Path) -> None:
     """The controller took it, and its answer was lost: whom it added may be elected, so it counts."""
 
     async def story(cluster: Cluster) -> None:
@@ -250,7 +250,7 @@ def test_a_proposal_of_unknown_fate_holds_the_high_watermark_until_the_metadata_
     in_cluster(tmp_path, story)
 
 
-def test_metadata_that_an_answer_told_before_does_not_settle_the_next_proposal(tmp_path: Path) -> None:
+def test_metadata_that_a_response_already_contained_does_not_settle_the_next_proposal(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         one = await cluster.start(1)
         cluster.create((1, 2), isr=(1,))
@@ -314,7 +314,7 @@ def test_a_replica_that_catches_up_is_throttled_and_one_in_sync_is_not(tmp_path:
     in_cluster(tmp_path, story)
 
 
-def test_a_topic_does_not_get_the_records_of_a_namesake_that_went_before_it_was_opened(tmp_path: Path) -> None:
+def test_a_topic_does_not_get_the_records_of_a_deleted_topic_of_the_same_name(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         one = await cluster.start(1)
         cluster.create((1,))
@@ -370,7 +370,7 @@ def test_a_view_looks_at_partitions_where_something_happened(tmp_path: Path) -> 
     in_cluster(tmp_path, story)
 
 
-def test_a_topic_that_is_made_again_while_its_namesake_is_opened_keeps_its_directory(
+def test_a_topic_created_again_while_the_deleted_one_is_opened_keeps_its_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(cluster: Cluster) -> None:
@@ -408,7 +408,7 @@ def test_a_topic_that_is_made_again_while_its_namesake_is_opened_keeps_its_direc
 
 
 @pytest.mark.parametrize("version", [12, 16])
-def test_whoever_only_says_that_it_is_a_replica_moves_no_high_watermark(tmp_path: Path, version: int) -> None:
+def test_a_client_that_claims_to_be_a_replica_moves_no_high_watermark(tmp_path: Path, version: int) -> None:
     async def story(cluster: Cluster) -> None:
         cluster.access = AccessControl(Authorizer(super_users=[ANONYMOUS]))
         one, two = await pair(cluster)

@@ -37,7 +37,7 @@ async def fired_after(
     return found
 
 
-def test_a_far_deadline_that_is_set_when_one_fires_delays_nobody() -> None:
+def test_a_far_deadline_set_while_one_fires_delays_no_other() -> None:
     def set_far(timers: Timers[str], key: str, start: int) -> None:
         if key == "first":
             timers.set("far", start + 60_000)
@@ -47,7 +47,7 @@ def test_a_far_deadline_that_is_set_when_one_fires_delays_nobody() -> None:
     assert 100 <= found["second"] < 100 + LATE_MS_MAX
 
 
-def test_a_deadline_that_was_moved_delays_nobody() -> None:
+def test_a_moved_deadline_delays_no_other() -> None:
     async def run() -> dict[str, int]:
         start = now_ms()
         found: dict[str, int] = {}

@@ -238,7 +238,7 @@ def test_a_fenced_coordinator_leaves_it_to_the_other(monkeypatch: pytest.MonkeyP
     assert (reported, len(brokers.requests)) == ([], 1)
 
 
-def test_what_nobody_wants_any_more_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_markers_that_are_no_longer_wanted_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers({A: 2})
     brokers.answers[2] = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 100
     reported: list[TopicPartition] = []
@@ -258,7 +258,7 @@ def test_what_nobody_wants_any_more_is_dropped(monkeypatch: pytest.MonkeyPatch) 
     assert reported == []
 
 
-def test_a_late_answer_to_what_nobody_wants_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_answer_for_unwanted_markers_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers({A: 2})
     reported: list[TopicPartition] = []
     wanted = True

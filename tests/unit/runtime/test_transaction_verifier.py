@@ -92,7 +92,7 @@ def tell(coordinators: Coordinators, story: Callable[[TransactionVerifier], Coro
     asyncio.run(run())
 
 
-def test_a_question_tells_who_asks_about_what() -> None:
+def test_a_verification_request_names_producer_and_partitions() -> None:
     coordinators = Coordinators()
 
     async def story(verifier: TransactionVerifier) -> None:
@@ -175,7 +175,7 @@ def test_adding_waits_a_little_for_the_transaction_before_to_end() -> None:
     assert len(coordinators.requests) < 40
 
 
-def test_whoever_gives_up_takes_nobody_along() -> None:
+def test_a_caller_that_gives_up_cancels_no_other() -> None:
     coordinators = Coordinators()
 
     async def story(verifier: TransactionVerifier) -> None:

@@ -58,7 +58,7 @@ def offsets_log(shell: TransactionShell) -> Partition:
 
 
 @pytest.mark.parametrize(("marker", "after"), [(COMMIT, 5), (ABORT, -1)])
-def test_offsets_count_from_their_marker_on_and_for_whoever_loads_the_log(
+def test_offsets_take_effect_with_their_marker_also_after_loading_the_log(
     tmp_path: Path, marker: EndMarker, after: int
 ) -> None:
     async def story(shell: TransactionShell) -> None:

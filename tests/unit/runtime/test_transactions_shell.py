@@ -51,7 +51,7 @@ def test_the_topic_is_created_when_it_is_first_needed(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_a_topic_that_cannot_be_created_is_told(tmp_path: Path) -> None:
+def test_a_topic_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     async def run() -> None:
         shell = TransactionShell(tmp_path)
 
@@ -121,7 +121,7 @@ def test_a_decision_that_cannot_be_written_sends_no_marker(tmp_path: Path, monke
     play(tmp_path, story)
 
 
-def test_whoever_takes_over_sends_the_markers_again(tmp_path: Path) -> None:
+def test_a_new_coordinator_sends_the_markers_again(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         producer = await shell.begun()
         shell.marker_errors = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1000
@@ -214,7 +214,7 @@ def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_ids_that_nobody_uses_go(tmp_path: Path) -> None:
+def test_unused_transactional_ids_expire(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         await shell.started()
         shard = shell.transactions.coordinator.host(0).shard

@@ -438,7 +438,7 @@ def test_before_signing_in_only_small_requests_are_taken() -> None:
     asyncio.run(scenario())
 
 
-def test_whoever_does_not_sign_in_is_closed() -> None:
+def test_a_peer_that_does_not_sign_in_is_disconnected() -> None:
     async def scenario() -> None:
         world = World(ConnectionLimits(sign_in_ms_max=1_000))
         later = asyncio.get_running_loop().time() + 2

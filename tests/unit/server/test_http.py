@@ -139,7 +139,7 @@ def test_an_answer_that_takes_work_leaves_the_others_their_turns() -> None:
     serving(test)
 
 
-def test_one_laborious_answer_is_made_at_a_time_and_quick_ones_do_not_wait() -> None:
+def test_one_slow_response_is_produced_at_a_time_and_quick_ones_do_not_wait() -> None:
     async def test(talk: Talk) -> None:
         steps.clear()
         ended: list[str] = []

@@ -102,7 +102,7 @@ def test_a_segment_that_is_read_through_gets_a_new_index(aborted: AbortedTransac
     assert "00000000000000000100.txnindex" not in home.names()
 
 
-def test_a_damaged_file_is_told_of(aborted: AbortedTransactions, home: PartitionFiles) -> None:
+def test_a_damaged_file_is_reported(aborted: AbortedTransactions, home: PartitionFiles) -> None:
     assert len(aborted) == 4
     (home.path / "00000000000000000100.txnindex").write_bytes(b"damaged")
     found = AbortedTransactions(home)
@@ -111,7 +111,7 @@ def test_a_damaged_file_is_told_of(aborted: AbortedTransactions, home: Partition
     assert found.overlapping(0, 300) == aborted.overlapping(0, 300)
 
 
-def test_an_empty_file_is_none(home: PartitionFiles) -> None:
+def test_an_empty_file_has_no_entries(home: PartitionFiles) -> None:
     (home.path / "00000000000000000000.txnindex").write_bytes(b"")
     found = reloaded(home)
     assert len(found) == 0

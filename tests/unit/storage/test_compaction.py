@@ -152,7 +152,7 @@ def test_the_last_batch_of_an_active_producer_stays_as_an_empty_one(logs: LogMak
     assert shells == [(8, 3, 0), (-1, 4, 1)]
 
 
-def test_an_emptied_batch_still_tells_the_producer_s_last_sequence_after_a_crash(logs: LogMaker) -> None:
+def test_an_emptied_batch_keeps_the_producers_last_sequence_after_a_crash(logs: LogMaker) -> None:
     log = logs.open()
     for sequence in (0, 3):
         put(log, *[(b"a", b"1")] * 3, producer_id=7, producer_epoch=1, base_sequence=sequence)
@@ -330,7 +330,7 @@ def test_a_segment_that_would_outgrow_its_positions_leaves_batches_as_they_are(
     assert next(batches(log))[0].delete_horizon is None
 
 
-def test_pace_hears_of_every_byte_read_and_written(logs: LogMaker) -> None:
+def test_pace_is_called_with_every_byte_read_and_written(logs: LogMaker) -> None:
     log = logs.open()
     put(log, (b"a", b"1"))
     put(log, (b"b", b"1"))

@@ -74,7 +74,7 @@ def test_what_a_cleaning_had_no_room_for_stays_aborted(logs: LogMaker) -> None:
     assert committed(log) == before
 
 
-def test_a_producer_is_heard_again_when_its_aborted_transaction_and_marker_are_gone(logs: LogMaker) -> None:
+def test_a_producer_may_write_again_when_its_aborted_transaction_and_marker_are_gone(logs: LogMaker) -> None:
     log = logs.open()
     writer = Writer(log, 9)
     writer.put((b"a", b"aborted"))

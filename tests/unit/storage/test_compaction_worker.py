@@ -91,7 +91,7 @@ def test_what_goes_wrong_is_answered(log: Log, worker: Worker) -> None:
     assert worker.wait(END_TIMEOUT_S) == 0
 
 
-def test_a_lasting_problem_is_told_from_a_passing_one() -> None:
+def test_a_lasting_error_is_distinguished_from_a_transient_one() -> None:
     with pytest.raises(CompactionError) as caught:
         decode_answer(json.dumps({"error": "damaged", "passing": False}).encode())
     assert (caught.value.message, caught.value.is_passing) == ("damaged", False)

@@ -248,7 +248,7 @@ def test_a_clean_stop_counts_once(tmp_path: Path) -> None:
     assert not take_clean_shutdown(DISK, tmp_path)
 
 
-def test_a_clean_stop_tells_whose_it_was(tmp_path: Path) -> None:
+def test_a_clean_shutdown_records_the_broker_epoch(tmp_path: Path) -> None:
     assert read_clean_shutdown_epoch(DISK, tmp_path) == -1
     write_clean_shutdown(DISK, tmp_path, 7)
     assert read_clean_shutdown_epoch(DISK, tmp_path) == 7
@@ -285,7 +285,7 @@ def test_a_boot_marker_of_an_earlier_version_is_understood(tmp_path: Path) -> No
     assert read_boot_marker(DISK, tmp_path, "monday") == BootMarker(7, is_checked=True)
 
 
-def test_the_disk_tells_its_space(tmp_path: Path) -> None:
+def test_the_disks_space_is_known(tmp_path: Path) -> None:
     space = DISK.disk_space(tmp_path)
     assert 0 <= space.free_bytes <= space.total_bytes
     assert 0.0 <= space.used_fraction <= 1.0

@@ -37,7 +37,7 @@ def framed(content: bytes) -> bytes:
 
 
 @each_kernel
-def test_sound_records_pass_and_tell_their_timestamps(kernel: ModuleType) -> None:
+def test_valid_records_pass_and_return_their_timestamps(kernel: ModuleType) -> None:
     assert kernel.validate_records(body_of(PLAIN), 6, require_keys=True) == RecordFacts(20, 2, 0)
     assert kernel.validate_records(body_of(SAMPLE), 6) == RecordFacts(9_000_000, 5, -70_000)
     assert kernel.validate_records(b"", 0) == RecordFacts(0, -1, 0)

@@ -11,7 +11,7 @@ from penstock.core.transaction.listing import TransactionFilter
 from penstock.core.transaction.shard import TransactionShard
 from penstock.core.transaction.states import TransactionState
 from penstock.model.errors import ApiError
-from penstock.node.metrics.collecting import GROUPS, ROWS_PER_TURN
+from penstock.node.metrics.collector import GROUPS, ROWS_PER_TURN
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.coordinator.lag import LagView
 from penstock.runtime.coordinator.shards import Coordinator

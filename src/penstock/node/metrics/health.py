@@ -1,8 +1,8 @@
-"""Whether a node lives, and whether it serves: answers for load balancers, orchestrators and people.
+"""Liveness and readiness of a node, for load balancers, orchestrators and people.
 
-A node lives as long as its event loop answers at all. It is ready when its broker is registered, let in by the
-controller and in step with the metadata, and has a data directory that works; a node that is a controller only, when it
-knows who leads the quorum. What is not as it should be is said in a sentence.
+A node is alive as long as its event loop answers. It is ready when its broker is registered, unfenced and in step with
+the metadata, and has a working data directory; a node that is only a controller, when it knows the leader of the
+quorum. Each check that fails has a sentence with the reason.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from penstock.runtime.raft.driver import RaftDriver
 from penstock.server.http import HttpAnswer, HttpHandler, HttpRequest
 
 JSON_TYPE = "application/json"
-# A node this far behind the committed end of the metadata log tells its clients old news.
+# A node this far behind the committed end of the metadata log gives its clients outdated metadata.
 METADATA_LAG_MAX = 1_000
 
 
 class Check(NamedTuple):
-    """One thing that must hold. `reason` says what does not, and is empty when it does."""
+    """One condition. `reason` says why it is not met, and is empty when it is."""
 
     name: str
     ok: bool
@@ -32,7 +32,7 @@ Checks = Callable[[], Iterable[Check]]
 
 
 def health_answer(checks: Iterable[Check]) -> HttpAnswer:
-    """200 when all hold, 503 otherwise, and all of them in JSON."""
+    """200 when all checks pass, 503 otherwise, with all of them in JSON."""
     found = list(checks)
     ok = all(check.ok for check in found)
     body = {
@@ -55,15 +55,15 @@ def health_handler(checks: Checks) -> HttpHandler:
 
 
 def known_leader(raft: RaftDriver) -> int:
-    """Who leads the metadata quorum as this node has lately heard; -1 when it has not.
+    """The leader of the metadata quorum that this node is in contact with; -1 for none.
 
-    One that asks whether it could win an election still remembers the last leader, and does not hear of it.
+    A prospective candidate still remembers the last leader, but is not in contact with it.
     """
     return raft.leader_id if raft.quorum.role in (Role.LEADER, Role.FOLLOWER) else -1
 
 
 def quorum_checks(raft: RaftDriver | None) -> Iterable[Check]:
-    """What every node needs: a metadata log that works, somebody who leads the quorum, and to be in step with it."""
+    """What every node needs: a working metadata log, a leader of the quorum, and to be in step with it."""
     if raft is None or not hasattr(raft, "quorum"):
         yield Check("metadata log", False, "the metadata log is not open yet")
         return
@@ -76,5 +76,5 @@ def quorum_checks(raft: RaftDriver | None) -> Iterable[Check]:
 
 
 def alive() -> Iterable[Check]:
-    """That it answers says it all."""
+    """An answer is all it takes."""
     return (Check("event loop", True),)

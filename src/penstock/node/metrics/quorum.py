@@ -8,7 +8,7 @@ from time import perf_counter
 from penstock.core.metrics.counters import DecisionCounters
 from penstock.core.metrics.histogram import Histogram
 from penstock.core.metrics.sheet import Metric, Sheet
-from penstock.node.metrics.collecting import Summaries, each
+from penstock.node.metrics.collector import Summaries, each
 from penstock.node.metrics.health import known_leader
 from penstock.runtime.raft.driver import RaftDriver
 
@@ -92,7 +92,7 @@ METRICS = (
 
 
 class QuorumCollector:
-    """Tells of the quorum as this node sees it."""
+    """Collects the quorum's metrics as this node sees it."""
 
     def __init__(self, raft: RaftDriver, decisions: DecisionCounters, *, is_controller: bool) -> None:
         self._raft = raft
@@ -163,5 +163,5 @@ class QuorumCollector:
             (FENCED_BROKERS, fenced),
         )
         for metric, value in counted:
-            # The others know as much, and a sum over all controllers must not count it three times.
+            # The other controllers know as much, and a sum over all of them must not count it three times.
             sheet.add(metric, value if is_active else 0)

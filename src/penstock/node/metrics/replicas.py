@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.core.metrics.sheet import Metric, Sheet, label_block
-from penstock.node.metrics.collecting import PARTITIONS, ROWS_PER_TURN
+from penstock.node.metrics.collector import PARTITIONS, ROWS_PER_TURN
 from penstock.runtime.env import Env
 from penstock.runtime.logs.cleaner import Cleaner
 from penstock.runtime.replication.fetchers import ReplicaFetchers
@@ -115,7 +115,7 @@ METRICS = (
 
 
 class _Sums:
-    """What one pass over all partitions adds up."""
+    """The totals of one pass over all partitions."""
 
     def __init__(self) -> None:
         self.led = 0
@@ -131,7 +131,7 @@ class _Sums:
 
 
 class ReplicaCollector:
-    """Looks at all partitions of this broker."""
+    """Collects the metrics of all partitions of this broker."""
 
     def __init__(self, env: Env, partitions: Partitions, fetchers: ReplicaFetchers, cleaner: Cleaner) -> None:
         self._env = env

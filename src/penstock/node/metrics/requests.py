@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from penstock.core.metrics.counters import ApiCounters, RequestCounters
 from penstock.core.metrics.sheet import Metric, Sheet
 from penstock.model.errors import error_name
-from penstock.node.metrics.collecting import Summaries
+from penstock.node.metrics.collector import Summaries
 from penstock.server.listener import Listener
 
-# The APIs of the data path; where their time goes is told in histograms.
+# The APIs of the data path, which have histograms of where their time goes.
 DATA_PATH = ("Produce", "FetchConsumer", "FetchFollower")
 
 REQUESTS = Metric(
@@ -97,7 +97,7 @@ METRICS = (
 
 
 class RequestCollector:
-    """Tells what a node's dispatchers counted."""
+    """Collects the counters of a node's dispatchers."""
 
     def __init__(self, counters: RequestCounters, listeners: Callable[[], Iterable[object]]) -> None:
         self._counters = counters

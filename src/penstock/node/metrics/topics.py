@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from penstock.core.metrics.counters import ReplicaCounters
 from penstock.core.metrics.histogram import Histogram
 from penstock.core.metrics.sheet import Metric, Sheet
-from penstock.node.metrics.collecting import ROWS_PER_TURN, TOPICS, Summaries
+from penstock.node.metrics.collector import ROWS_PER_TURN, TOPICS, Summaries
 from penstock.runtime.replication.partitions import Partitions
 
 # Batches of 2**6 bytes and of 2**24: smaller and larger ones are rare.
 SMALLEST, LARGEST = 6, 24
 BY_TOPIC = ("topic",)
-# How large records are is told from no more logs of a topic than this.
+# The size of records is estimated from at most this many logs of a topic.
 LOGS_LOOKED_AT_MAX = 64
 
 MESSAGES_IN = Metric(
@@ -93,12 +93,12 @@ METRICS = (*(metric for metric, _ in _FIELDS), MESSAGES_OUT, BATCH_SIZE, FLUSHES
 
 
 class TopicCollector:
-    """Tells what went through this broker's partitions."""
+    """Collects the traffic of this broker's partitions."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
         self._counters: ReplicaCounters = partitions.counters
-        # By topic, the bytes out that were turned into messages so far, and those messages.
+        # By topic, the bytes out that were converted to messages so far, and those messages.
         self._counted: dict[str, tuple[int, float]] = {}
         self._messages_out = 0.0
         self._summaries = Summaries()
@@ -125,12 +125,12 @@ class TopicCollector:
                 yield
 
     def _count_messages_out(self) -> Iterator[None]:
-        """Turn the bytes that went out since the last look into messages."""
+        """Convert the bytes that went out since the last scrape into messages."""
         for number, (name, topic) in enumerate(list(self._counters.topics.items())):
             counted_bytes, messages = self._counted.get(name, (0, 0.0))
             new_bytes = topic.bytes_out - counted_bytes
             if new_bytes < 0:
-                # The topic was deleted and made anew since.
+                # The topic was deleted and created again since.
                 new_bytes, messages = topic.bytes_out, 0.0
             if new_bytes:
                 new_messages = new_bytes * self._messages_per_byte(name)
@@ -140,7 +140,7 @@ class TopicCollector:
                 yield
 
     def _messages_per_byte(self, topic: str) -> float:
-        """How small a topic's records are, from as many of its logs as it takes to know."""
+        """The estimated messages per byte of a topic, from as many of its logs as needed."""
         known = self._partitions.image.topics.get(topic)
         messages = size_bytes = looked_at = 0
         for index in range(len(known.partitions) if known is not None else 0):

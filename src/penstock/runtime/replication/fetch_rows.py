@@ -39,6 +39,11 @@ class Found(NamedTuple):
     size_bytes: int
 
 
+def is_follower(request: FetchRequest) -> bool:
+    """Whether a broker fetches; which of the two fields says so depends on the version."""
+    return request.replica_id >= 0 or request.replica_state.replica_id >= 0
+
+
 def wanted_in(request: FetchRequest) -> Iterator[tuple[Key, Wanted]]:
     """The partitions in a request, and what it asks for each."""
     for topic in request.topics:

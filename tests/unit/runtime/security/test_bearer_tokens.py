@@ -44,7 +44,7 @@ def check(text: str, rules: TokenRules = RULES) -> Any:
     return validate(text, KEYS, rules, lambda: NOW_MS)
 
 
-def test_a_good_token_says_who_and_until_when() -> None:
+def test_a_valid_token_has_an_owner_and_an_expiry() -> None:
     assert check(token()) == ("User:alice", False, NOW_MS + 60_000)
     assert check(token(OTHER, "RS256", "two", aud=["x", "penstock"])).principal == "User:alice"
     assert check(token(name="bob"), RULES._replace(subject_claim="name")).principal == "User:bob"
@@ -67,7 +67,7 @@ def test_a_good_token_says_who_and_until_when() -> None:
         ({"sub": ""}, "whose it is"),
     ],
 )
-def test_claims_that_let_nobody_in(claims: dict[str, Any], reason: str) -> None:
+def test_invalid_claims_are_rejected(claims: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidToken, match=reason):
         check(token(**claims))
 
@@ -118,7 +118,7 @@ def test_a_changed_token_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "a.b.c", "." * 5, "x" * 100_000, part({"alg": "ES256"}) + ".."])
-def test_what_is_no_token(text: str) -> None:
+def test_malformed_tokens_are_rejected(text: str) -> None:
     with pytest.raises(InvalidToken):
         check(text)
 

@@ -163,7 +163,7 @@ def test_versions_and_suites_are_those_that_were_chosen() -> None:
     assert cipher[0] == "ECDHE-ECDSA-AES256-GCM-SHA384"
 
 
-def test_a_wrong_host_name_is_noticed_unless_nobody_looks() -> None:
+def test_a_wrong_host_name_is_rejected_unless_checks_are_off() -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(inline(), inline(), name="elsewhere.example")
     handshake(inline(), inline(ssl_endpoint_identification_algorithm=""), name="elsewhere.example")

@@ -90,12 +90,8 @@ class OffsetRequests:
         for topic in request.topics:
             partitions = []
             for partition in topic.partitions:
-                error = ErrorCode.NONE
-                if len(partition.committed_metadata or "") > self._metadata_max:
-                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                else:
-                    key = OffsetCommitKey(request.group_id, topic.name, partition.partition_index)
-                    effects.records.append(_commit_record(key, partition, ZERO_UUID, now_ms, NO_EXPIRY))
+                key = OffsetCommitKey(request.group_id, topic.name, partition.partition_index)
+                error = self._commit(key, partition, effects, ZERO_UUID, now_ms, NO_EXPIRY)
                 partitions.append(TxnOffsetCommitResponsePartition(partition.partition_index, error))
             topics.append(TxnOffsetCommitResponseTopic(topic.name, partitions))
         effects.replies.append(Reply(token, TxnOffsetCommitResponse(topics=topics)))
@@ -112,16 +108,29 @@ class OffsetRequests:
         for topic in request.topics:
             partitions = []
             for partition in topic.partitions:
-                error = ErrorCode.NONE
-                if len(partition.committed_metadata or "") > self._metadata_max:
-                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                else:
-                    key = OffsetCommitKey(request.group_id, topic.name, partition.partition_index)
-                    effects.records.append(_commit_record(key, partition, topic.topic_id, now_ms, expire_timestamp))
+                key = OffsetCommitKey(request.group_id, topic.name, partition.partition_index)
+                error = self._commit(key, partition, effects, topic.topic_id, now_ms, expire_timestamp)
                 partitions.append(OffsetCommitResponsePartition(partition.partition_index, error))
             topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, partitions))
         effects.replies.append(Reply(token, OffsetCommitResponse(topics=topics)))
         return effects
+
+    def _commit(
+        self,
+        key: OffsetCommitKey,
+        partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+        effects: Effects,
+        topic_id: bytes,
+        now_ms: int,
+        expire_timestamp: int,
+    ) -> ErrorCode:
+        metadata = partition.committed_metadata or ""
+        if len(metadata) > self._metadata_max:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        offset, leader_epoch = partition.committed_offset, partition.committed_leader_epoch
+        value = OffsetCommitValue(offset, leader_epoch, metadata, now_ms, expire_timestamp, topic_id)
+        effects.records.append(Record(key, value, _VERSION if expire_timestamp == NO_EXPIRY else _EXPIRING_VERSION))
+        return ErrorCode.NONE
 
     def fetch(
         self,
@@ -259,24 +268,6 @@ def transactional_commit_refused(request: TxnOffsetCommitRequest, error: ErrorCo
 def offset_tombstone(group_id: str, topic: str, partition: int) -> Record:
     """The record that deletes one offset."""
     return Record(OffsetCommitKey(group_id, topic, partition), None)
-
-
-def _commit_record(
-    key: OffsetCommitKey,
-    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
-    topic_id: bytes,
-    now_ms: int,
-    expire_timestamp: int,
-) -> Record:
-    value = OffsetCommitValue(
-        partition.committed_offset,
-        partition.committed_leader_epoch,
-        partition.committed_metadata or "",
-        now_ms,
-        expire_timestamp,
-        topic_id,
-    )
-    return Record(key, value, _VERSION if expire_timestamp == NO_EXPIRY else _EXPIRING_VERSION)
 
 
 def _fetched(index: int, committed: CommittedOffset | None, error: ErrorCode) -> OffsetFetchResponsePartitions:

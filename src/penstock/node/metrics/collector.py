@@ -1,4 +1,4 @@
-"""What all collectors share: they fill a sheet, and let others have their turn while they do."""
+"""What all collectors share: they fill a sheet, and yield to other work while they do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARTITIONS = "partitions"
 GROUPS = "groups"
 DETAILS = frozenset((TOPICS, PARTITIONS, GROUPS))
 
-# So many rows are looked at before others may have their turn.
+# This many rows are collected before other work may get its turn.
 ROWS_PER_TURN = 64
 QUANTILES = (0.5, 0.95, 0.99, 0.999)
 
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 
 class Collector(Protocol):
-    """Adds what it knows to a sheet. What it yields are places where others may have their turn."""
+    """Adds its metrics to a sheet. Its yields are points where other work may get its turn."""
 
     def __call__(self, sheet: Sheet) -> Iterator[None]: ...
 
 
 class Summaries:
-    """Tells histograms of seconds the way Kafka does: quantiles of the last five minutes, in milliseconds."""
+    """Renders histograms of seconds the way Kafka does: quantiles of the last five minutes, in milliseconds."""
 
     def __init__(self) -> None:
         self._windows: dict[tuple[Metric, tuple[object, ...]], Window] = {}
@@ -42,7 +42,7 @@ class Summaries:
 
 
 def each(rows: Callable[[], list[T]]) -> Iterator[T | None]:
-    """The rows, with None in between where others may have their turn."""
+    """The rows, with None in between where other work may get its turn."""
     for number, row in enumerate(rows(), 1):
         yield row
         if number % ROWS_PER_TURN == 0:

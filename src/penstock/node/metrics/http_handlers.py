@@ -1,7 +1,7 @@
-"""The port of a node for machines: `/metrics` for Prometheus, `/health/live` and `/health/ready`.
+"""A node's HTTP endpoints: `/metrics` for Prometheus, `/health/live` and `/health/ready`.
 
-`/metrics?detail=topics,groups` adds details to what everybody gets; `/metrics/detail` has details alone, so that they
-can be scraped apart and less often, and no series comes twice.
+`/metrics?detail=topics,groups` adds details to the default metrics; `/metrics/detail` has details alone, so that they
+can be scraped separately and less often, without duplicate series.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from penstock.core.metrics.sheet import OPENMETRICS_TYPE, TEXT_TYPE, Sheet
-from penstock.node.metrics.collecting import DETAILS, Collector
+from penstock.node.metrics.collector import DETAILS, Collector
 from penstock.node.metrics.health import Checks, alive, health_handler
 from penstock.server.http import HttpAnswer, HttpHandler, HttpRequest
 
@@ -17,7 +17,7 @@ DETAIL_PATH = "/metrics/detail"
 
 
 def make_handlers(collectors: Sequence[Collector], ready: Checks) -> dict[str, HttpHandler]:
-    """What is served at which path; `collectors` may get more members later."""
+    """The handlers by path; `collectors` may grow later."""
 
     def metrics(request: HttpRequest) -> Generator[None, None, HttpAnswer]:
         asked = {word for text in request.query.get("detail", ()) for word in text.split(",") if word}

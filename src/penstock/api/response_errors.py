@@ -1,9 +1,8 @@
-"""Finds the errors in responses, for those who count them.
+"""Finds the errors in responses, to count them.
 
-Every response says its errors in fields called `error_code`, its own or those of its topics, partitions, groups and so
-on. Where they are follows from the response's class. Like the codecs, the function that looks there is compiled once
-for each class, as nested loops without a call: a good answer to a small request is looked through in a tenth of a
-microsecond.
+Errors are in fields called `error_code`, of the response or of its topics, partitions, groups and so on. Where they are
+follows from the response's class. Like the codecs, the function that finds them is compiled once per class, as nested
+loops without a call: it searches an error-free response to a small request in a tenth of a microsecond.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ Finder = Callable[[Any, Found], None]
 
 
 def error_finder(response_class: type[Any]) -> Finder | None:
-    """A function that calls back with each error code in a response of this class; None if it has no place for any."""
+    """A function that calls back with each error code in a response of this class; None if it has no such field."""
     lines = _lines(response_class, "response", 1)
     if not lines:
         return None
@@ -27,7 +26,7 @@ def error_finder(response_class: type[Any]) -> Finder | None:
 
 
 def _lines(row_class: type[Any], row: str, depth: int) -> list[str]:
-    """The statements that look through one row; none if there is nothing to look for."""
+    """The statements that search one row; empty if it has no error code."""
     hints = get_type_hints(row_class)
     indent = "    " * depth
     lines = []
@@ -44,7 +43,7 @@ def _lines(row_class: type[Any], row: str, depth: int) -> list[str]:
 
 
 def _elements(hint: Any) -> Any:
-    """The class of what a field lists, if that is a structure."""
+    """The class of a field's elements, if they are structs."""
     for option in (hint, *get_args(hint)):
         if get_origin(option) is Sequence:
             (inner,) = get_args(option)

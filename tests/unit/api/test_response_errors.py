@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.api.errors_in import error_finder
+from penstock.api.response_errors import error_finder
 from penstock.wire.apis import APIS, response_class
 from penstock.wire.messages.describe_cluster import DescribeClusterResponse
 from penstock.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -30,7 +30,7 @@ def test_errors_at_the_top_are_found_too() -> None:
     assert found_in(DescribeClusterResponse(error_code=41)) == [41]
 
 
-def test_a_good_answer_has_none() -> None:
+def test_a_response_without_errors_has_none() -> None:
     assert (
         found_in(ProduceResponse([TopicProduceResponse("orders", partition_responses=[PartitionProduceResponse()])]))
         == []

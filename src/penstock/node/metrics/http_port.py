@@ -1,20 +1,20 @@
-"""A node's metrics and health at an address, from before it serves until after it has stopped."""
+"""The listener for a node's metrics and health, open from before it serves until after it has stopped."""
 
 from __future__ import annotations
 
 import asyncio
 
 from penstock.node.failures import CannotStart
-from penstock.node.metrics.collecting import Collector
-from penstock.node.metrics.endpoint import make_handlers
+from penstock.node.metrics.collector import Collector
 from penstock.node.metrics.health import Checks
+from penstock.node.metrics.http_handlers import make_handlers
 from penstock.runtime.env import Env
 from penstock.runtime.process_metrics import ProcessCollector
 from penstock.server.http import HttpListener
 
 
 class MetricsPort:
-    """Serves what collectors tell. There are more of them the further a node has started."""
+    """Serves the metrics of collectors, of which there are more the further a node has started."""
 
     def __init__(self, env: Env, host: str, port: int, ready: Checks) -> None:
         self._env = env
@@ -25,12 +25,12 @@ class MetricsPort:
 
     @property
     def address(self) -> str:
-        """Host and port, as a client on this machine would write them."""
+        """Host and port, as a client on this machine would use them."""
         host = self._listener.host or "127.0.0.1"
         return f"[{host}]:{self._listener.port}" if ":" in host else f"{host}:{self._listener.port}"
 
     async def start(self) -> None:
-        """Take the port; raises CannotStart."""
+        """Bind the port; raises CannotStart."""
         listener = self._listener
         try:
             await listener.start()
@@ -42,13 +42,13 @@ class MetricsPort:
         self._watching = self._env.spawn(self._process.watch(), "loop lag")
 
     def tell(self, *collectors: Collector, node: tuple[object, ...] = ()) -> None:
-        """Serve what these tell from now on; `node` is who this node is."""
+        """Add collectors; `node` is this node's id, cluster, roles and rack."""
         self._collectors.extend(collectors)
         if node:
             self._process.node = node
 
     async def stop(self) -> None:
-        """Serve nobody any more."""
+        """Close the listener."""
         if self._watching is not None:
             self._watching.cancel()
         await self._listener.stop()

@@ -1,10 +1,10 @@
-"""What the handlers of groups share: who calls, and what an unreachable coordinator answers."""
+"""What the handlers of groups share: the caller, and the response when the coordinator cannot be reached."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.api.context import RequestContext
 from penstock.core.group.contract import Caller
@@ -14,10 +14,11 @@ from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups, Question
 from penstock.runtime.security.access_control import OPEN, AccessControl
+from penstock.wire.messages import consumer_group_describe, describe_groups
 
 
 def caller_of(context: RequestContext, access: AccessControl = OPEN) -> Caller:
-    """Who calls, as groups describe their members; `access` says which topics it may know of."""
+    """The caller, as groups describe their members; `access` says which topics it may know of."""
     client = context.client
     may_describe = None
     if access.is_on:
@@ -29,7 +30,7 @@ def caller_of(context: RequestContext, access: AccessControl = OPEN) -> Caller:
 
 
 def check_consumer_protocol(image: Image) -> None:
-    """Refuse the consumer protocol where the cluster has it turned off."""
+    """Reject the consumer protocol if the cluster has it turned off."""
     if not level_of(image, GROUP_VERSION):
         raise ApiError(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -37,8 +38,19 @@ def check_consumer_protocol(image: Image) -> None:
         )
 
 
+Described = TypeVar("Described", describe_groups.DescribedGroup, consumer_group_describe.DescribedGroup)
+
+
+def with_operations(group: Described, access: AccessControl, context: RequestContext) -> Described:
+    """A described group with the operations that the client may do on it (KIP-430), unless it has an error."""
+    if group.error_code:
+        return group
+    allowed = access.operations(context.client, ResourceType.GROUP, group.group_id)
+    return group._replace(authorized_operations=allowed)
+
+
 def answered(response: Any) -> asyncio.Future[Any]:
-    """A response that nobody has to be asked for."""
+    """A response that is known already, as a future."""
     reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     reply.set_result(response)
     return reply
@@ -47,7 +59,7 @@ def answered(response: Any) -> asyncio.Future[Any]:
 def answer_or(
     groups: Groups, group: str, question: Question, refuse: Callable[[ErrorCode], Any], *, gather: bool = False
 ) -> asyncio.Future[Any]:
-    """Ask a group's shard; where it cannot be asked, or fails before it answers, `refuse` makes the response."""
+    """Call a group's shard; if it cannot be called, or fails before it answers, `refuse` makes the response."""
     try:
         if not group:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
