@@ -137,7 +137,7 @@ def test_a_page_from_another_origin_writes_and_reads_nothing(
     assert "evil" not in [group["consumer_group_id"] for group in groups]
 
 
-def test_a_link_from_elsewhere_opens_the_console(browser: Any, gateway: GatewayProcess, elsewhere: Elsewhere) -> None:
+def test_a_cross_site_link_opens_the_console(browser: Any, gateway: GatewayProcess, elsewhere: Elsewhere) -> None:
     elsewhere.page = f'<!doctype html><a href="{gateway.rest}/console/">Console</a>'.encode()
     context = browser.new_context()
     try:

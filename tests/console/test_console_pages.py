@@ -33,7 +33,7 @@ def publish(rest: httpx.Client, topic: str, value: Any, key: str = "k") -> None:
     assert rest.post(f"/v3/clusters/-/topics/{topic}/records", json=body).status_code == 200
 
 
-def test_overview_shows_the_cluster_and_asks_nobody_else(pages: Pages, gateway: GatewayProcess) -> None:
+def test_overview_shows_the_cluster_without_requests_to_other_sites(pages: Pages, gateway: GatewayProcess) -> None:
     page = pages.open()
     # A cluster that has just begun may be catching up.
     page.wait_for_selector("[data-status=ok]", timeout=WHOLE_TIMEOUT_MS)
@@ -54,7 +54,7 @@ def test_every_page_fits_a_phone_and_a_dark_room(pages: Pages, place: str) -> No
     assert page.locator("nav a:visible").count() >= len(PLACES)
 
 
-def test_topic_is_made_filled_and_read(pages: Pages, rest: httpx.Client) -> None:
+def test_topic_is_created_filled_and_read(pages: Pages, rest: httpx.Client) -> None:
     page = pages.open("topics")
     page.keyboard.press("n")
     page.fill("dialog input[data-first]", "made-in-the-console")
@@ -74,7 +74,7 @@ def test_topic_is_made_filled_and_read(pages: Pages, rest: httpx.Client) -> None
     assert message["key"]["text"] == "first"
 
 
-def test_form_says_why_a_topic_cannot_be(pages: Pages, new_topic: Callable[..., str]) -> None:
+def test_form_says_why_a_topic_cannot_be_created(pages: Pages, new_topic: Callable[..., str]) -> None:
     topic = new_topic()
     page = pages.open("topics")
     page.click("[data-new]")
@@ -114,7 +114,7 @@ def test_records_are_found_by_content_and_key(pages: Pages, rest: httpx.Client, 
     assert "key=key-3" in page.url
 
 
-def test_keys_lead_everywhere(pages: Pages, new_topic: Callable[..., str]) -> None:
+def test_keyboard_shortcuts_reach_every_page(pages: Pages, new_topic: Callable[..., str]) -> None:
     topic = new_topic("keyboard")
     page = pages.open()
     page.wait_for_selector("[data-status]")
@@ -137,7 +137,7 @@ def test_keys_lead_everywhere(pages: Pages, new_topic: Callable[..., str]) -> No
     page.wait_for_selector("h1:has-text('Quorum')")
 
 
-def test_setting_is_changed_and_given_back(pages: Pages, new_topic: Callable[..., str]) -> None:
+def test_setting_is_changed_and_reset(pages: Pages, new_topic: Callable[..., str]) -> None:
     topic = new_topic()
     page = pages.open(f"topics/{topic}/settings")
     row = page.locator("tr:has(code:text-is('retention.ms'))")

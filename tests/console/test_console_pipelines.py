@@ -74,7 +74,7 @@ def test_a_failure_says_why(settings: ConnectionSettings, rest: httpx.Client, pa
     pages.open("pipelines").wait_for_selector("section:has-text('leak') .note:has-text('no table of customers')")
 
 
-def test_silence_is_told_and_noise_is_not(
+def test_silent_pipelines_are_marked_and_invalid_reports_ignored(
     settings: ConnectionSettings, three_nodes: Cluster, rest: httpx.Client, pages: Pages
 ) -> None:
     with reported(settings, status_of("loud")) as tell:

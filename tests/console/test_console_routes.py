@@ -106,7 +106,7 @@ def test_values_are_decoded_by_what_they_are(rest: httpx.Client, new_topic: Call
     assert [value["value"]["format"] for value in messages(rest, topic, value_format="hex")] == ["hex"] * 4
 
 
-def test_group_is_moved_after_a_look_at_what_would_change(rest: httpx.Client, new_topic: Callable[..., str]) -> None:
+def test_group_is_reset_after_a_preview_over_rest(rest: httpx.Client, new_topic: Callable[..., str]) -> None:
     topic = new_topic(partitions=1)
     for number in range(10):
         produce(rest, topic, number)
@@ -128,7 +128,7 @@ def test_group_is_moved_after_a_look_at_what_would_change(rest: httpx.Client, ne
     assert rest.get(f"/api/v1/consumer-groups/{group}").status_code == 404
 
 
-def test_dead_letter_goes_back_without_its_reasons(rest: httpx.Client, new_topic: Callable[..., str]) -> None:
+def test_dead_letter_is_replayed_without_its_headers(rest: httpx.Client, new_topic: Callable[..., str]) -> None:
     origin = new_topic("origin", 1)
     letters = new_topic(partitions=1, name=f"dlq.{origin}")
     headers = [{"name": "penstock.dlq.reason", "value": "YmFk"}, {"name": "trace", "value": "MQ=="}]

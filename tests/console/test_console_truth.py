@@ -103,7 +103,7 @@ def test_json_is_shown_and_copied_as_it_is_stored(
     page.wait_for_function("async (wanted) => (await navigator.clipboard.readText()) === wanted", arg=DIGITS)
 
 
-def test_avro_is_shown_as_people_say_it(rest: httpx.Client, new_topic: Callable[..., str]) -> None:
+def test_avro_is_shown_in_readable_form(rest: httpx.Client, new_topic: Callable[..., str]) -> None:
     topic = new_topic(partitions=1)
     fields = {
         "price": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},

@@ -23,7 +23,7 @@ def run_apart(work: Coroutine[Any, Any, T]) -> T:
         return thread.submit(asyncio.run, work).result()
 
 
-def test_a_sign_in_that_only_librdkafka_can_do_is_said() -> None:
+def test_a_mechanism_that_only_librdkafka_supports_is_reported() -> None:
     properties = {"security.protocol": "SASL_SSL", "sasl.mechanisms": "GSSAPI"}
     wire = BrokerWire(GatewaySettings("localhost:1", client_properties=properties))
     assert not wire.is_usable
@@ -32,7 +32,7 @@ def test_a_sign_in_that_only_librdkafka_can_do_is_said() -> None:
     assert raised.value.status == 501
 
 
-def test_nobody_answers_is_said_with_reasons() -> None:
+def test_unreachable_brokers_are_reported_with_reasons() -> None:
     async def ask() -> None:
         wire = BrokerWire(GatewaySettings("127.0.0.1:1"))
         try:

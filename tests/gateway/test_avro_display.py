@@ -71,7 +71,7 @@ def shown(schema: Any, value: Any) -> str:
         ),
     ],
 )
-def test_values_as_people_read_them(schema: Any, value: Any, expected: str) -> None:
+def test_values_in_readable_form(schema: Any, value: Any, expected: str) -> None:
     assert shown(schema, value) == expected
 
 

@@ -32,7 +32,7 @@ def test_a_port_that_is_taken(penstock_cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
-def test_something_that_is_no_broker() -> None:
+def test_a_server_that_is_not_a_broker() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         quick = ("-X", "socket.timeout.ms=1000", "-X", "socket.connection.setup.timeout.ms=1000")
         done = run("-b", f"127.0.0.1:{mute.getsockname()[1]}", *quick, "--port", "0", "--registry-port", "0")

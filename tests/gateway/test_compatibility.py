@@ -16,7 +16,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("schema_type", "case"), CASES)
-def test_what_may_follow_what(schema_type: str, case: Case) -> None:
+def test_compatibility_cases(schema_type: str, case: Case) -> None:
     old, new = parse(schema_type, case.old), parse(schema_type, case.new)
     answers = {
         Level.BACKWARD: case.backward,

@@ -40,20 +40,20 @@ def test_a_record_next_to_a_refused_one_may_be_sent_again() -> None:
     assert "send it again" in caught.value.fix
 
 
-def test_arguments_that_no_number_holds_are_a_bad_request() -> None:
+def test_numbers_out_of_range_are_a_bad_request() -> None:
     with pytest.raises(Problem):
         checked_call(NewTopic, "orders", 1 << 40, 1)
     with pytest.raises(Problem):
         checked_call(TopicPartition, "orders", 0, 1 << 80)
 
 
-def test_other_mistakes_are_ours() -> None:
+def test_other_exceptions_are_bugs() -> None:
     with pytest.raises(KeyError):
         checked_call(refuse, KeyError("a bug"))
 
 
 @pytest.mark.parametrize("factor", [10_000, 10_001, 32_767, 1 << 40])
-def test_a_replication_factor_that_nobody_has_is_refused(factor: int, rest: httpx.Client) -> None:
+def test_an_invalid_replication_factor_is_rejected(factor: int, rest: httpx.Client) -> None:
     answer = rest.post("/topics", json={"name": "wide", "replicationFactor": factor})
     assert answer.status_code == 400
     assert answer.json()["fix"]

@@ -50,7 +50,7 @@ def test_a_plain_head_is_read() -> None:
         b"POST /hot HTTP/1.1\r\nHost: here\r\nContent-Length: %d" % (BODY_BYTES_MAX + 1),
     ],
 )
-def test_anything_out_of_the_ordinary_is_left_to_others(block: bytes) -> None:
+def test_unusual_heads_take_the_regular_path(block: bytes) -> None:
     assert read_head(block) is None
 
 
@@ -132,7 +132,7 @@ def run(scenario: Any) -> None:
     asyncio.run(scenario)
 
 
-def test_a_whole_request_takes_the_short_way_and_the_next_one_waits_its_turn() -> None:
+def test_a_complete_request_takes_the_fast_path_and_the_next_one_waits() -> None:
     async def scenario() -> None:
         hot = Hot()
         made, wire = connection(hot)
@@ -163,7 +163,7 @@ def test_a_body_that_comes_in_parts_is_put_together() -> None:
 @pytest.mark.parametrize(
     "first", [request(b"no"), request(b"x", b"/other"), request(b"one") + request(b"two"), request(b"x")[:9]]
 )
-def test_what_is_declined_unknown_or_more_than_one_goes_the_ordinary_way(first: bytes) -> None:
+def test_declined_unknown_and_pipelined_requests_take_the_regular_path(first: bytes) -> None:
     async def scenario() -> None:
         hot = Hot()
         made, wire = connection(hot)
@@ -198,7 +198,7 @@ def test_stopping_waits_for_the_answer() -> None:
 @pytest.mark.parametrize(
     "header", [b"Origin: http://localhost", b"Sec-Fetch-Site: same-origin", b"Host: elsewhere.example"]
 )
-def test_what_could_come_from_a_page_goes_the_ordinary_way(header: bytes) -> None:
+def test_requests_that_browsers_send_take_the_regular_path(header: bytes) -> None:
     async def scenario() -> None:
         hot = Hot()
         made, wire = connection(hot)
@@ -228,7 +228,7 @@ def test_a_connection_that_nobody_uses_is_closed() -> None:
     run(scenario())
 
 
-def test_a_body_that_does_not_come_at_once_goes_the_ordinary_way() -> None:
+def test_a_delayed_body_takes_the_regular_path() -> None:
     async def scenario() -> None:
         hot = Hot()
         made, wire = connection(hot)
@@ -268,7 +268,7 @@ def answer_of(wire: socket.socket) -> tuple[int, dict[str, str], Any]:
     return int(line.split()[1]), headers, json.loads(body)
 
 
-def test_both_ways_answer_alike(gateway: GatewayProcess, rest: httpx.Client, topic: str) -> None:
+def test_both_paths_give_the_same_response(gateway: GatewayProcess, rest: httpx.Client, topic: str) -> None:
     for path, body in (
         (f"/topics/{topic}/publish", b'{"key": "k", "value": "v", "headers": {"h": "x"}}'),
         (f"/api/v1/topics/{topic}/messages", b"any bytes"),
@@ -287,7 +287,7 @@ def test_both_ways_answer_alike(gateway: GatewayProcess, rest: httpx.Client, top
     assert without_place[3] == without_place[4] == without_place[5]
 
 
-def test_mistakes_on_the_short_way_are_told_as_elsewhere(gateway: GatewayProcess, topic: str) -> None:
+def test_errors_on_the_fast_path_are_the_same(gateway: GatewayProcess, topic: str) -> None:
     path = f"/topics/{topic}/publish".encode()
     with connected(gateway) as wire:
         for body, expected in ((b'{"value": "v"}', 200), (b"{", 400), (b'{"value": "v"}', 200), (b'{"key": 1}', 400)):
@@ -299,7 +299,7 @@ def test_mistakes_on_the_short_way_are_told_as_elsewhere(gateway: GatewayProcess
         assert answer_of(wire)[0] == 404
 
 
-def test_a_record_that_a_broker_refuses_is_told(gateway: GatewayProcess, rest: httpx.Client) -> None:
+def test_a_record_that_a_broker_rejects_is_reported(gateway: GatewayProcess, rest: httpx.Client) -> None:
     name = f"compacted-{uuid.uuid4().hex[:8]}"
     rest.post("/topics", json={"name": name, "retentionPolicy": "compact"})
     path = f"/topics/{name}/publish".encode()
@@ -312,7 +312,7 @@ def test_a_record_that_a_broker_refuses_is_told(gateway: GatewayProcess, rest: h
 
 
 @pytest.mark.parametrize("part", ["rest", "registry"])
-def test_what_is_no_http_is_answered_in_json(part: str, gateway: GatewayProcess) -> None:
+def test_invalid_http_is_answered_in_json(part: str, gateway: GatewayProcess) -> None:
     host, _, port = getattr(gateway, part).removeprefix("http://").rpartition(":")
     with socket.create_connection((host, int(port)), timeout=20) as wire:
         wire.sendall(b"GET / HTTP/1.1\r\nHost: here\r\nbad header\r\n\r\n")

@@ -53,6 +53,6 @@ def test_limits_that_are_not_set_stay_what_they_were() -> None:
         ("tails_max", "0", "above 0"),
     ],
 )
-def test_a_limit_that_cannot_be_is_refused(name: str, value: str, why: str) -> None:
+def test_an_invalid_limit_is_rejected(name: str, value: str, why: str) -> None:
     with pytest.raises(SettingError, match=why):
         SETTINGS.limited({name: value})

@@ -42,7 +42,7 @@ def test_events_come_as_they_are_published(rest: httpx.Client, penstock_topic: s
         assert (name, record["value"], record["key"], record["offset"]) == ("0-1", "after", "k", 1)
 
 
-def test_a_tail_starts_where_it_is_told(rest: httpx.Client, penstock_topic: str) -> None:
+def test_a_tail_starts_at_the_requested_offset(rest: httpx.Client, penstock_topic: str) -> None:
     for number in range(5):
         publish(rest, penstock_topic, str(number))
     with rest.stream("GET", f"/topics/{penstock_topic}/tail", params={"offset": 3, "partition": 0}) as response:
@@ -72,7 +72,7 @@ def test_what_cannot_be_followed_is_said(rest: httpx.Client, penstock_topic: str
         assert json.loads(socket.recv(20))["error_code"] == code
 
 
-def test_hanging_up_frees_the_place(rest: httpx.Client, penstock_cluster: Cluster) -> None:
+def test_disconnecting_releases_the_quota(rest: httpx.Client, penstock_cluster: Cluster) -> None:
     topic = penstock_cluster.create_topic()
     opened = 0
     deadline = time.monotonic() + 30

@@ -32,7 +32,7 @@ def test_the_document_is_openapi_3_1(part: str, gateway: GatewayProcess) -> None
             assert named == {word[1:-1] for word in path.replace(":", "/").split("/") if word.startswith("{")}
 
 
-def test_the_page_for_people_needs_nothing_from_elsewhere(rest: httpx.Client) -> None:
+def test_the_documentation_page_is_self_contained(rest: httpx.Client) -> None:
     page = rest.get("/docs")
     assert page.headers["content-type"].startswith("text/html")
     assert "/topics/{topic}/publish" in page.text
@@ -40,7 +40,7 @@ def test_the_page_for_people_needs_nothing_from_elsewhere(rest: httpx.Client) ->
         assert word not in page.text
 
 
-def test_the_front_door_leads_people_to_the_console_and_tells_programs_what_is_here(rest: httpx.Client) -> None:
+def test_the_root_redirects_browsers_and_lists_entry_points_for_programs(rest: httpx.Client) -> None:
     led = rest.get("/", headers={"Accept": "text/html,application/xhtml+xml"}, follow_redirects=True)
     assert led.url.path == "/console/"
     assert led.headers["content-type"].startswith("text/html")
@@ -56,7 +56,7 @@ CHECKS = [not_a_server_error, response_schema_conformance]
 @pytest.mark.parametrize("part", ["rest", "registry"])
 @pytest.mark.slow
 @pytest.mark.timeout(60 * EXAMPLES)
-def test_made_up_requests_get_no_5xx(part: str, gateway: GatewayProcess) -> None:
+def test_generated_requests_get_no_5xx(part: str, gateway: GatewayProcess) -> None:
     """Schemathesis makes requests up from the document: such as it allows, and such as it does not."""
     # Among the schemas that ids made up at random may name, one whose text is not JSON.
     written = {"schemaType": "PROTOBUF", "schema": 'syntax = "proto3"; message Made { int32 up = 1; }'}

@@ -59,7 +59,7 @@ def verdict(method: str = "GET", path: str = "/topics", kind: str = "http", **he
         ("[::1", 400),
     ],
 )
-def test_names_that_a_gateway_goes_by(host: str, status: int) -> None:
+def test_known_host_names(host: str, status: int) -> None:
     assert verdict(host=host) == status
 
 
@@ -114,7 +114,7 @@ def test_forms_are_taken_from_programs_only(kind: str) -> None:
     assert verdict("POST", origin="http://localhost:8080", content_length="5", content_type="application/json") == 0
 
 
-def test_what_an_origin_looks_like() -> None:
+def test_valid_origins() -> None:
     assert all(map(is_origin, ("http://a", "https://a.example:8443", "http://[::1]:80")))
     assert not any(map(is_origin, ("*", "a.example", "http://a/", "http://a/b", "ftp://a", "null", "http://")))
 
@@ -166,7 +166,7 @@ def test_a_page_of_another_origin_writes_nothing_and_reads_nothing(
     assert "evil" not in registry.get("/subjects").json()
 
 
-def test_a_name_that_was_made_to_lead_here_is_refused(gateway: GatewayProcess, rest: httpx.Client, topic: str) -> None:
+def test_an_unknown_host_name_is_rejected(gateway: GatewayProcess, rest: httpx.Client, topic: str) -> None:
     before = end_offset(rest, topic)
     for address, request in (
         (gateway.rest, post(f"/topics/{topic}/publish", b'{"value": "evil"}', host="evil.example:8080")),
@@ -237,7 +237,7 @@ def friendly(penstock_cluster: Cluster) -> Iterator[GatewayProcess]:
         yield process
 
 
-def test_pages_of_origins_that_were_named(friendly: GatewayProcess, topic: str) -> None:
+def test_pages_of_allowed_origins(friendly: GatewayProcess, topic: str) -> None:
     ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
     path = f"{friendly.rest}/topics/{topic}/publish"
     allowed = httpx.options(path, headers={"Origin": "https://app.example", **ask})
@@ -279,7 +279,7 @@ def test_a_gateway_behind_a_balancer(friendly: GatewayProcess) -> None:
         ("--limit", "tails_max", "NAME=VALUE"),
     ],
 )
-def test_settings_that_cannot_be_meant(option: str, value: str, said: str) -> None:
+def test_invalid_settings(option: str, value: str, said: str) -> None:
     from click.testing import CliRunner
 
     from penstock.cli.gateway import command

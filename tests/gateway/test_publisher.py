@@ -91,7 +91,7 @@ class FakeProducer:
             self.queued.pop(0)(None, None)
 
 
-def test_a_listener_that_fails_keeps_nobody_else_from_hearing() -> None:
+def test_a_failing_callback_does_not_affect_others() -> None:
     async def scenario() -> None:
         failures: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))

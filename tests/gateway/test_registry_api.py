@@ -110,7 +110,7 @@ def test_levels_of_subjects_win_over_the_one_of_all(registry: httpx.Client, subj
     problem(registry.put(f"/config/{subject}", json={"compatibility": "SIDEWAYS"}), 422, 42203)
 
 
-def test_subjects_are_deleted_softly_and_then_for_good(registry: httpx.Client, subject: str) -> None:
+def test_subjects_are_deleted_softly_and_then_permanently(registry: httpx.Client, subject: str) -> None:
     text = unique(ONE)
     schema_id = register(registry, subject, text).json()["id"]
     problem(registry.delete(f"/subjects/{subject}", params={"permanent": "true"}), 404, 40405)
@@ -127,7 +127,7 @@ def test_subjects_are_deleted_softly_and_then_for_good(registry: httpx.Client, s
     problem(registry.get(f"/schemas/ids/{schema_id}"), 404, 40403)
 
 
-def test_versions_are_deleted_softly_and_then_for_good(registry: httpx.Client, subject: str) -> None:
+def test_versions_are_deleted_softly_and_then_permanently(registry: httpx.Client, subject: str) -> None:
     register(registry, subject, ONE)
     register(registry, subject, TWO)
     path = f"/subjects/{subject}/versions"
@@ -147,7 +147,7 @@ def test_a_deleted_version_leaves_its_number_behind(registry: httpx.Client, subj
     assert register(registry, subject, TWO).json()["version"] == 2
 
 
-def test_references_hold_on_to_what_they_name(registry: httpx.Client, subject: str) -> None:
+def test_referenced_schemas_cannot_be_deleted(registry: httpx.Client, subject: str) -> None:
     inner = f"{subject}-inner"
     register(registry, inner, '{"type":"record","name":"n.Inner","fields":[]}')
     text = '{"type":"record","name":"Outer","fields":[{"name":"i","type":"n.Inner"}]}'
@@ -211,7 +211,7 @@ def test_names_with_slashes_are_names(registry: httpx.Client, subject: str) -> N
     assert f"{subject}/with/slashes" in registry.get("/subjects").json()
 
 
-def test_spellings_are_one_when_normalized(registry: httpx.Client, subject: str) -> None:
+def test_equivalent_schemas_are_equal_when_normalized(registry: httpx.Client, subject: str) -> None:
     json_schema = {"schemaType": "JSON", "schema": '{"type":"object","title":"x"}'}
     first = registry.post(f"/subjects/{subject}/versions", params={"normalize": "true"}, json=json_schema).json()
     turned = {"schemaType": "JSON", "schema": '{"title":"x","type":"object"}'}
@@ -238,7 +238,7 @@ def test_lists_come_in_pages(registry: httpx.Client, subject: str) -> None:
     assert [each["subject"] for each in listed] == [f"{subject}-{number}" for number in range(4)]
 
 
-def test_what_the_server_says_of_itself(registry: httpx.Client) -> None:
+def test_server_metadata(registry: httpx.Client) -> None:
     assert registry.get("/").json() == {}
     assert registry.get("/schemas/types").json() == ["AVRO", "JSON", "PROTOBUF"]
     assert registry.get("/v1/metadata/id").json()["scope"]["clusters"]["kafka-cluster"]
@@ -283,7 +283,7 @@ def nested(opening: str, inner: str, closing: str, depth: int) -> str:
         ("JSON", '{"properties":{"a":', '{"type":"%s"}', "}}"),
     ],
 )
-def test_deep_schemas_are_taken_or_refused_but_break_nothing(
+def test_deeply_nested_schemas_are_accepted_or_rejected(
     registry: httpx.Client, subject: str, schema_type: str, opening: str, inner: str, closing: str, depth: int
 ) -> None:
     for kind in ("string", "boolean"):

@@ -45,7 +45,7 @@ def test_an_id_whose_versions_are_deleted_is_in_no_subject(registry: httpx.Clien
         problem(registry.get(f"{path}{tail}", params=everything), 404, 40403)
 
 
-def test_a_missing_version_is_what_compatibility_misses(registry: httpx.Client, subject: str) -> None:
+def test_a_compatibility_check_with_a_missing_version(registry: httpx.Client, subject: str) -> None:
     body = {"schema": schema()}
     problem(registry.post(f"/compatibility/subjects/{subject}/versions/1", json=body), 404, 40402)
     assert registry.post(f"/compatibility/subjects/{subject}/versions/latest", json=body).json() == {

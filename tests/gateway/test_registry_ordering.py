@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.gateway.registry.ordering import AppendOrder, Entry
 
 
-def test_of_two_from_the_same_state_the_first_counts() -> None:
+def test_of_two_writes_from_the_same_state_the_first_counts() -> None:
     order = AppendOrder()
     assert order.admit(Entry(0, b"k", b"first", base=-1, write="a"))
     assert not order.admit(Entry(1, b"k", b"second", base=-1, write="b"))
@@ -21,7 +21,7 @@ def test_of_two_from_the_same_state_the_first_counts() -> None:
     assert order.stale_keys == []
 
 
-def test_records_of_one_write_count_together_until_something_comes_between() -> None:
+def test_records_of_one_write_count_until_another_write_intervenes() -> None:
     order = AppendOrder()
     assert order.admit(Entry(5, b"x", b"1", base=3, write="a"))
     assert order.admit(Entry(6, b"y", b"1", base=3, write="a"))

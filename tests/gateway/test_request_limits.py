@@ -27,7 +27,7 @@ async def echo(call: Call) -> Response:
     return json_response(len(call.raw))
 
 
-def test_more_requests_than_allowed_are_told_to_come_back() -> None:
+def test_too_many_requests_get_429() -> None:
     release = asyncio.Event()
 
     async def wait(call: Call) -> Response:
@@ -50,7 +50,7 @@ def test_more_requests_than_allowed_are_told_to_come_back() -> None:
     asyncio.run(scenario())
 
 
-def test_a_request_takes_a_place_when_it_has_come_whole() -> None:
+def test_a_request_counts_once_it_has_arrived_completely() -> None:
     release, finish = asyncio.Event(), asyncio.Event()
 
     async def body() -> object:
@@ -86,7 +86,7 @@ def test_a_request_takes_a_place_when_it_has_come_whole() -> None:
     asyncio.run(scenario())
 
 
-def test_a_request_has_its_place_while_its_body_is_read() -> None:
+def test_a_request_counts_while_its_body_is_read() -> None:
     """BodyReader may be read by workers, for which requests wait; those that wait count."""
     reading, release = asyncio.Event(), asyncio.Event()
 
@@ -139,7 +139,7 @@ def test_large_bodies_share_what_memory_there_is_for_them() -> None:
     asyncio.run(scenario())
 
 
-def test_a_caller_gets_a_part_of_what_there_is() -> None:
+def test_a_caller_gets_a_share_of_a_quota() -> None:
     shares = CallerQuota("tails", GatewaySettings("", tails_max=5, tails_per_caller_max=3), "tails", {"proxy"})
     for _ in range(3):
         shares.take("one")
@@ -165,7 +165,7 @@ def test_a_caller_gets_a_part_of_what_there_is() -> None:
         ("somewhere", "somewhere"),
     ],
 )
-def test_who_a_caller_is(address: str, caller: str) -> None:
+def test_callers_are_addresses_or_networks(address: str, caller: str) -> None:
     assert caller_at(address) == caller
 
 
@@ -209,7 +209,7 @@ class Counter:
         return self.count
 
 
-def test_one_key_is_carried_out_once_even_at_the_same_time() -> None:
+def test_concurrent_requests_with_one_key_are_executed_once() -> None:
     async def scenario() -> None:
         keys: IdempotencyKeys[int] = IdempotencyKeys(10, 60)
         work = Counter()
@@ -237,7 +237,7 @@ def test_a_failure_may_be_tried_again() -> None:
     asyncio.run(scenario())
 
 
-def test_only_so_many_keys_are_remembered() -> None:
+def test_the_number_of_cached_keys_is_limited() -> None:
     async def scenario() -> None:
         keys: IdempotencyKeys[int] = IdempotencyKeys(3, 60)
         work = Counter()

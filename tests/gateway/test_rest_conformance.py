@@ -165,7 +165,7 @@ def test_schema_ids_may_be_text(rest: httpx.Client, registry: httpx.Client, base
     problem(rest.post(f"/topics/{topic}", json={**body, "value_schema_id": "five"}, headers=AVRO_V2), 422, 422)
 
 
-def test_v3_codes_for_topics_that_are_there_and_are_not(rest: httpx.Client, base: str, topic: str) -> None:
+def test_v3_codes_for_existing_and_missing_topics(rest: httpx.Client, base: str, topic: str) -> None:
     for path in ("", "/partitions", "/partitions/0", "/configs", "/configs/retention.ms"):
         problem(rest.get(f"{base}/topics/none-such{path}"), 404, 40403)
     problem(rest.delete(f"{base}/topics/none-such"), 404, 40403)
@@ -245,7 +245,7 @@ def test_contradictions_are_refused(rest: httpx.Client, base: str, topic: str, v
     problem(produce(rest, base, topic, value), 400, 400)
 
 
-def test_schemas_that_are_not_there(rest: httpx.Client, base: str, topic: str) -> None:
+def test_missing_schemas(rest: httpx.Client, base: str, topic: str) -> None:
     problem(produce(rest, base, topic, {"schema_id": 2_000_000_000, "data": 1}), 422, 42207)
     problem(produce(rest, base, topic, {"schema_version": 9, "data": 1}), 400, 400)
     problem(produce(rest, base, topic, {"subject_name_strategy": "TOPIC_NAME", "data": 1}), 422, 42207)

@@ -91,7 +91,7 @@ def test_callers_of_a_group_share_its_messages(rest: httpx.Client, penstock_clus
     assert receive(rest, topic, group, 200) is None
 
 
-def test_what_is_committed_is_what_was_acknowledged_without_a_gap(
+def test_the_committed_offset_is_below_the_first_unacknowledged_message(
     rest: httpx.Client, penstock_cluster: Cluster, penstock_topic: str, group: str
 ) -> None:
     for number in range(3):
@@ -107,7 +107,7 @@ def test_what_is_committed_is_what_was_acknowledged_without_a_gap(
     assert committed(penstock_cluster, group, penstock_topic) == 3
 
 
-def test_a_message_that_is_not_acknowledged_comes_again_in_another_gateway(
+def test_an_unacknowledged_message_is_delivered_again_by_another_gateway(
     rest: httpx.Client, penstock_cluster: Cluster, penstock_topic: str, group: str
 ) -> None:
     publish(rest, penstock_topic, "once more")
@@ -121,7 +121,7 @@ def test_a_message_that_is_not_acknowledged_comes_again_in_another_gateway(
     assert message["value"] == "once more"
 
 
-def test_values_are_text_or_json_or_nothing(rest: httpx.Client, penstock_topic: str) -> None:
+def test_values_are_strings_json_or_null(rest: httpx.Client, penstock_topic: str) -> None:
     values: list[Any] = ["text", "ünïcode 🚿", {"a": [1, None]}, 5, None, ""]
     for value in values:
         publish(rest, penstock_topic, value)
@@ -163,7 +163,7 @@ def test_json_that_is_nested_as_deeply_as_can_be_is_stored_or_refused(rest: http
     assert statuses[-1] == 400
 
 
-def test_bytes_that_are_no_text_are_shown_in_base64(rest: httpx.Client, penstock_topic: str, group: str) -> None:
+def test_bytes_that_are_not_utf8_are_shown_in_base64(rest: httpx.Client, penstock_topic: str, group: str) -> None:
     rest.post(f"/api/v1/topics/{penstock_topic}/messages", content=b"\xff\x00").raise_for_status()
     message = receive(rest, penstock_topic, group)
     assert message is not None
@@ -193,7 +193,7 @@ def test_large_messages_pass_and_too_large_ones_say_so(rest: httpx.Client, penst
         ("[" * 100_000, "nested too deeply"),
     ],
 )
-def test_bodies_that_are_no_message(rest: httpx.Client, penstock_topic: str, body: str, reason: str) -> None:
+def test_invalid_message_bodies(rest: httpx.Client, penstock_topic: str, body: str, reason: str) -> None:
     answer = rest.post(f"/topics/{penstock_topic}/publish", content=body, headers={"content-type": "application/json"})
     assert reason in problem(answer, 400, 40002)
 
@@ -248,7 +248,7 @@ def test_a_group_with_members_commits_by_itself(
 
 
 @pytest.mark.slow
-def test_brokers_that_are_away_are_a_503_and_come_back() -> None:
+def test_unreachable_brokers_are_a_503_until_they_return() -> None:
     with Cluster() as cluster:
         topic = cluster.create_topic()
         # Longer than it takes to connect again on a busy machine: an idempotent producer starts over after a time-out.

@@ -126,7 +126,7 @@ def test_records_with_schemas(
     instance.close()
 
 
-def test_an_instance_that_rested_reads_on(rest: httpx.Client, topic: str) -> None:
+def test_an_idle_instance_continues(rest: httpx.Client, topic: str) -> None:
     instance = Instance(rest, "json")
     instance.post("subscription", {"topics": [topic]})
     for number in range(2):
@@ -151,7 +151,7 @@ def test_a_record_that_cannot_be_shown_is_not_lost(rest: httpx.Client, topic: st
     instance.close()
 
 
-def test_instances_can_be_placed_by_hand(rest: httpx.Client, topic: str) -> None:
+def test_partitions_can_be_assigned_manually(rest: httpx.Client, topic: str) -> None:
     rest.post(f"/topics/{topic}/partitions/0", json={"records": [{"value": n} for n in range(5)]}, headers=kind("json"))
     instance = Instance(rest, "json", **{"auto.commit.enable": "false"})
     place = {"topic": topic, "partition": 0}

@@ -42,7 +42,7 @@ def test_settings_of_all_brokers(rest: httpx.Client) -> None:
     assert wrong.json()["fix"]
 
 
-def test_access_lists_are_off_and_every_call_says_so(rest: httpx.Client) -> None:
+def test_acl_calls_say_that_the_cluster_has_no_authorizer(rest: httpx.Client) -> None:
     path = f"{BASE}/acls"
     calls = [
         rest.get(path),
@@ -71,7 +71,7 @@ def test_reassignments_and_tasks(rest: httpx.Client, penstock_cluster: Cluster) 
         assert rest.get(f"{BASE}/{path}").json()["kind"] == "KafkaBrokerTaskList"
 
 
-def test_a_topic_is_shown_as_soon_as_it_is_made_and_not_after_it_is_gone(rest: httpx.Client) -> None:
+def test_a_topic_is_listed_once_created_and_not_after_its_deletion(rest: httpx.Client) -> None:
     for _ in range(5):
         name = f"fresh-{uuid.uuid4().hex[:8]}"
         made = rest.post(f"{BASE}/topics", json={"topic_name": name, "partitions_count": 2})
@@ -82,7 +82,7 @@ def test_a_topic_is_shown_as_soon_as_it_is_made_and_not_after_it_is_gone(rest: h
         assert rest.get(f"{BASE}/topics/{name}").status_code == 404
 
 
-def test_a_broker_that_has_not_heard_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_with_stale_metadata_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin_module, "SHOWN_S", 1.0)
     answers: list[Any] = [Problem(404, 40401, "not yet"), SimpleNamespace(partitions=[1])]
 

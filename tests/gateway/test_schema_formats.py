@@ -100,7 +100,7 @@ def test_names_of_nested_types_do_not_hide_others() -> None:
         ('syntax = "proto3"; message ' + "M { message " * 40 + "M {" + "}" * 41, "nested"),
     ],
 )
-def test_a_text_that_is_no_proto_says_why(text: str, reason: str) -> None:
+def test_an_invalid_proto_is_rejected_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(SchemaUnusable, match=reason):
         parse("PROTOBUF", text)
 
@@ -143,7 +143,7 @@ def test_avro_knows_the_names_of_its_references() -> None:
         "null",
     ],
 )
-def test_a_text_that_is_no_avro_says_so(text: str) -> None:
+def test_an_invalid_avro_schema_is_rejected(text: str) -> None:
     with pytest.raises(SchemaUnusable):
         parse("AVRO", text)
 
@@ -163,7 +163,7 @@ def test_a_bare_type_name_is_avro() -> None:
         ('{"not":' * 3000 + "{}" + "}" * 3000, "not valid JSON|too deep"),
     ],
 )
-def test_a_text_that_is_no_json_schema_says_why(text: str, reason: str) -> None:
+def test_an_invalid_json_schema_is_rejected_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(SchemaUnusable, match=reason):
         parse("JSON", text)
 
@@ -174,7 +174,7 @@ def test_json_schema_finds_its_references_by_name_and_by_id() -> None:
         parse("JSON", f'{{"$ref":"{address}"}}', (("inner.json", inner),))
 
 
-def test_entangled_alternatives_end_in_an_answer() -> None:
+def test_complex_alternatives_do_not_hang() -> None:
     branches = ",".join(f'{{"$ref":"#/definitions/d{i}"}}' for i in range(12))
     names = ",".join(f'"d{i}":{{"oneOf":[{branches}],"title":"{i}"}}' for i in range(12))
     schema = parse("JSON", f'{{"definitions":{{{names}}},"oneOf":[{branches}]}}')

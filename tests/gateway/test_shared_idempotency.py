@@ -65,7 +65,7 @@ def test_old_keys_and_too_many_are_forgotten() -> None:
     "value",
     [None, b"", b"{}", b"[]", b'["steal", "c", "f", null]', b'["claim", 1, "f", null]', b'["answer", "c", "f", []]'],
 )
-def test_what_others_write_there_is_overlooked(value: bytes | None) -> None:
+def test_invalid_records_are_ignored(value: bytes | None) -> None:
     assert decode(value) is None
     written = Note("answer", "c", "f", ["t", 0, 1, 2])
     assert decode(written.encode()) == written
@@ -147,7 +147,7 @@ def test_after_a_refusal_another_gateway_may_try() -> None:
     asyncio.run(scenario())
 
 
-def test_where_nobody_knows_whether_it_was_published_nobody_publishes() -> None:
+def test_a_key_with_an_unknown_outcome_is_not_published_again() -> None:
     async def scenario() -> None:
         shared, publishing = FakeLog(), Publishing()
         first, second = shared.gateway(), shared.gateway()

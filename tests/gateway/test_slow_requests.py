@@ -75,7 +75,7 @@ def await_long_polls(gateway: GatewayProcess, topic: str) -> None:
     eventually(lambda: httpx.get(path, timeout=60).status_code == 200)
 
 
-def test_a_head_that_does_not_end_is_given_up(strict: GatewayProcess, topic: str) -> None:
+def test_an_endless_head_times_out(strict: GatewayProcess, topic: str) -> None:
     for half in (b"G", b"GET /status/alive HTTP/1.1\r\nHost: loc", post(f"/topics/{topic}/publish", b"")[:-2]):
         with RawConnection(strict.rest) as connection:
             connection.send(half)
@@ -84,7 +84,7 @@ def test_a_head_that_does_not_end_is_given_up(strict: GatewayProcess, topic: str
             assert connection.rest() == b""
 
 
-def test_a_head_that_trickles_is_given_up(strict: GatewayProcess) -> None:
+def test_a_trickling_head_times_out(strict: GatewayProcess) -> None:
     with RawConnection(strict.registry) as connection:
         connection.send(b"GET /subjects HTTP/1.1\r\nHost: localhost\r\n")
         for number in range(1000):
@@ -98,7 +98,7 @@ def test_a_head_that_trickles_is_given_up(strict: GatewayProcess) -> None:
 
 
 @pytest.mark.parametrize("path", ["/topics/{}/publish", "/topics"])
-def test_a_body_that_does_not_end_is_given_up(strict: GatewayProcess, topic: str, path: str) -> None:
+def test_an_endless_body_times_out(strict: GatewayProcess, topic: str, path: str) -> None:
     whole = post(path.format(topic), b'{"value": "slowly", "name": "!"}')
     with RawConnection(strict.rest) as connection:
         connection.send(whole[:-20])
@@ -119,7 +119,7 @@ def test_a_long_body_may_take_its_time(strict: GatewayProcess, topic: str) -> No
         assert connection.answer().status == 200
 
 
-def test_connections_that_say_nothing_are_closed(strict: GatewayProcess, topic: str) -> None:
+def test_silent_connections_are_closed(strict: GatewayProcess, topic: str) -> None:
     with RawConnection(strict.rest) as silent, RawConnection(strict.rest) as short, RawConnection(strict.rest) as other:
         short.send(post(f"/topics/{topic}/publish", b'{"value": "v"}'))
         other.send(get("/status/alive"))
@@ -152,7 +152,7 @@ def test_long_polls_of_one_caller_keep_nobody_from_reading(strict: GatewayProces
 
 
 @pytest.mark.parametrize("flood", ["long line", "many lines", "long path", "trailers", "extension", "blank lines"])
-def test_heads_have_a_size(strict: GatewayProcess, flood: str) -> None:
+def test_the_size_of_heads_is_limited(strict: GatewayProcess, flood: str) -> None:
     chunked = b"POST /topics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     begin, more = {
         "long line": (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ", b"y" * 1000),
@@ -173,7 +173,7 @@ def test_heads_have_a_size(strict: GatewayProcess, flood: str) -> None:
     assert httpx.get(f"{strict.rest}/status/alive").status_code == 200
 
 
-def test_slow_callers_use_up_nobodys_place(strict: GatewayProcess, topic: str) -> None:
+def test_slow_requests_do_not_count_against_the_limit(strict: GatewayProcess, topic: str) -> None:
     half_head = b"POST /topics HTTP/1.1\r\nHost: localhost\r\n"
     half_body = post("/topics", b'{"name": "never"}', "Content-Type: application/json")[:-1]
     half_hot = post(f"/topics/{topic}/publish", b'{"value": "never"}')[:-1]
@@ -219,7 +219,7 @@ def test_idle_subscriptions_shut_nobody_out(strict: GatewayProcess, topic: str) 
         eventually(lambda: subscribe(greedy, "again").status_code in (200, 204))
 
 
-def test_a_caller_is_told_why_it_gets_no_more(strict: GatewayProcess) -> None:
+def test_a_caller_over_its_quota_learns_why(strict: GatewayProcess) -> None:
     def refused() -> bool:
         answers = [httpx.post(f"{strict.rest}/consumers/why-{number}", json={}) for number in range(6)]
         return any("instances_per_caller_max" in answer.text and "retry-after" in answer.headers for answer in answers)
@@ -294,7 +294,7 @@ def test_a_slow_reader_that_comes_back_in_time_is_told_why(strict: GatewayProces
         assert "slowly" in closed.value.rcvd.reason
 
 
-def test_an_answer_that_nobody_reads_is_dropped(strict: GatewayProcess, full_topic: str) -> None:
+def test_a_response_that_is_not_read_is_closed(strict: GatewayProcess, full_topic: str) -> None:
     await_long_polls(strict, full_topic)
     seen = strict.log().count("does not read its response")
     path = f"/topics/{full_topic}/partitions/0/records?offset=0&timeout=1000&max_bytes=8000000"

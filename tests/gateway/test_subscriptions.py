@@ -84,7 +84,7 @@ def start(**limits: int) -> tuple[Subscriptions, FakeConsumer]:
     return Subscriptions(instances, settings), instances.instance.consumer  # type: ignore[arg-type]
 
 
-def test_a_record_comes_again_when_nobody_acknowledges_it_in_time(clock: Clock) -> None:
+def test_an_unacknowledged_record_is_delivered_again(clock: Clock) -> None:
     async def scenario() -> None:
         subscriptions, consumer = start()
         consumer.batches = [[record(0), record(1)]]
@@ -101,7 +101,7 @@ def test_a_record_comes_again_when_nobody_acknowledges_it_in_time(clock: Clock) 
     asyncio.run(scenario())
 
 
-def test_records_of_partitions_that_moved_away_are_not_ours(clock: Clock) -> None:
+def test_records_of_revoked_partitions_are_dropped(clock: Clock) -> None:
     async def scenario() -> None:
         subscriptions, consumer = start()
         consumer.batches = [[record(0), record(5, 1), record(1)]]
@@ -116,7 +116,7 @@ def test_records_of_partitions_that_moved_away_are_not_ours(clock: Clock) -> Non
     asyncio.run(scenario())
 
 
-def test_what_was_never_handed_out_cannot_be_acknowledged_here() -> None:
+def test_only_delivered_records_can_be_acknowledged() -> None:
     async def scenario() -> None:
         subscriptions, consumer = start()
         assert not await subscriptions.acknowledge("g", "t", 0, 0)
@@ -131,7 +131,7 @@ def test_what_was_never_handed_out_cannot_be_acknowledged_here() -> None:
 @pytest.mark.parametrize(
     "limits", [{"unacknowledged_records_max": 2}, {"unacknowledged_bytes_max": 2 * record(0).size}]
 )
-def test_only_so_much_may_wait_to_be_acknowledged(clock: Clock, limits: dict[str, int]) -> None:
+def test_unacknowledged_records_are_limited(clock: Clock, limits: dict[str, int]) -> None:
     async def scenario() -> None:
         subscriptions, consumer = start(**limits)
         consumer.batches = [[record(0)], [record(1)], [record(2)]]

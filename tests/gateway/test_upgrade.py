@@ -103,14 +103,14 @@ def test_the_registry_reads_bodies_too(gateway: GatewayProcess, subject: str) ->
         assert answer.json()["id"] > 0
 
 
-def test_this_is_no_proxy(gateway: GatewayProcess) -> None:
+def test_connect_requests_are_rejected(gateway: GatewayProcess) -> None:
     with RawConnection(gateway.rest) as connection:
         connection.send(b"CONNECT evil.example:443 HTTP/1.1\r\nHost: localhost\r\n\r\n" + get("/status/alive"))
         assert connection.answer().status in (400, 405)
         assert connection.rest() == b""
 
 
-def test_websockets_go_on_to_work(gateway: GatewayProcess, rest: httpx.Client, topic: str) -> None:
+def test_websockets_still_work(gateway: GatewayProcess, rest: httpx.Client, topic: str) -> None:
     rest.post(f"/topics/{topic}/publish", json={"value": "v"}).raise_for_status()
     with connect(f"{gateway.rest.replace('http', 'ws')}/topics/{topic}/tail?offset=earliest") as socket:
         assert json.loads(socket.recv(30))["value"] == "v"
@@ -143,7 +143,7 @@ def test_websockets_go_on_to_work(gateway: GatewayProcess, rest: httpx.Client, t
         "Content-Length",
     ],
 )
-def test_a_request_whose_length_can_be_read_in_two_ways_is_refused(
+def test_a_request_with_an_ambiguous_length_is_rejected(
     gateway: GatewayProcess, rest: httpx.Client, topic: str, headers: str
 ) -> None:
     hidden = post(f"/topics/{topic}/publish", b'{"value": "smuggled"}')
@@ -169,7 +169,7 @@ def test_a_request_whose_length_can_be_read_in_two_ways_is_refused(
         "5;a\nb\r\n12345\r\n0\r\n\r\n",
     ],
 )
-def test_chunks_that_can_be_read_in_two_ways_are_refused(gateway: GatewayProcess, topic: str, body: str) -> None:
+def test_ambiguous_chunks_are_rejected(gateway: GatewayProcess, topic: str, body: str) -> None:
     head = f"POST /topics/{topic}/publish HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     with RawConnection(gateway.rest) as connection:
         connection.send((head + body).encode() + get("/status/alive"))
@@ -177,9 +177,7 @@ def test_chunks_that_can_be_read_in_two_ways_are_refused(gateway: GatewayProcess
         assert connection.rest() == b""
 
 
-def test_extensions_and_trailers_of_chunks_mean_nothing(
-    gateway: GatewayProcess, rest: httpx.Client, topic: str
-) -> None:
+def test_chunk_extensions_and_trailers_are_ignored(gateway: GatewayProcess, rest: httpx.Client, topic: str) -> None:
     body = '{"value": "v"}'
     head = f"POST /topics/{topic}/publish HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunks = f'{len(body):x};a="b"\r\n{body}\r\n0\r\nIdempotency-Key: k\r\nHost: evil.example\r\nOrigin: null\r\n\r\n'

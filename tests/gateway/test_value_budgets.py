@@ -66,7 +66,7 @@ def tree(*children: Any) -> dict[str, Any]:
     }
 
 
-def test_a_walk_over_a_value_ends_where_the_value_does() -> None:
+def test_measuring_a_value_ends_where_the_value_does() -> None:
     named: dict[str, Any] = {}
     parsed = fastavro.schema.parse_schema(TREE, named_schemas=named)
     out = io.BytesIO()
@@ -114,7 +114,7 @@ def test_what_cannot_be_decoded_says_why(schema: SchemaText, payload: bytes) -> 
     assert str(failure.value)
 
 
-def test_numbers_that_json_lacks_are_shown_by_their_names() -> None:
+def test_numbers_that_json_lacks_are_shown_by_name() -> None:
     nan, infinity = b"\x00\x00\xc0\x7f", b"\x00\x00\x80\x7f"
     assert decode(SchemaText(AVRO, '"float"'), nan, DEFAULT_BUDGETS) == '"NaN"'
     assert decode(SchemaText(AVRO, '"float"'), infinity, DEFAULT_BUDGETS) == '"Infinity"'
@@ -123,7 +123,7 @@ def test_numbers_that_json_lacks_are_shown_by_their_names() -> None:
     assert json_response([float("nan"), {"a": float("inf")}, 1.5]).body == b'[null,{"a":null},1.5]'
 
 
-def test_values_that_do_not_fit_leave_the_others_alone() -> None:
+def test_values_that_do_not_match_the_schema_do_not_affect_others() -> None:
     schemas = [SchemaText(AVRO, '"int"'), SchemaText(JSON, '{"type": "string"}')]
     good, bad, half = encode_values(schemas, [(0, 1), (0, "x"), (1, "\ud800")])
     assert good == b"\x02"
@@ -194,7 +194,7 @@ def test_bodies_with_too_many_values_are_refused() -> None:
     assert isinstance(read_several(b"1 2 ]", 5, budgets), Refusal)
 
 
-def test_lists_that_are_too_long_are_counted_before_they_are_looked_at() -> None:
+def test_list_lengths_are_checked_before_their_entries() -> None:
     shape = {"properties": {"records": {"maxItems": 2, "x-limit": "produce_records_max"}}}
     with pytest.raises(Problem, match=r"3 entries, more than 2 \(the limit produce_records_max\)"):
         check_shape({"records": [1, 2, 3]}, Validator(shape), 422)
@@ -209,7 +209,7 @@ def test_schemas_that_are_too_much_to_compare_are_refused() -> None:
         analyses.incompatibilities(Level.FULL_TRANSITIVE, new, [(number, old) for number in range(5)])
 
 
-def test_facts_are_known_once_a_worker_has_answered() -> None:
+def test_analyses_are_cached_once_a_worker_has_answered() -> None:
     analyses = AnalysisCache()
     with pytest.raises(AnalysisMissing) as missing:
         analyses.texts(SchemaText(AVRO, ' "string" '))

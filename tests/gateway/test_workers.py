@@ -69,7 +69,7 @@ def test_work_that_takes_too_long_is_ended() -> None:
     with_pool(scenario, replace(ONE_WORKER, worker_deadline_ms=60_000))
 
 
-def test_only_the_caller_hears_of_a_worker_that_dies() -> None:
+def test_only_the_caller_gets_the_error_of_a_worker_that_dies() -> None:
     async def scenario(pool: WorkerPool) -> None:
         other = asyncio.create_task(pool.run(time.sleep, 0.5))
         with pytest.raises(WorkFailed, match="crashed the worker"):
@@ -110,7 +110,7 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
         deep = deep[0]
 
 
-def test_who_finds_all_busy_is_told_to_come_back() -> None:
+def test_callers_get_503_while_all_workers_are_busy() -> None:
     async def scenario(pool: WorkerPool) -> None:
         await pool.run(len, "")
         work = [asyncio.create_task(pool.run(time.sleep, 1.5)) for _ in range(2)]
@@ -130,7 +130,7 @@ def test_who_finds_all_busy_is_told_to_come_back() -> None:
     with_pool(scenario, replace(ONE_WORKER, worker_queue_max=1, worker_wait_ms=200))
 
 
-def test_a_caller_who_goes_away_takes_the_work_along() -> None:
+def test_cancelling_a_caller_cancels_its_work() -> None:
     async def scenario(pool: WorkerPool) -> None:
         pid = await pool.run(os.getpid)
         work = asyncio.create_task(pool.run(time.sleep, FOR_EVER_S))
@@ -169,7 +169,7 @@ def test_workers_do_not_outlive_a_gateway_that_is_killed(penstock_cluster: Clust
         asyncio.run(until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in workers)))
 
 
-def test_a_bug_in_a_worker_is_loud_here() -> None:
+def test_an_exception_in_a_worker_is_raised_in_the_caller() -> None:
     async def scenario(pool: WorkerPool) -> None:
         with pytest.raises(RuntimeError, match="ZeroDivisionError"):
             await pool.run(divmod, 1, 0)
@@ -177,7 +177,7 @@ def test_a_bug_in_a_worker_is_loud_here() -> None:
     with_pool(scenario)
 
 
-def test_a_pattern_that_takes_for_ever_holds_nobody_up() -> None:
+def test_a_pattern_that_backtracks_forever_blocks_nobody() -> None:
     async def scenario(pool: WorkerPool) -> None:
         schema = SchemaText(JSON, '{"type": "string", "pattern": "^(a+)+$"}')
         fits, misfits = await pool.run(encode_values, [schema], [(0, "aaaa"), (0, "aaab")])
@@ -201,7 +201,7 @@ def test_a_pattern_that_takes_for_ever_holds_nobody_up() -> None:
     with_pool(scenario, replace(ONE_WORKER, worker_deadline_ms=60_000))
 
 
-def test_workers_that_cannot_be_started_are_no_fault_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_cannot_be_started_are_a_503(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(pool: WorkerPool) -> None:
         with monkeypatch.context() as patch:
             patch.setattr("sys.executable", "/nowhere/python")

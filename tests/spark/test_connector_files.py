@@ -60,11 +60,11 @@ def test_a_table_in_and_out() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "said", "fix"),
     [
-        ("    incremental: id\n", "", 3, "rows needs the column that tells new rows", "incremental: id"),
-        ("incremental: id", "incremental: id\n    table: true", 3, "needs the column that tells new rows", "table"),
-        (", dbtable: orders,", ",", 7, "rows has no dbtable", "dbtable"),
+        ("    incremental: id\n", "", 3, "rows needs a column that identifies new rows", "incremental: id"),
+        ("incremental: id", "incremental: id\n    table: true", 3, "needs a column that identifies new rows", "table"),
+        (", dbtable: orders,", ",", 7, "rows has no option dbtable", "dbtable"),
         ("settle: 2 seconds", "settle: soon", 6, "settle is 'soon'", "10 seconds"),
-        ("${TEST_PASSWORD}", "${NO_SUCH}", 7, "options needs NO_SUCH", "export NO_SUCH"),
+        ("${TEST_PASSWORD}", "${NO_SUCH}", 7, "needs the environment variable NO_SUCH", "export NO_SUCH"),
         (
             "    format: jdbc\n    incremental",
             "    topic: orders\n    incremental",
@@ -101,7 +101,7 @@ def test_paths_are_next_to_the_file_unless_they_say_otherwise() -> None:
 
 
 @pytest.mark.parametrize("template", names())
-def test_templates_are_good_files(template: str) -> None:
+def test_templates_are_valid_files(template: str) -> None:
     pipeline = parse(render("my-name", "my-topic", "broker:9", "my-file.yaml", template))
     assert (pipeline.name, pipeline.bootstrap) == ("my-name", "broker:9")
     topics = {topic for source in pipeline.sources for topic in source.topics} | {sink.topic for sink in pipeline.sinks}
@@ -136,44 +136,44 @@ def test_init_writes_a_template_and_nothing_else(tmp_path: Path, monkeypatch: py
     assert [path.name for path in tmp_path.iterdir()] == ["in.yaml"]
 
 
-class FakeIntake:
-    """A table that counts the looks at it, and cannot be read from some look on."""
+class FakeTable:
+    """A table that counts its polls, and fails from some poll on."""
 
     def __init__(self, fails_at: int = 1_000_000) -> None:
-        self.looks = 0
+        self.polls = 0
         self.seen_three = threading.Event()
         self._fails_at = fails_at
 
     def prepare(self) -> None:
         pass
 
-    def look(self) -> bool:
-        self.looks += 1
-        if self.looks >= 3:
+    def poll(self) -> bool:
+        self.polls += 1
+        if self.polls >= 3:
             self.seen_three.set()
-        if self.looks >= self._fails_at:
+        if self.polls >= self._fails_at:
             raise PipelineError("table.yaml", 3, "the table is gone", "make it again")
         return True
 
 
-def watched(fake: FakeIntake, once: bool) -> Any:
+def watched(fake: FakeTable, once: bool) -> Any:
     pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
-    from penstock.spark.pipelines.jdbc_intake import looking
+    from penstock.spark.pipelines.jdbc_polling import polling
 
-    return looking([fake], once, 0.01)  # type: ignore[list-item]
+    return polling([fake], once, 0.01)  # type: ignore[list-item]
 
 
-def test_tables_are_looked_at_once_or_for_as_long_as_the_pipeline_runs() -> None:
-    single, repeated = FakeIntake(), FakeIntake()
+def test_tables_are_polled_once_or_while_the_pipeline_runs() -> None:
+    single, repeated = FakeTable(), FakeTable()
     with watched(single, once=True):
         pass
     with watched(repeated, once=False) as check:
         assert repeated.seen_three.wait(10)
         check()
-    ended_at = repeated.looks
-    assert single.looks == 1
+    ended_at = repeated.polls
+    assert single.polls == 1
     time.sleep(0.05)
-    assert repeated.looks == ended_at
+    assert repeated.polls == ended_at
 
 
 def fails(check: Callable[[], None]) -> bool:
@@ -185,7 +185,7 @@ def fails(check: Callable[[], None]) -> bool:
 
 
 def test_a_table_that_can_no_longer_be_read_fails_the_pipeline() -> None:
-    gone = FakeIntake(fails_at=3)
+    gone = FakeTable(fails_at=3)
     with watched(gone, once=False) as check:
         assert eventually(lambda: fails(check), 10, interval=0.01)
-    assert gone.looks == 3
+    assert gone.polls == 3

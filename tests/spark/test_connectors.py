@@ -177,7 +177,7 @@ def test_files_in(runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> N
     notes = {name: value.decode() for name, value in letter.headers() if value is not None}
     assert letter.value() == b"{broken"
     assert notes[dead_letters.TOPIC].endswith("first.json")
-    assert "does not fit the json schema" in notes[dead_letters.REASON]
+    assert "does not match the json schema" in notes[dead_letters.REASON]
 
 
 def test_csv_and_parquet_files_in(runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def faults(check: Check) -> tuple[int, int, int, int]:
     return check.missing, check.doubled, check.different, check.strange
 
 
-def test_a_seed_is_an_evening() -> None:
+def test_a_seed_reproduces_an_evening() -> None:
     _, first = evening(seed=3)
     _, again = evening(seed=3)
     _, other = evening(seed=4)
@@ -59,7 +59,7 @@ def test_records_arrive_in_order_and_all_kinds_are_there() -> None:
 
 def test_dead_letters_with_headers_that_are_no_text_are_named(penstock_cluster: Cluster, penstock_topic: str) -> None:
     produce_odd_headers(penstock_cluster.bootstrap_servers, penstock_topic, 1)
-    with pytest.raises(ReadFailed, match=f"{penstock_topic}-0 at offset 0 says nothing: .* not UTF-8"):
+    with pytest.raises(ReadFailed, match=f"{penstock_topic}-0 at offset 0 has no readable reason: .* not valid UTF-8"):
         list(read_dead_letters(penstock_cluster.bootstrap_servers, penstock_topic))
 
 
@@ -70,7 +70,7 @@ def parsed(arrival: Arrival) -> Any:
         return None
 
 
-def test_what_the_pipeline_must_turn_away_is_wrong_and_the_rest_is_right() -> None:
+def test_invalid_records_have_errors_and_valid_ones_do_not() -> None:
     """The same rules as the pipeline's file, in Python."""
     _, found = evening()
     for arrival in found:
@@ -127,7 +127,7 @@ def test_dead_letters_are_the_bad_records_and_no_others() -> None:
     assert faults(check_dead_letters(ledger, [*places, Place(0, good)])) == (0, 0, 0, 1)
 
 
-def test_a_cent_too_little_is_found_out() -> None:
+def test_a_missing_cent_is_found() -> None:
     ledger, _ = evening()
     rows = list(ledger.revenue().items())
     assert check_revenue(ledger, rows, 0).sound
@@ -181,5 +181,5 @@ def test_an_audit_that_finds_something_fails_the_command(tmp_path: Path, monkeyp
     monkeypatch.setattr(story.Demo, "play", with_a_lost_sale)
     done = CliRunner().invoke(penstock, ["demo", "--into", str(tmp_path / "demo")])
     assert done.exit_code == 1
-    assert "the audit found something" in done.output
+    assert "the audit found differences" in done.output
     assert "nothing lost" not in done.output

@@ -82,7 +82,7 @@ def test_a_pipeline_is_watched_and_stopped(cluster: Cluster, tmp_path: Path, env
         ):
             assert line in figures
         again = command(environment, "run", str(file))
-        assert (again.returncode, "watched runs already" in again.stderr) == (1, True)
+        assert (again.returncode, "watched is already running" in again.stderr) == (1, True)
         stopped = command(environment, "stop", "watched")
         assert (stopped.returncode, stopped.stdout) == (0, "watched is stopped\n")
     finally:

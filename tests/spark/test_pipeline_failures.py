@@ -18,8 +18,8 @@ pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip in
 from pyspark.sql import SparkSession
 
 from penstock.spark.fetching import OffsetRange
+from penstock.spark.pipelines.bad_records import RECORDS_MAX, BadRecordFinder, NotFound, _offset_logs, halves, search
 from penstock.spark.pipelines.document import PipelineError
-from penstock.spark.pipelines.isolating import RECORDS_MAX, Isolator, NotFound, _offset_logs, halves, search
 from penstock.spark.pipelines.running import PipelineStatus, run
 from penstock.spark.pipelines.spec import parse_pipeline
 
@@ -62,9 +62,9 @@ def test_failures_of_records_together_and_of_too_many_are_no_single_ones() -> No
         search([OffsetRange("t", 0, 0, 1000)], failing_on(everything))
 
 
-def isolator(fails: Callable[[set[tuple[int, int]], set[tuple[int, int]]], bool]) -> Isolator:
+def finder(fails: Callable[[set[tuple[int, int]], set[tuple[int, int]]], bool]) -> BadRecordFinder:
     """One that tries nothing in Spark: `fails` gets the partitions and offsets of two sources."""
-    made = Isolator.__new__(Isolator)
+    made = BadRecordFinder.__new__(BadRecordFinder)
     made._ranges = {"orders": [OffsetRange("o", 0, 0, 20)], "payments": [OffsetRange("p", 1, 0, 20)]}
 
     def attempt(chosen: Any) -> str | None:
@@ -78,7 +78,7 @@ def test_records_of_several_sources_fail_alone_and_together() -> None:
     def fails(orders: set[tuple[int, int]], payments: set[tuple[int, int]]) -> bool:
         return (0, 7) in orders or (1, 2) in payments or ((0, 3) in orders and (1, 5) in payments)
 
-    found = isolator(fails).find()
+    found = finder(fails).find()
     assert offsets(each.place for each in found["orders"]) == {(0, 7), (0, 3)}
     assert offsets(each.place for each in found["payments"]) == {(1, 2)}
 
@@ -87,13 +87,13 @@ def test_records_of_several_sources_fail_alone_and_together() -> None:
     ("fails", "why"),
     [
         (lambda *_: True, "without any record"),
-        (lambda *_: False, "did not come back"),
-        (lambda orders, _: len(orders) > 12, "not come from single records"),
+        (lambda *_: False, "did not recur"),
+        (lambda orders, _: len(orders) > 12, "not caused by single records"),
     ],
 )
-def test_what_is_no_records_failure_is_not_found(fails: Any, why: str) -> None:
+def test_failures_that_no_record_causes_are_not_attributed(fails: Any, why: str) -> None:
     with pytest.raises(NotFound, match=why):
-        isolator(fails).find()
+        finder(fails).find()
 
 
 def test_offsets_are_read_as_spark_writes_them() -> None:
@@ -173,7 +173,7 @@ def test_what_fails_a_step_goes_to_dead_letters(spark: SparkSession, cluster: Cl
 
 
 @pytest.mark.parametrize("why", ["lines has no dead letters", "the service brings bad luck"])
-def test_a_failure_that_is_nobodys_record_ends_the_pipeline(
+def test_a_failure_that_no_record_causes_ends_the_pipeline(
     spark: SparkSession, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     monkeypatch.setattr("penstock.spark.pipelines.running.RESTARTS_MAX", 1)

@@ -47,7 +47,7 @@ def parse(text: str) -> Pipeline:
     return parse_pipeline(text, "p.yaml", Path("/somewhere"))
 
 
-def test_a_good_file_is_understood() -> None:
+def test_a_valid_file_is_parsed() -> None:
     pipeline = parse(GOOD)
     (source,) = pipeline.sources
     assert (source.topics, source.decode, source.schema.text) == (("orders",), "json", "id BIGINT")
@@ -58,7 +58,7 @@ def test_a_good_file_is_understood() -> None:
     assert pipeline.bootstrap == "localhost:9092"
 
 
-def test_the_template_is_a_good_file() -> None:
+def test_the_template_is_a_valid_file() -> None:
     pipeline = parse(render("shop", "orders", "b:1", "shop.yaml"))
     assert (pipeline.name, pipeline.bootstrap) == ("shop", "b:1")
     assert [sink.name for sink in pipeline.sinks] == ["revenue_topic", "archive"]
@@ -68,7 +68,7 @@ def test_the_template_is_a_good_file() -> None:
     ("old", "new", "line", "said", "fix"),
     [
         ("name: orders\n", "name: two words\n", 1, "name is 'two words'", "letters"),
-        ("    topic: orders\n", "", 3, "source orders needs topics or a pattern", "topic: my-topic"),
+        ("    topic: orders\n", "", 3, "needs exactly one of topic, pattern and format", "topic: my-topic"),
         ("decode: json", "decode: jsn", 5, "decode is 'jsn'", "one of raw, json"),
         ('    schema: "id BIGINT"\n', "", 3, "decode: json needs a schema", "id BIGINT"),
         ("10 seconds", "10 secs", 7, "delay is '10 secs'", "10 seconds"),
@@ -80,13 +80,13 @@ def test_the_template_is_a_good_file() -> None:
             "reads order, which is not above",
             "there is orders",
         ),
-        ("from: counted", "from: count", 16, "takes count, which does not exist", "orders, unique, counted"),
+        ("from: counted", "from: count", 16, "reads count, which does not exist", "orders, unique, counted"),
         ("    mode: complete", "    mde: complete", 18, "unknown field 'mde'", "write mode"),
         ("mode: complete", "mode: overwrite", 18, "mode is 'overwrite'", "append, update, complete"),
-        ("    topic: counts\n", "", 15, "needs a topic or a format", "topic: my-topic"),
-        ("  counted:", "  unique:", 12, "unique is there twice", "rename"),
-        ("  counted:", "  counted rows:", 12, "cannot be a name in SQL", "underscores"),
-        ("steps:", "steps", 9, "no YAML", "indents"),
+        ("    topic: counts\n", "", 15, "needs either a topic or a format", "topic: my-topic"),
+        ("  counted:", "  unique:", 12, "unique is duplicated", "rename"),
+        ("  counted:", "  counted rows:", 12, "is not a valid name in SQL", "underscores"),
+        ("steps:", "steps", 9, "not valid YAML", "indents"),
     ],
 )
 def test_mistakes_name_the_line_and_the_fix(old: str, new: str, line: int, said: str, fix: str) -> None:
@@ -123,7 +123,7 @@ def test_init_writes_a_file_once(tmp_path: Path) -> None:
     assert CliRunner().invoke(penstock, arguments).exit_code == 0
     assert parse(file.read_text()).bootstrap == "b:1"
     again = CliRunner().invoke(penstock, arguments)
-    assert (again.exit_code, "is there already" in again.output) == (1, True)
+    assert (again.exit_code, "already exists" in again.output) == (1, True)
 
 
 def test_a_wrong_file_ends_the_command_before_spark_starts(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_wrong_file_ends_the_command_before_spark_starts(tmp_path: Path) -> No
     assert "write one of append" in result.output
 
 
-def test_notes_of_processes_that_are_gone_do_not_count(tmp_path: Path, monkeypatch: Any) -> None:
+def test_state_files_of_dead_processes_are_ignored(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path))
     state_directory().mkdir(parents=True)
     note = {"name": "x", "file": "f", "pid": 1, "started": 0, "process_started": -5, "queries": []}
@@ -143,10 +143,10 @@ def test_notes_of_processes_that_are_gone_do_not_count(tmp_path: Path, monkeypat
     (state_directory() / "broken.json").write_text("{")
     assert running() == []
     assert stop("x") is False
-    assert "no pipeline x runs here" in CliRunner().invoke(penstock, ["pipeline", "stop", "x"]).output
+    assert "no pipeline x is running" in CliRunner().invoke(penstock, ["pipeline", "stop", "x"]).output
 
 
-def test_stop_ends_the_process_that_was_noted(tmp_path: Path, monkeypatch: Any) -> None:
+def test_stop_ends_the_process_in_the_state_file(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path))
     state_directory().mkdir(parents=True)
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
 
 from penstock.spark.pipelines.metrics import PortTaken, served
-from penstock.spark.pipelines.progress import Counting, PipelineStatus, QueryStatus
+from penstock.spark.pipelines.progress import PipelineStatus, ProgressSums, QueryStatus
 
 
 def report(batch: int, rows: int, *, end: int, latest: int) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Reports:
 
 
 def test_reports_are_counted_once_and_over_restarts() -> None:
-    counting = Counting("shop/sinks/out")
+    counting = ProgressSums("shop/sinks/out")
     first = Reports("a", report(0, 10, end=10, latest=10))
     counting.take(first)  # type: ignore[arg-type]
     first.recentProgress.append(report(1, 5, end=15, latest=40))
@@ -61,7 +61,7 @@ def test_reports_are_counted_once_and_over_restarts() -> None:
     assert (status.rows, status.rows_written, status.batch, status.lag) == (22, 19, 3, 2)
 
 
-def test_figures_are_served_as_text() -> None:
+def test_metrics_are_served_as_text() -> None:
     sink = QueryStatus("shop/sinks/out", 3, rows=22, lag_by_topic={"orders": 2}, batch_ms=250, watermark=7.5)
     sink.set_aside, sink.error = 1, 'said "no"'
     letters = QueryStatus("shop/dead_letters/orders", rows=22, rows_written=4, active=False)

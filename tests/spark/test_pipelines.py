@@ -122,7 +122,7 @@ def test_a_shop(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     letters = values(spark, cluster, dead_letters.topic_for(names["orders"]))
     reasons = {bytes(row.key): bytes(dict(row.headers)[dead_letters.REASON]).decode() for row in letters}
     assert set(reasons) == {b"x", b"500", b"y"}
-    assert "does not fit the json schema" in reasons[b"x"]
+    assert "does not match the json schema" in reasons[b"x"]
     assert reasons[b"500"] == "amount >= 0 does not hold"
     # The second run goes on where the first ended, and ends the first minutes.
     write(cluster.bootstrap_servers, names["orders"], [order(number) for number in range(120, 300)])

@@ -43,7 +43,7 @@ def keys(records: int) -> set[bytes | None]:
 @pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.timeout(3600)
-def test_nothing_is_lost_or_doubled_on_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_lost_or_duplicated_on_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     began = time.monotonic()
     with Cluster(nodes=3) as cluster, standalone() as spark:
         topics = fill(cluster, RECORDS)
@@ -57,7 +57,7 @@ def test_nothing_is_lost_or_doubled_on_a_cluster(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_or_doubled_on_one_machine(tmp_path: Path) -> None:
+def test_nothing_is_lost_or_duplicated_on_one_machine(tmp_path: Path) -> None:
     with Cluster(nodes=3) as cluster:
         topics = fill(cluster, RECORDS_OF_A_SHORT_RUN)
         copy = Copy(cluster, topics, tmp_path / "copy")

@@ -87,7 +87,7 @@ def test_what_is_too_large_goes_to_dead_letters(spark: SparkSession, cluster: Cl
     ("query", "more", "said"),
     [
         ("SELECT 1 AS key", {"topic": "t"}, "there is no column value"),
-        ("SELECT 'v' AS value", {}, "where to write is not said"),
+        ("SELECT 'v' AS value", {}, "there is no target topic"),
         ("SELECT 1 AS value", {"topic": "t"}, "column value is int: cast it to binary or string"),
         ("SELECT 'v' AS value, 1 AS other", {"topic": "t"}, "column other is not one of"),
         ("SELECT 'v' AS value", {"topic": "t", "delivery": "maybe"}, "use at-least-once or exactly-once"),

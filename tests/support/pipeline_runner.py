@@ -73,13 +73,13 @@ class PipelineRunner:
 
 def _crash(where: str) -> None:
     """Die at one of the places where it hurts, or break what should make up for it."""
-    from penstock.spark.pipelines import jdbc_intake, jdbc_sink
+    from penstock.spark.pipelines import jdbc_polling, jdbc_sink
 
     def die(*_: Any) -> None:
         os._exit(9)
 
     if where == "before rows appear":
-        jdbc_intake._Files.rename = die  # type: ignore[method-assign]
+        jdbc_polling._Files.rename = die  # type: ignore[method-assign]
     elif where == "after rows are committed":
         write = jdbc_sink.JdbcWriter.__call__
 

@@ -1,5 +1,6 @@
-"""`penstock demo`: a shop's evening on three nodes and Spark, with everything going wrong that usually does.
+"""`penstock demo`: a shop's evening on three nodes and Spark, with the usual failures.
 
-The files in the order of the story: `shop` makes up customers and orders, `generator` sends them, `pipeline.yaml` is
-what Spark does with them, `ledger` knows what must come out, `audit` compares, `plot` draws, `story` is the whole.
+The files in the order of the story: `shop` invents customers and orders, `generator` sends them, `pipeline.yaml`
+processes them in Spark, `ledger` computes the expected results, `audit` compares, `plot` draws a chart, `story` runs it
+all.
 """

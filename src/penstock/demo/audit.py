@@ -1,4 +1,4 @@
-"""The ledger against what came out: nothing lost, nothing doubled, nothing changed, wherever it could be."""
+"""Compares the ledger with the results: nothing lost, duplicated or changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One comparison. `strange` counts what was found and nobody sent."""
+    """One comparison. `strange` counts what was found but never sent."""
 
     what: str
     expected: int
@@ -27,12 +27,12 @@ class Check:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no differences."""
         return not (self.missing or self.doubled or self.different or self.strange)
 
 
 def compare(what: str, expected: Mapping[Key, Value], found: Iterable[tuple[Key, Value]]) -> Check:
-    """Check that each key was found once, with the value that was expected, and no other key."""
+    """Check that each key was found once, with the expected value, and no other key."""
     rows = list(found)
     copies = Counter(key for key, _ in rows)
     return Check(
@@ -57,13 +57,13 @@ def check_sales(ledger: Ledger, rows: Iterable[tuple[str, Sale]]) -> Check:
 
 
 def check_dead_letters(ledger: Ledger, places: Iterable[Place]) -> Check:
-    """Every bad record is a dead letter, and no good one is."""
+    """Every invalid record is a dead letter, and no valid one is."""
     expected = dict.fromkeys(ledger.dead_letters(), True)
     return compare("bad records → dead letters", expected, ((place, True) for place in places))
 
 
 def check_revenue(ledger: Ledger, rows: Iterable[tuple[Minute, Total]], open_minutes: int) -> Check:
-    """Every minute that is over adds up to the cent; the newest `open_minutes` are still open and may be missing."""
+    """Every closed minute adds up to the cent; the newest `open_minutes` are still open and may be missing."""
     expected = ledger.revenue()
     still_open = sorted({line.minute for line in expected})[-open_minutes:] if open_minutes else []
     closed = {line: total for line, total in expected.items() if line.minute not in still_open}

@@ -1,4 +1,4 @@
-"""Sends an evening's records to the brokers in half a minute, and writes down what they acknowledge."""
+"""Sends an evening's records to the brokers in half a minute, and records what they acknowledge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.demo.ledger import Ledger, Place
 from penstock.demo.shop import Arrival
 
 TICK_SECONDS = 0.25
-# The brokers may be without a leader for a while: a record is sent again until this time is over.
+# There may be no leader for a while: a record is retried for this long.
 DELIVERY_TIMEOUT_MS = 60_000
 FLUSH_SECONDS = 75.0
 PRODUCER_SETTINGS: dict[str, Any] = {
@@ -32,10 +32,10 @@ class GeneratorFailed(RuntimeError):
 
 
 class Generator:
-    """Plays arrivals faster than they happened. `sent`, `clock` and `done` may be read from any thread.
+    """Replays arrivals faster than real time. `sent`, `clock` and `done` may be read from any thread.
 
-    Arrivals of one tick are all acknowledged before the next tick is sent: whatever the brokers go through, no
-    partition falls behind the others, so that lateness is what the shop made it.
+    All arrivals of one tick are acknowledged before the next tick is sent: whatever happens to the brokers, no
+    partition falls behind the others, so records are only as late as the shop made them.
     """
 
     def __init__(self, bootstrap: str, topic: str, arrivals: Iterable[Arrival], ledger: Ledger, speed: float) -> None:
@@ -55,17 +55,17 @@ class Generator:
         self.done = False
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Send no more, and wait for the thread."""
+        """Stop sending, and wait for the thread."""
         self._cancelled.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def check(self) -> None:
-        """Raise what went wrong, if anything did."""
+        """Raise the thread's error, if there was one."""
         if self._error is not None:
             raise GeneratorFailed(str(self._error)) from self._error
 
@@ -79,7 +79,7 @@ class Generator:
                     return
                 self._send(arrivals)
             self.done = True
-        except Exception as error:  # noqa: BLE001 - the thread that waits for this one raises it
+        except Exception as error:  # noqa: BLE001 - `check` raises it in the calling thread
             self._error = error
 
     def _tick(self, arrival: Arrival) -> int:
@@ -103,7 +103,7 @@ class Generator:
 
     def _delivered(self, arrival: Arrival, error: Any, message: Any) -> None:
         if error is not None:
-            self._error = GeneratorFailed(f"a record was refused: {error}")
+            self._error = GeneratorFailed(f"a record was rejected: {error}")
             return
         self._ledger.note(arrival, Place(message.partition(), message.offset()))
         self.sent += 1

@@ -1,4 +1,4 @@
-"""What the generator knows: every record that a broker acknowledged, and what must have become of it."""
+"""The expected results: every record that a broker acknowledged, and what must become of it."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from penstock.demo.shop import GUEST, Arrival, Fate, Order
 
 
 class Place(NamedTuple):
-    """Where a record is in its topic."""
+    """A record's position in its topic."""
 
     partition: int
     offset: int
 
 
 class Sale(NamedTuple):
-    """What the pipeline must have made of an order."""
+    """The sale that the pipeline must derive from an order."""
 
     country: str
     amount: Decimal
 
 
 class Minute(NamedTuple):
-    """A line of the revenue: a minute of a country."""
+    """A row of the revenue: a minute and a country."""
 
     minute: datetime
     country: str
 
 
 class Total(NamedTuple):
-    """What a line of the revenue says."""
+    """The values of a revenue row."""
 
     orders: int
     revenue: Decimal
@@ -42,28 +42,28 @@ class Total(NamedTuple):
 
 @dataclass(slots=True)
 class Ledger:
-    """The books of one evening. `countries` is where each customer is at home, as the newest record of each says."""
+    """The records of one evening. `countries` has each customer's country, from the newest record of each."""
 
     countries: Mapping[str, str] = field(default_factory=dict)
     arrivals: dict[Place, Arrival] = field(default_factory=dict)
     orders: dict[str, Order] = field(default_factory=dict)
 
     def note(self, arrival: Arrival, place: Place) -> None:
-        """A broker has acknowledged this record at this place."""
+        """A broker has acknowledged this record at this position."""
         self.arrivals[place] = arrival
         if arrival.fate is Fate.SALE:
             self.orders[arrival.order.id] = arrival.order
 
     def country(self, order: Order) -> str:
-        """Where an order counts: its customer's country, unless nobody knows the customer."""
+        """Where an order counts: its customer's country, unless the customer is unknown."""
         return self.countries.get(order.customer, GUEST)
 
     def sales(self) -> dict[str, Sale]:
-        """By order: what must be in the topic of sales, once each."""
+        """By order: what must be in the sales topic, once each."""
         return {order.id: Sale(self.country(order), order.amount) for order in self.orders.values()}
 
     def revenue(self) -> dict[Minute, Total]:
-        """By minute and country: what the lines of the revenue must say."""
+        """By minute and country: the expected revenue rows."""
         orders: Counter[Minute] = Counter()
         revenue: defaultdict[Minute, Decimal] = defaultdict(Decimal)
         for order in self.orders.values():
@@ -73,13 +73,13 @@ class Ledger:
         return {line: Total(orders[line], revenue[line]) for line in orders}
 
     def records(self) -> dict[Place, bytes]:
-        """By place: the value of every record that was acknowledged."""
+        """By position: the value of every acknowledged record."""
         return {place: arrival.value for place, arrival in self.arrivals.items()}
 
     def dead_letters(self) -> dict[Place, Arrival]:
-        """By place in the topic of orders: what must be among the dead letters."""
+        """By position in the orders topic: the expected dead letters."""
         return {place: arrival for place, arrival in self.arrivals.items() if arrival.fate.is_dead_letter}
 
     def count(self, fate: Fate) -> int:
-        """How many records of a fate were acknowledged."""
+        """How many records with a fate were acknowledged."""
         return sum(arrival.fate is fate for arrival in self.arrivals.values())

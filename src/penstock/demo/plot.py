@@ -1,4 +1,4 @@
-"""Draws the evening: revenue by minute and country as the pipeline gave it, and below it what was turned away."""
+"""Draws the evening: revenue by minute and country as the pipeline computed it, and the dead letters below."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ FATE_COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened, by the shop's clock."""
+    """An event, by the shop's clock."""
 
     at: datetime
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """All that is drawn."""
+class Chart:
+    """What the chart shows."""
 
     title: str
     subtitle: str
@@ -42,27 +42,27 @@ class Picture:
     marks: Sequence[Mark]
 
 
-def draw(picture: Picture, path: Path) -> None:
-    """Write the picture as PNG."""
+def draw(chart: Chart, path: Path) -> None:
+    """Write the chart as PNG."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     with pyplot.rc_context(_style()):
-        chart, (above, below) = pyplot.subplots(
+        figure, (above, below) = pyplot.subplots(
             2, 1, figsize=(12, 7), sharex=True, height_ratios=(4.6, 1), gridspec_kw={"hspace": 0.12}
         )
-        chart.subplots_adjust(left=0.07, right=0.88, top=0.85, bottom=0.07)
-        minutes = sorted({line.minute for line in picture.revenue})
-        _revenue(above, minutes, picture)
-        _turned_away(below, picture)
-        _marks(above, picture.marks)
+        figure.subplots_adjust(left=0.07, right=0.88, top=0.85, bottom=0.07)
+        minutes = sorted({line.minute for line in chart.revenue})
+        _revenue(above, minutes, chart)
+        _turned_away(below, chart)
+        _marks(above, chart.marks)
         _frame(above, below, minutes)
-        chart.text(0.07, 0.945, picture.title, fontsize=19, fontweight="bold")
-        chart.text(0.07, 0.905, picture.subtitle, fontsize=10.5, color=FAINT)
-        chart.savefig(path, dpi=150)
-        pyplot.close(chart)
+        figure.text(0.07, 0.945, chart.title, fontsize=19, fontweight="bold")
+        figure.text(0.07, 0.905, chart.subtitle, fontsize=10.5, color=FAINT)
+        figure.savefig(path, dpi=150)
+        pyplot.close(figure)
 
 
 def _style() -> dict[Any, Any]:
@@ -71,11 +71,11 @@ def _style() -> dict[Any, Any]:
     return {"font.family": "DejaVu Sans", "font.size": 10, "text.color": INK, **faint, **paper}
 
 
-def _revenue(axis: Any, minutes: list[datetime], picture: Picture) -> None:
+def _revenue(axis: Any, minutes: list[datetime], chart: Chart) -> None:
     countries = [*COUNTRIES, GUEST]
     nothing = Total(0, 0)  # type: ignore[arg-type]
     layers = [
-        [float(picture.revenue.get(Minute(minute, country), nothing).revenue) for minute in minutes]
+        [float(chart.revenue.get(Minute(minute, country), nothing).revenue) for minute in minutes]
         for country in countries
     ]
     axis.stackplot(minutes, layers, colors=COUNTRY_COLOURS, linewidth=0.4, edgecolor=PAPER)
@@ -83,7 +83,7 @@ def _revenue(axis: Any, minutes: list[datetime], picture: Picture) -> None:
     axis.plot(minutes, totals, color=INK, linewidth=1.1)
     axis.set_ylim(0, max(totals) * 1.12)
     axis.set_ylabel("revenue a minute, €")
-    # Names stand where their layer ends, which spares the reader a legend; thin layers get room all the same.
+    # Labels are placed at the end of their layers instead of in a legend; thin layers get enough room too.
     step, height = 0.052 * max(totals), 0.0
     previous = -step
     for country, layer, colour in zip(countries, layers, COUNTRY_COLOURS, strict=True):
@@ -103,11 +103,11 @@ def _revenue(axis: Any, minutes: list[datetime], picture: Picture) -> None:
         )
 
 
-def _turned_away(axis: Any, picture: Picture) -> None:
+def _turned_away(axis: Any, chart: Chart) -> None:
     from datetime import timedelta
 
     slots: dict[Fate, Counter[datetime]] = {fate: Counter() for fate in FATE_COLOURS}
-    for at, fate in picture.turned_away:
+    for at, fate in chart.turned_away:
         slots[fate][at.replace(minute=at.minute // 3 * 3, second=0, microsecond=0)] += 1
     places = sorted({slot for counts in slots.values() for slot in counts})
     base = [0] * len(places)

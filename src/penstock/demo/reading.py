@@ -1,4 +1,4 @@
-"""What came out, read with another client than the one that wrote it: librdkafka for topics, Arrow for files."""
+"""Reads the results with different clients than those that wrote them: librdkafka for topics, Arrow for files."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def read_topic(bootstrap: str, topic: str) -> Iterator[Any]:
 
 
 def read_sales(bootstrap: str, topic: str) -> Iterator[tuple[str, Sale]]:
-    """By order: what the topic of sales has."""
+    """By order: the contents of the sales topic."""
     for message in read_topic(bootstrap, topic):
         fields = json.loads(message.value(), parse_float=Decimal, parse_int=Decimal)
         yield fields["id"], Sale(fields["country"], fields["amount"])
 
 
 def read_revenue(bootstrap: str, topic: str) -> Iterator[tuple[Minute, Total]]:
-    """By minute and country: what the topic of revenue has."""
+    """By minute and country: the contents of the revenue topic."""
     for message in read_topic(bootstrap, topic):
         fields = json.loads(message.value(), parse_float=Decimal)
         minute = datetime.fromisoformat(fields["minute"]).astimezone(UTC)
@@ -70,19 +70,19 @@ def read_revenue(bootstrap: str, topic: str) -> Iterator[tuple[Minute, Total]]:
 
 
 def read_dead_letters(bootstrap: str, topic: str) -> Iterator[tuple[Place, str]]:
-    """By place in the topic they come from: why records were turned away."""
+    """By position in the source topic: why records became dead letters."""
     for message in read_topic(bootstrap, topic):
         headers = headers_of(message)
         if headers is None:
             where = f"{topic}-{message.partition()} at offset {message.offset()}"
-            raise ReadFailed(f"the dead letter in {where} says nothing: {HEADERS_UNREADABLE}")
+            raise ReadFailed(f"the dead letter in {where} has no readable reason: {HEADERS_UNREADABLE}")
         notes = {name: (value or b"").decode() for name, value in headers}
         place = Place(int(notes[dead_letters.PARTITION]), int(notes[dead_letters.OFFSET]))
         yield place, notes[dead_letters.REASON]
 
 
 def read_archive(path: Path) -> Iterator[tuple[Place, bytes]]:
-    """By place: the values in an archive's files, read without Spark."""
+    """By position: the values in an archive's files, read without Spark."""
     import pyarrow.parquet
 
     table = pyarrow.parquet.read_table(path, columns=["partition", "offset", "value"])

@@ -1,4 +1,4 @@
-"""What the viewer sees: sentences as things happen, and below them, on a terminal, a few lines that move."""
+"""The demo's output: messages as things happen, and on a terminal a few live lines below them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PIPE_COLUMNS = 120
 
 @dataclass(slots=True)
 class View:
-    """What moves: brokers, the shop, the pipeline."""
+    """The live state: brokers, the shop, the pipeline."""
 
     brokers: dict[int, str] = field(default_factory=dict)
     clock: datetime | None = None
@@ -31,7 +31,7 @@ class View:
 
 
 class Screen:
-    """Sentences and moving lines. Without a terminal the moving lines are written every few seconds instead."""
+    """Messages and live lines. Without a terminal the live lines are printed every few seconds instead."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -62,18 +62,18 @@ class Screen:
         return time.monotonic() - self._started
 
     def say(self, text: str, sign: str = "[bold green]✓[/]") -> None:
-        """A sentence that stays."""
+        """Print a message."""
         self._console.print(f"[dim]{self.seconds:5.1f} s[/] {sign} {text}")
 
     def moved(self) -> None:
-        """The view has changed."""
+        """The live state has changed."""
         if self._live is None and self.view.clock is not None and self.seconds - self._last_line >= LINE_SECONDS:
             self._last_line = self.seconds
             rows = min((query.rows for query in self.view.queries), default=0)
             self.say(f"shop {self._time()}: {self.view.sent:,} records sent, {rows:,} processed", "…")
 
     def show_file(self, title: str, text: str) -> None:
-        """A pipeline's file, coloured."""
+        """Print a pipeline's file with syntax highlighting."""
         from rich.panel import Panel
         from rich.syntax import Syntax
 
@@ -81,7 +81,7 @@ class Screen:
         self._console.print(Panel(code, title=title, title_align="left", border_style="dim"))
 
     def show_checks(self, checks: list[Check], partitions: list[Partition]) -> None:
-        """The audit, one line a comparison."""
+        """Print the audit, one line per comparison."""
         from rich import box
         from rich.table import Table
 
@@ -100,7 +100,7 @@ class Screen:
         self._console.print(table)
 
     def show_end(self, lines: list[tuple[str, str]]) -> None:
-        """Where to look next."""
+        """Print where to look next."""
         width = max(len(what) for what, _ in lines)
         for what, where in lines:
             self._console.print(f"  [cyan]{what.ljust(width)}[/]  {where}", soft_wrap=True)

@@ -1,6 +1,6 @@
-"""A shop that does not exist: its customers, and an evening of orders, some of which no pipeline should let through.
+"""A fictitious shop: its customers, and an evening of orders, some of which the pipeline must reject.
 
-Everything follows from one `Random`, so that a seed gives the same evening again. Times are simulated: an order is made
+Everything is derived from one `Random`, so a seed reproduces the same evening. Times are simulated: an order is placed
 `at` a moment and arrives later, sometimes much later, and arrivals are in order.
 """
 
@@ -30,15 +30,15 @@ PRODUCTS = {
 SALE_PRODUCT = "olive oil"
 MINUTES = 180
 SALE_MINUTE = 105
-# The lateness that the pipeline's file still accepts is 15 minutes, the clock may be ahead by one.
+# The pipeline accepts records up to 15 minutes late, and clocks that are ahead by one minute.
 LATE_MINUTES = (1, 12)
 TOO_LATE_MINUTES = (20, 40)
-# A shop that hears nothing sends its order again within this time, well below the watermark's delay.
+# Without an acknowledgement the shop resends its order within this time, well below the watermark's delay.
 REPEAT_MINUTES_MAX = 4
 
 
 class Fate(Enum):
-    """What must become of a record on its way."""
+    """What must become of a record."""
 
     SALE = "sale"
     REPEAT = "sent again"
@@ -50,7 +50,7 @@ class Fate(Enum):
 
     @property
     def is_dead_letter(self) -> bool:
-        """Whether the pipeline must turn the record away and say so."""
+        """Whether the pipeline must send the record to the dead letters."""
         return self not in (Fate.SALE, Fate.REPEAT)
 
 
@@ -77,7 +77,7 @@ class Order:
     at: datetime
 
     def fields(self) -> dict[str, object]:
-        """The order as the shop's JSON has it."""
+        """The order as JSON fields."""
         at = self.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         amount = float(self.amount)
         return {"id": self.id, "customer": self.customer, "product": self.product, "quantity": self.quantity,
@@ -86,7 +86,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One record that reaches the topic of orders, and what must become of it."""
+    """One record that arrives in the orders topic, and what must become of it."""
 
     arrives: datetime
     value: bytes
@@ -95,7 +95,7 @@ class Arrival:
 
 
 def customer_records(random: Random, count: int) -> list[tuple[str, bytes | None]]:
-    """What the topic of customers gets, in order: everybody, then who moved, then who asked to be forgotten (None)."""
+    """The records of the customers topic, in order: all customers, then moves, then deletions (None)."""
     people = [f"c{number:04}" for number in range(count)]
     records = [(key, _customer(random, key)) for key in people]
     moved = [(key, _customer(random, key)) for key in random.sample(people, count // 20)]
@@ -104,7 +104,7 @@ def customer_records(random: Random, count: int) -> list[tuple[str, bytes | None
 
 
 def newest_countries(records: list[tuple[str, bytes | None]]) -> dict[str, str]:
-    """The country of each customer, as the newest record of each says."""
+    """The country of each customer, from the newest record of each."""
     newest = dict(records)
     return {key: str(json.loads(value)["country"]) for key, value in newest.items() if value is not None}
 
@@ -129,14 +129,14 @@ def arrivals(random: Random, opening: datetime, customers: list[str], orders_per
 
 
 def closing_bell(last: datetime, customer: str) -> Arrival:
-    """An order of the next morning: it moves the pipeline's clock past the evening, whose minutes are closed."""
+    """An order of the next morning, which advances the watermark past the evening so that its minutes are closed."""
     at = last + timedelta(hours=12)
     order = Order("next-morning", customer, "tea", 1, PRODUCTS["tea"], at)
     return Arrival(at, _json(order.fields()), Fate.SALE, order)
 
 
 def yesterday_evening(now: datetime) -> datetime:
-    """17:00 of the day before, in UTC: recent enough that no retention removes it."""
+    """17:00 of the day before, in UTC: recent enough that retention does not remove it."""
     return (now.astimezone(UTC) - timedelta(days=1)).replace(hour=17, minute=0, second=0, microsecond=0)
 
 

@@ -1,4 +1,4 @@
-"""The demo from beginning to end: nodes, a shop, a pipeline, a node that dies, an archive, an audit, a picture."""
+"""The demo from beginning to end: nodes, a shop, a pipeline, a killed node, an archive, an audit, a chart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.demo import reading, shop
 from penstock.demo.audit import Check, check_archive, check_dead_letters, check_revenue, check_sales
 from penstock.demo.generator import Generator
 from penstock.demo.ledger import Ledger, Minute, Total
-from penstock.demo.plot import Mark, Picture, draw
+from penstock.demo.plot import Chart, Mark, draw
 from penstock.demo.screen import Screen
 from penstock.testing import Cluster
 
@@ -38,16 +38,16 @@ KILLED_MINUTE, DOWN_SECONDS = 45, 4.0
 SPARK_SETTINGS = {
     "spark.log.level": "OFF",
     "spark.sql.session.timeZone": "UTC",
-    # Java lives for a minute here: what its second compiler would gain is less than what it costs.
+    # Java lives for only a minute here: its optimizing compiler would cost more than it gains.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
-# The minute of the closing bell stays open until time moves on once more.
+# The minute of the closing bell stays open until the watermark advances again.
 OPEN_MINUTES = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How large a demo: the evening's length on the wall, and how many orders a minute of it has at most times."""
+    """The size of a demo: how long the evening takes, and about how many orders it has per minute."""
 
     directory: Path
     seed: int = 1
@@ -57,20 +57,20 @@ class Settings:
 
 @dataclass(slots=True)
 class Outcome:
-    """What the demo has found out."""
+    """The demo's results."""
 
     checks: list[Check] = field(default_factory=list)
     partitions: list[Partition] = field(default_factory=list)
-    picture: Path | None = None
+    chart: Path | None = None
 
     @property
     def sound(self) -> bool:
-        """Whether nothing was lost, doubled or changed anywhere."""
+        """Whether nothing was lost, duplicated or changed anywhere."""
         return all(check.sound for check in self.checks) and all(each.sound for each in self.partitions)
 
 
 class Demo:
-    """One run. `play` goes through it; what other threads do is here as well."""
+    """One run. `play` executes it."""
 
     def __init__(self, settings: Settings, cluster: Cluster, screen: Screen) -> None:
         self._settings = settings
@@ -83,9 +83,9 @@ class Demo:
         self._marks = [Mark(self._opening + timedelta(minutes=shop.SALE_MINUTE), f"{shop.SALE_PRODUCT} sale")]
 
     def play(self) -> Outcome:
-        """Everything, in order."""
+        """Run the whole demo."""
         with ThreadPoolExecutor(1) as beside:
-            # Java takes its time to start, and its session belongs to the thread that uses it.
+            # Java starts slowly, and its session belongs to the thread that uses it.
             opening = beside.submit(self._open)
             spark = _start_spark(self._settings.directory / "spark.log")
             customers, pipeline = opening.result()
@@ -134,7 +134,7 @@ class Demo:
         return load_pipeline(file, self._cluster.bootstrap_servers)
 
     def _trade(self, spark: SparkSession, pipeline: Pipeline, customers: list[str]) -> None:
-        """Orders come in while the pipeline runs, and one of the nodes is killed on the way."""
+        """Orders arrive while the pipeline runs, and one of the nodes is killed meanwhile."""
         from penstock.spark.pipelines.running import run
 
         speed = shop.MINUTES * 60 / self._settings.evening_seconds
@@ -192,7 +192,7 @@ class Demo:
         self._screen.say(f"node {VICTIM} is back; the longest wait so far was {generator.longest_wait_seconds:.1f} s")
 
     def _account(self, spark: SparkSession) -> Outcome:
-        """Archive, audit and draw."""
+        """Archive, audit and draw the chart."""
         from penstock.spark.jobs import archive, audit, read_archive
 
         options = {"kafka.bootstrap.servers": self._cluster.bootstrap_servers, "subscribe": "orders"}
@@ -210,7 +210,7 @@ class Demo:
             check_dead_letters(self._ledger, [letter for letter, _ in letters]),
             check_revenue(self._ledger, revenue, OPEN_MINUTES),
         ]
-        outcome.picture = self._draw(dict(revenue), outcome)
+        outcome.chart = self._draw(dict(revenue), outcome)
         return outcome
 
     def _draw(self, revenue: dict[Minute, Total], outcome: Outcome) -> Path:
@@ -228,7 +228,7 @@ class Demo:
             f"{lost} lost",
             f"{doubled} doubled",
         )
-        picture = Picture(
+        chart = Chart(
             title=f"A shop's evening: {total:,.0f} € in three hours",
             subtitle=" · ".join(facts),
             revenue=evening,
@@ -236,12 +236,12 @@ class Demo:
             marks=self._marks,
         )
         path = self._settings.directory / "revenue.png"
-        draw(picture, path)
+        draw(chart, path)
         return path
 
 
 def _start_spark(log: Path) -> SparkSession:
-    """A session whose Java writes what it has to say into a file: the terminal is for the story."""
+    """A session whose Java logs to a file, to keep the terminal for the demo."""
     from penstock.spark import session
 
     with log.open("wb") as file:
@@ -259,7 +259,7 @@ def _caught_up(status: PipelineStatus, sent: int) -> bool:
 
 
 def _watermark(spark: SparkSession, name: str) -> datetime:
-    """Up to when a query has closed its minutes and written them."""
+    """Up to when a query has closed and written its minutes."""
     progress = next((query.lastProgress for query in spark.streams.active if query.name == name), None)
     if progress is None:
         return datetime.min.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""The data pipeline on Spark: the format `penstock`, a session that has it, pipelines as files, and ready jobs.
+"""Penstock on Spark: the data source `penstock`, a preconfigured session, pipelines as YAML files, and built-in jobs.
 
     from penstock.spark import session
 

@@ -59,7 +59,7 @@ def _binary(column: BinaryColumn, count: int, kind: Any) -> Any:
 
 
 def _header_lists(headers: HeaderColumns, count: int) -> Any:
-    """Records without headers have null there, as in Spark's own connector, not an empty list."""
+    """Records without headers have null there, as in Spark's own connector, rather than an empty list."""
     entries = pa.StructArray.from_arrays(
         [
             _binary(headers.keys, headers.headers_count, pa.string()),

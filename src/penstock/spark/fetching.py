@@ -1,4 +1,4 @@
-"""A range of one partition as Arrow batches: raw fetches, one ahead of the one that is being laid out."""
+"""Reads a range of one partition as Arrow batches, prefetching one fetch ahead."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from penstock.wire.primitives import Buffer
 from penstock.wire.record_types import Columns
 from penstock.wire.records import HEADER_SIZE, ControlType, TimestampType, control_type, read_header, read_records
 
-# Small enough that memory is used again while it is still in the caches: larger ones cost more time in the system.
+# Small enough that the memory is reused while it is still in the CPU caches: larger fetches cost more system time.
 FETCH_BYTES = 2 * 1024 * 1024
 FETCH_WAIT_MS = 500
-# What one batch may decompress to; a column's bytes are counted in 31 bits.
+# The most that one batch may decompress to; Arrow's offsets within a column are 31-bit.
 BATCH_BYTES_MAX = 1024 * 1024 * 1024
-# Batches are laid out together up to so many records, or bytes on the wire: what they unfold to stays in the caches.
+# Batches are converted together up to this many records or compressed bytes, so that the result stays in the caches.
 RUN_RECORDS_MAX = 20_000
 RUN_BYTES_MAX = 2 * 1024 * 1024
-# Blocks below this stay with the process; glibc gives none larger than 32 MB that treatment.
+# Freed blocks below this size stay with the process; glibc's limit for that is 32 MB.
 MEMORY_KEPT_BYTES = 30 * 1024 * 1024
 
 
 class DataLost(Exception):
-    """Records of the range are gone: expired, deleted, or the topic was made anew."""
+    """Records of the range are gone: expired or deleted, or the topic was recreated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class OffsetRange:
 
 
 class Fetched(NamedTuple):
-    """One answer: whole batches, the offset asked for and the one to go on from, and the transactions aborted in it.
+    """One fetch response: whole batches, the requested and the next offset, and the aborted transactions.
 
-    The first batch may begin before the offset asked for, with records that were read before or deleted.
+    The first batch may begin before the requested offset, with records that were read before or deleted.
     """
 
     records: Buffer
@@ -62,7 +62,7 @@ class Fetched(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Batches that lie one after another and have the same kind of timestamp."""
+    """Consecutive batches with the same timestamp type."""
 
     start: int
     end: int
@@ -70,10 +70,10 @@ class Run(NamedTuple):
 
 
 class RangeFetcher:
-    """Fetches one range from wherever the partition's leader is.
+    """Fetches one range from the partition's current leader.
 
-    Without `fail_on_data_loss` records that are gone are skipped; with it they raise `DataLost`. Nothing arriving for
-    `patience_seconds` raises TimeoutError.
+    Without `fail_on_data_loss` missing records are skipped; with it they raise `DataLost`. Raises TimeoutError if
+    nothing arrives for `patience_seconds`.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class RangeFetcher:
         self._in_flight: Connection | None = None
 
     def columns(self) -> Iterator[tuple[Columns, TimestampType]]:
-        """The range's records in order, in pieces of about a fetch; pieces without records are left out."""
+        """The range's records in order, in pieces of about one fetch; pieces without records are left out."""
         for fetched in self.batches():
             skipped = aborted_batches(fetched.records, fetched.aborted) if fetched.aborted else frozenset()
             for run in runs(fetched.records):
@@ -113,7 +113,7 @@ class RangeFetcher:
                     yield columns, run.timestamp_type
 
     def batches(self) -> Iterator[Fetched]:
-        """The range's batches as they come. The first may start before the range, the last may end behind it."""
+        """The range's batches as they arrive. The first may start before the range, the last may end after it."""
         position = self._range.start
         end = self._range.end
         try:
@@ -127,13 +127,13 @@ class RangeFetcher:
             self._abandon()
 
     def _abandon(self) -> None:
-        """An answer that nobody will read must not be taken for the next one's."""
+        """A pending response must not be taken for the next request's."""
         if self._in_flight is not None:
             self._in_flight = None
             self._client.forget(self._range.topic_partition)
 
     def _send(self, offset: int) -> None:
-        """Ask ahead. Whatever goes wrong here shows when the answer is needed."""
+        """Prefetch. Errors are raised when the response is needed."""
         try:
             self._send_now(offset)
         except (TryAgain, NoAnswer):
@@ -157,7 +157,7 @@ class RangeFetcher:
                 pause = min(pause * 2, PAUSE_MAX_S)
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"{self._range.topic_partition} gave nothing from offset {offset} on for "
+                    f"{self._range.topic_partition} returned nothing from offset {offset} on for "
                     f"{self._patience_seconds:.0f} s: {problem}"
                 ) from problem
 
@@ -182,7 +182,7 @@ class RangeFetcher:
         return connection
 
     def _explain(self, partition: Any, offset: int) -> Fetched:
-        """What an error means: try again, skip, or give up with a reason."""
+        """What an error means: retry, skip, or fail with a reason."""
         code = partition.error_code
         where = self._range.topic_partition
         if code in RETRIABLE:
@@ -194,8 +194,8 @@ class RangeFetcher:
             if self._fail_on_data_loss:
                 raise DataLost(
                     f"{where}: offset {offset} is gone, the log now starts at {first}. Records expired, were deleted, "
-                    "or the topic was made anew before they were read. Set failOnDataLoss to false to go on with what "
-                    "there is, and raise retention.ms so that it does not happen again"
+                    "or the topic was recreated before they were read. Set failOnDataLoss to false to continue with "
+                    "what remains, and raise retention.ms so that it does not happen again"
                 )
             return Fetched(b"", offset, first if offset < first else self._range.end, ())
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._fail_on_data_loss:
@@ -215,17 +215,17 @@ class RangeFetcher:
 
 @lru_cache(maxsize=1)
 def keep_memory() -> None:
-    """Let this process use the memory of one fetch for the next.
+    """Let this process reuse the memory of one fetch for the next.
 
-    glibc takes large blocks from the system and gives them back each time, and every page of them is zeroed anew: half
-    of what reading costs. Once a block has been freed, blocks up to its size are kept.
+    By default glibc maps large blocks and unmaps them each time, and every page of them is zeroed anew: half of the
+    cost of reading. Once a block has been freed, glibc keeps blocks up to its size.
     """
     block = bytearray(MEMORY_KEPT_BYTES)
     del block
 
 
 def next_offset(records: Buffer, offset: int, end: int) -> int:
-    """Where reading goes on after these batches; `end` once they reach past it, `offset` if there is no whole one."""
+    """The next offset after these batches; `end` once they reach past it, `offset` if there is no complete batch."""
     position = 0
     while len(records) - position >= HEADER_SIZE:
         header = read_header(records, position)
@@ -239,7 +239,7 @@ def next_offset(records: Buffer, offset: int, end: int) -> int:
 
 
 def runs(records: Buffer) -> Iterator[Run]:
-    """The stretches of batches that can be laid out in one go."""
+    """The runs of batches that can be converted in one step."""
     start = position = count = 0
     current: TimestampType | None = None
     while len(records) - position >= HEADER_SIZE:
@@ -260,7 +260,7 @@ def runs(records: Buffer) -> Iterator[Run]:
 def aborted_batches(records: Buffer, aborted: Sequence[Any]) -> frozenset[int]:
     """The base offsets of the batches that belong to aborted transactions.
 
-    `aborted` names producers and where their transactions start; each ends with that producer's abort marker.
+    `aborted` names producers and the start of their transactions; each ends with that producer's abort marker.
     """
     waiting = sorted(((each.first_offset, each.producer_id) for each in aborted), reverse=True)
     active: set[int] = set()

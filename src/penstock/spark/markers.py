@@ -1,13 +1,13 @@
-"""Exactly once: how a task knows that its share of a micro-batch was written before.
+"""Exactly-once writes: how a task knows that its part of a micro-batch was already written.
 
-Every task of a query writes in a transaction of its own transactional id, which is made of the query and the task's
+Every task of a query writes in a transaction of its own transactional id, which consists of the query and the task's
 number. The last record in each transaction is a marker in a compacted topic: (query, task) -> batch. It becomes visible
-if and only if the rows do. When Spark runs a batch again, because the driver or an executor died before the batch was
-noted as done, each task first ends whatever its predecessor left open (`init_transactions` does that, and fences it),
-then looks for its marker: if it names this batch, the rows are there already and nothing is written.
+if and only if the rows do. When Spark repeats a batch, because the driver or an executor died before the batch was
+recorded as done, each task first ends whatever its predecessor left open (`init_transactions` does that, and fences
+it), then looks for its marker: if it names this batch, the rows were written and nothing is written again.
 
-Markers are read past transactions of other tasks that are still open. A reader of committed records only would have to
-wait for those, so the batches are read as they lie, and a marker counts when its producer's commit follows it.
+Markers are read past open transactions of other tasks. A read_committed consumer would have to wait for those, so raw
+batches are read, and a marker counts once its producer's commit follows it.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Marker(NamedTuple):
 
 
 def decode_marker(value: bytes) -> Marker:
-    """A marker out of its record; ValueError for anything else."""
+    """Decode a marker record; raises ValueError for anything else."""
     fields = json.loads(value)
     return Marker(str(fields["query"]), int(fields["batch"]))
 
 
 class Transactions(Protocol):
-    """What is used of a transactional producer."""
+    """The part of a transactional producer that is used here."""
 
     def init_transactions(self, timeout: float = ...) -> None: ...
     def begin_transaction(self) -> None: ...
@@ -63,9 +63,9 @@ def write_once(
 ) -> bool:
     """Run `write`, which sends the rows and the marker, in a transaction, unless that was done before.
 
-    Returns whether it wrote. `last_marker` is asked once no predecessor can change the answer. A batch older than the
-    marker's is left alone too: whoever asks for it has been overtaken. A marker of another query does not count, so a
-    query that starts over with a new checkpoint writes again.
+    Returns whether it wrote. `last_marker` is called once no predecessor can change the answer. A batch older than the
+    marker's is skipped too: a newer task has overtaken the caller. A marker of another query does not count, so a query
+    that starts over with a new checkpoint writes again.
     """
     producer.init_transactions(timeout_seconds)
     found = last_marker()
@@ -79,19 +79,19 @@ def write_once(
         try:
             producer.abort_transaction(timeout_seconds)
         except Exception as another:  # noqa: BLE001
-            # The next one to use this transactional id ends it; what went wrong first is what matters.
+            # The next user of this transactional id ends it; the first error is the one that matters.
             problem.add_note(f"The transaction could not be aborted either: {another}")
         raise
     return True
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """Where a task's markers lie; the same in every process."""
+    """The partition of a task's markers; the same in every process."""
     return zlib.crc32(key.encode()) % partitions
 
 
 class MarkerLog:
-    """The markers of one partition, read as far as the log goes and remembered from call to call."""
+    """The markers of one partition, read to the end of the log and cached between calls."""
 
     def __init__(self, client: ClusterClient, partition: TopicPartition) -> None:
         self._client = client
@@ -101,12 +101,12 @@ class MarkerLog:
         self._pending: dict[int, dict[bytes, Marker]] = {}
 
     def last(self, key: str) -> Marker | None:
-        """The last committed marker of a task, as of now."""
+        """A task's last committed marker."""
         if self._next_offset < 0:
             self._next_offset = self._client.offsets({self._partition: EARLIEST})[self._partition]
         end = self._client.offsets({self._partition: LATEST})[self._partition]
         wanted = OffsetRange(self._partition.topic, self._partition.partition, self._next_offset, end)
-        # Compaction may overtake a reader that was away for long; the newest marker of a task is never lost by that.
+        # Compaction may overtake a slow reader; a task's newest marker is never lost by that.
         fetcher = RangeFetcher(
             self._client,
             wanted,
@@ -121,7 +121,7 @@ class MarkerLog:
         return self._markers.get(key.encode())
 
     def take(self, records: Buffer) -> None:
-        """Go through batches: markers wait for the end of their transaction."""
+        """Apply batches: markers are pending until their transaction ends."""
         position = 0
         while len(records) - position >= HEADER_SIZE:
             header = read_header(records, position)

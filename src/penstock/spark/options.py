@@ -1,4 +1,4 @@
-"""The options of the format `penstock`, which are those of Spark's Kafka connector, read once and checked."""
+"""The options of the data source `penstock`, which are those of Spark's Kafka connector: parsed and validated."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ KNOWN = {
     "includeheaders",
     "kafkaconsumer.polltimeoutms",
 }
-# Spark's connector has these; they tune what this one does not do, and are accepted for the sake of old jobs.
+# Options of Spark's connector for tuning that does not apply here, accepted for existing jobs.
 IGNORED = {"groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms", "kafkaconsumer.cache"}
-# What the consumer itself decides; Spark's connector refuses the same ones.
+# Settings that the consumer controls itself; Spark's connector refuses the same ones.
 REFUSED = {
     "auto.offset.reset": "use startingOffsets",
     "enable.auto.commit": "Spark keeps the offsets in the checkpoint",
@@ -52,7 +52,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where a range starts or ends: a word, offsets by partition, or times by partition (or one for all)."""
+    """Where a range starts or ends: earliest or latest, offsets by partition, or timestamps (by partition or one)."""
 
     word: str | None = None
     offsets: tuple[tuple[TopicPartition, int], ...] = ()
@@ -62,7 +62,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a reader does. It travels to executors."""
+    """A reader's settings. Serialized to executors."""
 
     connection: ConnectionSettings
     topics: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class SourceOptions:
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """The settings in a reader's options; ValueError says which option is wrong and what to write instead."""
+    """The settings in a reader's options; raises ValueError with the wrong option and what to write instead."""
     given = {name.lower(): value for name, value in options.items()}
     properties = {name[6:]: value for name, value in given.items() if name.startswith("kafka.")}
     _refuse(given, properties)
@@ -111,7 +111,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> SourceOption
 def _refuse(given: Mapping[str, str], properties: Mapping[str, str]) -> None:
     unknown = sorted(name for name in given if not name.startswith("kafka.") and name not in KNOWN | IGNORED | {"path"})
     if unknown:
-        raise ValueError(f"option {unknown[0]!r} is unknown: known are {', '.join(sorted(KNOWN))} and kafka.*")
+        raise ValueError(f"option {unknown[0]!r} is unknown; known options are {', '.join(sorted(KNOWN))} and kafka.*")
     for name, advice in REFUSED.items():
         if name in properties:
             raise ValueError(f"kafka.{name} cannot be set: {advice}")
@@ -124,24 +124,24 @@ def _subscription(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None
         raise ValueError(f"one of subscribe, subscribePattern and assign says which topics to read: {found} set")
     text = given[chosen[0]].strip()
     if not text:
-        raise ValueError(f"{chosen[0]} is empty: name at least one topic")
+        raise ValueError(f"{chosen[0]} is empty; name at least one topic")
     if chosen[0] == "subscribe":
         return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip())), None, ()
     if chosen[0] == "subscribepattern":
         try:
             re.compile(text)
         except re.error as error:
-            raise ValueError(f"subscribePattern {text!r} is no regular expression: {error}") from None
+            raise ValueError(f"subscribePattern {text!r} is not a valid regular expression: {error}") from None
         return (), text, ()
     listed = _object(text, "assign", '{"orders": [0, 1]}')
     partitions = [TopicPartition(topic, int(each)) for topic, each_list in listed.items() for each in each_list]
     if not partitions:
-        raise ValueError('assign names no partition: write {"orders": [0, 1]}')
+        raise ValueError('assign names no partition; write {"orders": [0, 1]}')
     return (), None, tuple(sorted(partitions))
 
 
 def _bound(given: Mapping[str, str], side: str, default: str, forbidden: str | None) -> Bound:
-    """A side's bound out of the three options it may be in; a time for all goes before times, before offsets."""
+    """The bound in one of a side's three options; a global timestamp takes precedence over timestamps, then offsets."""
     if f"{side}timestamp" in given:
         return Bound(timestamp=_whole(given[f"{side}timestamp"], f"{side}Timestamp"))
     if f"{side}offsetsbytimestamp" in given:
@@ -184,7 +184,7 @@ def _whole(text: str, name: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{name} must be a whole number, not {text!r}") from None
+        raise ValueError(f"{name} must be an integer, not {text!r}") from None
 
 
 def _positive(given: Mapping[str, str], name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Which offsets a micro-batch takes and how they are split into tasks: arithmetic without a cluster."""
+"""Plans which offsets a micro-batch reads and how they are split into tasks. Pure: no cluster needed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from itertools import pairwise
 from penstock.model.ids import TopicPartition
 from penstock.spark.fetching import OffsetRange
 
-# What Spark keeps in a checkpoint: {"topic": {"0": 23}}, the form of Spark's own connector.
+# The form of offsets in a checkpoint: {"topic": {"0": 23}}, as in Spark's own connector.
 Stored = dict[str, dict[str, int]]
 Offsets = dict[TopicPartition, int]
 
 
 def to_stored(offsets: Mapping[TopicPartition, int]) -> Stored:
-    """Offsets in the form of a checkpoint."""
+    """Offsets in a checkpoint's form."""
     stored: Stored = {}
     for partition, offset in sorted(offsets.items()):
         stored.setdefault(partition.topic, {})[str(partition.partition)] = offset
@@ -22,7 +22,7 @@ def to_stored(offsets: Mapping[TopicPartition, int]) -> Stored:
 
 
 def from_stored(stored: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Offsets out of a checkpoint."""
+    """Offsets from a checkpoint."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in stored.items()
@@ -31,9 +31,9 @@ def from_stored(stored: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def rate_limited(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], limit: int) -> Offsets:
-    """Ends that take at most about `limit` offsets, shared out in proportion to what each partition has waiting.
+    """End offsets that read at most about `limit` records, in proportion to each partition's backlog.
 
-    A partition with anything waiting gets at least one offset, so that none is starved.
+    A partition with a backlog gets at least one offset, so that none starves.
     """
     waiting = {each: end - start.get(each, 0) for each, end in latest.items() if end > start.get(each, 0)}
     total = sum(waiting.values())
@@ -47,7 +47,7 @@ def rate_limited(start: Mapping[TopicPartition, int], latest: Mapping[TopicParti
 
 
 def ranges_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """The ranges with anything in them. A partition that `start` does not know is new and read from its beginning."""
+    """The non-empty ranges. A partition that is not in `start` is new and read from its beginning."""
     return [
         OffsetRange(each.topic, each.partition, start.get(each, 0), until)
         for each, until in sorted(end.items())

@@ -1,4 +1,4 @@
-"""Rows to records: what a task does with the Arrow batches that Spark hands it."""
+"""Sends the rows of a task's Arrow batches as records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from penstock.spark import dead_letters
 
-# A batch's header, a record's lengths and deltas at their longest, and the lengths of a header.
+# The sizes of a batch header, of a record's varints at their longest, and of a header's lengths.
 BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 40
 HEADER_OVERHEAD_BYTES = 10
@@ -17,7 +17,7 @@ QUEUE_WAIT_SECONDS = 0.1
 
 
 class OutgoingRecord(NamedTuple):
-    """A row as the producer takes it."""
+    """A row in the form that the producer takes."""
 
     topic: str
     key: bytes | str | None
@@ -28,7 +28,7 @@ class OutgoingRecord(NamedTuple):
 
 
 class Producer(Protocol):
-    """What is used of confluent-kafka's producer."""
+    """The part of confluent-kafka's producer that is used here."""
 
     def produce(self, topic: str, **fields: Any) -> None: ...
     def poll(self, timeout: float) -> int: ...
@@ -36,19 +36,19 @@ class Producer(Protocol):
 
 
 @dataclass(slots=True)
-class Tally:
-    """What a task did."""
+class WriteCounts:
+    """What a task has written."""
 
     rows: int = 0
     dead_letters: int = 0
 
 
 class DeliveryFailed(RuntimeError):
-    """The cluster refused a record, or did not take it in time."""
+    """The cluster rejected a record, or did not acknowledge it in time."""
 
 
 def rows_of(batches: Iterable[Any], topic: str | None) -> Iterator[OutgoingRecord]:
-    """The rows of Arrow batches. `topic` is for rows without one of their own; ValueError if both are missing."""
+    """The rows of Arrow batches. `topic` is for rows without one; raises ValueError if both are missing."""
     for batch in batches:
         columns = {name: _values(batch, name) for name in COLUMNS if name in batch.schema.names}
         count = batch.num_rows
@@ -74,7 +74,7 @@ def _values(batch: Any, name: str) -> list[Any]:
 
 
 def size_of(record: OutgoingRecord) -> int:
-    """An upper bound of the bytes of a batch with this record alone, uncompressed."""
+    """An upper bound of the size in bytes of a batch with this record alone, uncompressed."""
     total = BATCH_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES
     for part in (record.key, record.value):
         if part is not None:
@@ -85,10 +85,10 @@ def size_of(record: OutgoingRecord) -> int:
 
 
 class RecordWriter:
-    """Hands records to a producer and keeps what went wrong.
+    """Passes records to a producer and remembers failures.
 
-    `size_limit` says how large a record of a topic may be; larger ones go to the topic's dead letters, whose topic
-    `prepare` sees to. `finish` waits for every acknowledgement and raises DeliveryFailed if one did not come.
+    `size_limit` returns how large a topic's records may be; larger ones go to the dead-letter topic, which `prepare`
+    creates. `finish` waits for every acknowledgement and raises DeliveryFailed if one is missing.
     """
 
     def __init__(self, producer: Producer, size_limit: Callable[[str], int], prepare: Callable[[str], object]) -> None:
@@ -97,29 +97,29 @@ class RecordWriter:
         self._prepare = prepare
         self._prepared: set[str] = set()
         self._failure: str | None = None
-        self.tally = Tally()
+        self.counts = WriteCounts()
 
     def write(self, records: Iterable[OutgoingRecord]) -> None:
         for record in records:
             limit = self._size_limit(record.topic)
             size = size_of(record)
             if size > limit:
-                self._bury(record, size, limit)
+                self._write_dead_letter(record, size, limit)
             else:
                 self._send(record)
-                self.tally.rows += 1
+                self.counts.rows += 1
             if self._failure is not None:
                 raise DeliveryFailed(self._failure)
 
-    def finish(self, timeout_seconds: float) -> Tally:
+    def finish(self, timeout_seconds: float) -> WriteCounts:
         left = self._producer.flush(timeout_seconds)
         if self._failure is not None:
             raise DeliveryFailed(self._failure)
         if left:
             raise DeliveryFailed(f"{left} records were not acknowledged within {timeout_seconds:.0f} s")
-        return self.tally
+        return self.counts
 
-    def _bury(self, record: OutgoingRecord, size: int, limit: int) -> None:
+    def _write_dead_letter(self, record: OutgoingRecord, size: int, limit: int) -> None:
         topic = dead_letters.topic_for(record.topic)
         if topic not in self._prepared:
             self._prepare(topic)
@@ -135,7 +135,7 @@ class RecordWriter:
                 record.timestamp_ms,
             )
         )
-        self.tally.dead_letters += 1
+        self.counts.dead_letters += 1
 
     def _send(self, record: OutgoingRecord) -> None:
         while True:
@@ -157,4 +157,4 @@ class RecordWriter:
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None and self._failure is None:
-            self._failure = f"{message.topic()} did not take a record: {error.str()} ({error.name()})"
+            self._failure = f"{message.topic()} rejected a record: {error.str()} ({error.name()})"

@@ -1,4 +1,4 @@
-"""The way to a Spark session: settings that make the format fast, Java found, the format registered."""
+"""Creates a Spark session: finds Java, tunes settings for the data source, and registers it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.spark.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A task is tried four times, as on a cluster; alone, Spark gives up at the first failure.
+# A task is tried four times, as on a cluster; by default, local Spark gives up at the first failure.
 LOCAL = "local[*,4]"
-# Writers get Arrow batches of so many rows; sizing every row, which Spark does by default, makes them ten times slower.
+# Rows per Arrow batch for writers; sizing every row, Spark's default, makes them ten times slower.
 ROWS_PER_BATCH = 20_000
 BYTES_PER_BATCH_MAX = 2_147_483_647
-# What Java and Python exchange at a time; Spark's default of 64 KB makes sixteen times as many system calls.
+# The buffer between Java and Python; Spark's default of 64 KB makes sixteen times as many system calls.
 EXCHANGE_BYTES = 1024 * 1024
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -25,18 +25,18 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_BATCH),
     "spark.sql.execution.arrow.maxBytesPerBatch": str(BYTES_PER_BATCH_MAX),
     "spark.sql.execution.pandas.udf.buffer.size": str(EXCHANGE_BYTES),
-    # Sockets of the file system carry records between Java and Python for about half of what loopback costs.
+    # Unix sockets carry records between Java and Python for about half of the cost of loopback TCP.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "true",
     "spark.ui.prometheus.enabled": "true",
     "spark.metrics.conf.*.sink.prometheusServlet.class": "org.apache.spark.metrics.sink.PrometheusServlet",
     "spark.metrics.conf.*.sink.prometheusServlet.path": "/metrics/prometheus",
     "spark.ui.showConsoleProgress": "false",
-    # On a busy machine a Python worker may take longer to start than the 15 s that Spark grants it.
+    # On a busy machine a Python worker may take longer to start than Spark's limit of 15 s.
     "spark.python.authenticate.socketTimeout": "60s",
     "spark.log.level": "ERROR",
 }
-# On one machine: no name look-ups, nothing reachable from outside, and a checkpoint that renames plain files.
+# On one machine: no name lookups, nothing reachable from outside, and checkpoints by plain file renames.
 LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -47,7 +47,7 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 
 
 class SparkMissing(RuntimeError):
-    """PySpark is not installed; the message says how to get it."""
+    """PySpark is not installed; the message says how to install it."""
 
 
 def session(
@@ -58,11 +58,11 @@ def session(
     settings: Mapping[str, str] | None = None,
     large_state: bool = False,
 ) -> SparkSession:
-    """A Spark session with the format `penstock`, here unless `master` or `remote` names a cluster.
+    """A Spark session with the data source `penstock`, local unless `master` or `remote` names a cluster.
 
-    `settings` are Spark's own and win over those chosen here. `large_state` keeps the state of joins and windows in
-    RocksDB, which is slower and not bound by the heap. Raises SparkMissing or JavaMissing with what to install. The
-    session that is active is used if there is one, as Spark does.
+    `settings` are Spark's own and take precedence. `large_state` keeps the state of joins and windows in RocksDB, which
+    is slower but not limited by the heap. Raises SparkMissing or JavaMissing with what to install. Like Spark's
+    builder, it returns the active session if there is one.
     """
     try:
         from pyspark.sql import SparkSession
@@ -94,7 +94,7 @@ def session(
 
 
 def _prepare_environment() -> None:
-    """Spark starts Java and Python by these; executors must be the same Python as this one."""
+    """Spark starts Java and Python from these; executors must use the same Python."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -1,4 +1,4 @@
-"""What the tasks of a process share: one client a cluster, and how large a topic's records may be."""
+"""What the tasks of a process share: a client per cluster, and topics' size limits."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MESSAGE_BYTES_DEFAULT = 1_048_588
 
 @lru_cache(maxsize=CLIENTS_KEPT_MAX)
 def shared_client(settings: ConnectionSettings) -> ClusterClient:
-    """The client of this process for a cluster: Spark's Python workers live for many tasks, one at a time."""
+    """This process's client for a cluster: Spark's Python workers run many tasks, one at a time."""
     return ClusterClient(settings)
 
 
 @lru_cache(maxsize=1024)
 def message_bytes_max(settings: ConnectionSettings, topic: str) -> int:
-    """The topic's max.message.bytes; the default where it cannot be asked (no right to, or a topic to be created)."""
+    """The topic's max.message.bytes; the default if it is unavailable (not authorized, or no such topic yet)."""
     try:
         return int(shared_client(settings).topic_config(topic, "max.message.bytes") or MESSAGE_BYTES_DEFAULT)
     except ApiError:

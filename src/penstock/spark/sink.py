@@ -1,4 +1,4 @@
-"""Writing with the format `penstock`: batch and streaming, at least once, or exactly once by transaction and marker."""
+"""Writes with the data source `penstock`: batch and streaming, at least once, or exactly once by transaction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.model.ids import TopicPartition
 from penstock.spark import markers
 from penstock.spark.markers import Marker, MarkerLog
 from penstock.spark.options import CLIENT_ID
-from penstock.spark.producing import BATCH_OVERHEAD_BYTES, RecordWriter, Tally, rows_of
+from penstock.spark.producing import BATCH_OVERHEAD_BYTES, RecordWriter, WriteCounts, rows_of
 from penstock.spark.shared import message_bytes_max, shared_client
 
 KNOWN = {"topic", "delivery", "transactionalid", "markertopic"}
@@ -28,13 +28,13 @@ DELIVERIES = ("at-least-once", "exactly-once")
 FLUSH_SECONDS = 300.0
 MARKER_PAUSE_SECONDS = 0.2
 BATCH_BYTES_MAX = 1_000_000
-# Below what brokers allow by default (15 minutes): a task may take long, and its transaction must outlive it.
+# Below the brokers' default limit (15 minutes): a task may take long, and its transaction must outlive it.
 TRANSACTION_TIMEOUT_MS = 600_000
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"
 
-# Keys go to the partitions that the Java client picks, so that this sink and Spark's own can take turns.
+# The Java client's partitioner, so that this sink and Spark's own write a key to the same partition.
 PRODUCER_DEFAULTS = {
     "acks": "all",
     "enable.idempotence": "true",
@@ -56,7 +56,7 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a writer does. It travels to executors."""
+    """A writer's settings. Serialized to executors."""
 
     connection: ConnectionSettings
     topic: str | None
@@ -67,19 +67,19 @@ class SinkOptions:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task did; `skipped` when its share had been written before."""
+    """What a task did; `skipped` if its part had been written before."""
 
-    tally: Tally
+    counts: WriteCounts
     skipped: bool = False
 
 
 def read_sink_options(options: Mapping[str, str], schema: StructType) -> SinkOptions:
-    """The settings in a writer's options; ValueError says which option or column is wrong and what to write."""
+    """The settings in a writer's options; raises ValueError with the wrong option or column and what to write."""
     given = {name.lower(): value for name, value in options.items()}
     properties = {name[6:]: value for name, value in given.items() if name.startswith("kafka.")}
     unknown = sorted(name for name in given if not name.startswith("kafka.") and name not in KNOWN | OF_SPARK)
     if unknown:
-        raise ValueError(f"option {unknown[0]!r} is unknown: known are {', '.join(sorted(KNOWN))} and kafka.*")
+        raise ValueError(f"option {unknown[0]!r} is unknown; known options are {', '.join(sorted(KNOWN))} and kafka.*")
     delivery = given.get("delivery", DELIVERIES[0])
     if delivery not in DELIVERIES:
         raise ValueError(f"delivery is {delivery!r}: use {' or '.join(DELIVERIES)}")
@@ -98,7 +98,7 @@ def _check_columns(schema: StructType, topic: str | None) -> None:
     if "value" not in names:
         raise ValueError(f"there is no column value, only {', '.join(names)}: select what to send AS value")
     if topic is None and "topic" not in names:
-        raise ValueError("where to write is not said: set the option topic, or select a column AS topic")
+        raise ValueError("there is no target topic: set the option topic, or select a column AS topic")
     for field in schema.fields:
         kinds = _TYPES.get(field.name)
         if kinds is None:
@@ -109,7 +109,7 @@ def _check_columns(schema: StructType, topic: str | None) -> None:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame. Exactly once here means: a task that Spark repeats writes nothing twice."""
+    """Writes a DataFrame. Exactly once means here that a task that Spark repeats writes nothing twice."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -121,10 +121,10 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes micro-batches. Each task commits its own; Spark's commit, which it may call twice, has nothing to do."""
+    """Writes micro-batches. Each task commits its own transaction; Spark's commit does nothing."""
 
     def __init__(self, options: SinkOptions) -> None:
-        # Spark makes a writer for every micro-batch, and one more for its commit: nothing here asks the cluster.
+        # Spark creates a writer for every micro-batch, and another for its commit: no request to the cluster here.
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -132,7 +132,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         assert context is not None
         query, batch = context.getLocalProperty(QUERY_PROPERTY), context.getLocalProperty(BATCH_PROPERTY)
         if query is None or batch is None:
-            raise RuntimeError("Spark did not say which micro-batch this is: use a trigger of micro-batches")
+            raise RuntimeError("Spark did not pass the micro-batch's id: use a micro-batch trigger")
         name = self._options.transactional_id or f"penstock-{query}"
         return _write(self._options, iterator, name, Marker(query, int(batch)))
 
@@ -162,16 +162,16 @@ def _write(options: SinkOptions, batches: Iterator[Any], name: str, marker: Mark
         writer.finish(FLUSH_SECONDS)
 
     wrote = markers.write_once(producer, lambda: log.last(task), marker, send)
-    return Written(writer.tally, skipped=not wrote)
+    return Written(writer.counts, skipped=not wrote)
 
 
 def make_producer(options: SinkOptions, properties: Mapping[str, str]) -> Any:
-    """A librdkafka producer; what the user set wins over the defaults here."""
+    """A librdkafka producer; the user's settings take precedence over these defaults."""
     from confluent_kafka import Producer
 
     defaults = dict(PRODUCER_DEFAULTS)
     if options.topic is not None:
-        # librdkafka does not split a batch that the topic refuses as too large, so batches stay below the limit.
+        # librdkafka does not split a batch that the topic rejects as too large, so batches stay below the limit.
         limit = message_bytes_max(options.connection, options.topic)
         defaults["batch.size"] = str(min(BATCH_BYTES_MAX, max(1, limit - BATCH_OVERHEAD_BYTES)))
     return Producer({**defaults, **properties, **librdkafka_properties(options.connection)})
@@ -192,13 +192,13 @@ def partition_of_task(settings: ConnectionSettings, topic: str, task: str) -> in
 
 @lru_cache(maxsize=256)
 def marker_partitions(settings: ConnectionSettings, topic: str) -> int:
-    """How many partitions the topic of markers has. The first task that looks for it creates it."""
+    """The partition count of the marker topic. The first task that needs it creates it."""
     client = shared_client(settings)
     deadline = time.monotonic() + markers.PATIENCE_SECONDS
     while not (found := client.partitions([topic]).get(topic)):
         client.ensure_topic(topic, markers.PARTITIONS, configs=markers.SETTINGS)
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the topic of markers, {topic}, does not appear: create it compacted")
+            raise TimeoutError(f"the marker topic {topic} was not created: create it with cleanup.policy=compact")
         time.sleep(MARKER_PAUSE_SECONDS)
     return len(found)
 
@@ -209,5 +209,5 @@ def _log_of(settings: ConnectionSettings, partition: TopicPartition) -> MarkerLo
 
 
 def marker_log(settings: ConnectionSettings, topic: str, task: str) -> MarkerLog:
-    """The log that has a task's markers; one a partition in each process, which reads only what is new."""
+    """The log of a task's markers; one per partition and process, which reads only what is new."""
     return _log_of(settings, TopicPartition(topic, partition_of_task(settings, topic, task)))

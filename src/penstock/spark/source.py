@@ -1,4 +1,4 @@
-"""The format `penstock`: batch and streaming reads, in place of Spark's `kafka` with the same options and columns."""
+"""The data source `penstock`: batch and streaming reads, with the options and columns of Spark's `kafka`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from penstock.client.cluster import LATEST
 from penstock.model.ids import TopicPartition
 from penstock.spark.arrow import HEADERS_DDL, SCHEMA_DDL, record_batch
 from penstock.spark.fetching import DataLost, OffsetRange, RangeFetcher, keep_memory
+from penstock.spark.offset_bounds import partitions_of, resolve
 from penstock.spark.options import SourceOptions, read_options
 from penstock.spark.planning import Offsets, from_stored, ranges_between, rate_limited, split_ranges, to_stored
-from penstock.spark.reading import partitions_of, resolve
 from penstock.spark.shared import shared_client
 
 FORMAT = "penstock"
@@ -70,14 +70,14 @@ class PenstockDataSource(DataSource):
 
 
 class RangePartition(InputPartition):
-    """A task's share: one range of one partition."""
+    """A task's part: one range of one partition."""
 
     def __init__(self, wanted: OffsetRange | None) -> None:
         super().__init__(wanted)
 
 
 class BatchReader(DataSourceReader):
-    """Reads what lies between two bounds at the moment of planning."""
+    """Reads what lies between two bounds when the query is planned."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -95,7 +95,7 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads micro-batches. Partitions that appear later are read from their beginning."""
+    """Reads micro-batches. Partitions that are added later are read from their beginning."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -150,7 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return sum(max(0, end - start.get(each, 0)) for each, end in latest.items()) < least
 
     def _without_losses(self, start: Offsets, latest: Offsets) -> Offsets:
-        """The ends, after a look at what may have been lost since the last micro-batch."""
+        """The end offsets, after a check for data lost since the last micro-batch."""
         gone = [each for each in start if each not in latest]
         shrunk = [each for each, end in latest.items() if end < start.get(each, 0)]
         if self._options.fail_on_data_loss and (gone or shrunk):
@@ -163,7 +163,7 @@ def _loss(gone: list[TopicPartition], shrunk: list[TopicPartition], start: Offse
         what = f"{gone[0]} is gone"
     else:
         what = f"{shrunk[0]} ends at {latest[shrunk[0]]}, but was read up to {start[shrunk[0]]} before"
-    return f"{what}: the topic was deleted or made anew. Set failOnDataLoss to false to go on with what there is"
+    return f"{what}: the topic was deleted or recreated. Set failOnDataLoss to false to continue with what remains"
 
 
 def _tasks(options: SourceOptions, start: Offsets, end: Offsets) -> list[InputPartition]:
@@ -172,7 +172,7 @@ def _tasks(options: SourceOptions, start: Offsets, end: Offsets) -> list[InputPa
 
 
 def _read(options: SourceOptions, wanted: OffsetRange | None) -> Iterator[Any]:
-    """A range as Arrow batches. Spark passes None for the one task of a read that has nothing to read."""
+    """A range as Arrow batches. Spark passes None for the only task of a read without data."""
     if wanted is None:
         return
     keep_memory()

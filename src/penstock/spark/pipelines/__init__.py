@@ -1,1 +1,1 @@
-"""Pipelines as files: one YAML says what is read, what is done with it, and where it goes."""
+"""Pipelines as YAML files: what is read, how it is transformed, and where it is written."""

@@ -1,4 +1,4 @@
-"""Avro schemas as Spark's, and Avro or Protobuf values as JSON text that Spark's own parser reads."""
+"""Avro and Protobuf schemas as Spark schemas, and their values as JSON text for Spark's parser."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LOGICAL = {
 
 
 def spark_fields(schema_text: str) -> str:
-    """The columns of an Avro record as Spark writes a schema; ValueError if it is no record."""
+    """The columns of an Avro record as a Spark DDL schema; raises ValueError if it is not a record."""
     schema = json.loads(schema_text)
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise ValueError("the Avro schema is not a record")
@@ -49,11 +49,11 @@ def _type(kind: Any) -> str:
     if isinstance(kind, list):
         others = [each for each in kind if each != "null"]
         if len(others) != 1:
-            raise ValueError(f"a union of {len(others)} types has no column type: use a union with null only")
+            raise ValueError(f"a union of {len(others)} types is not supported: use a union with null only")
         return _type(others[0])
     if isinstance(kind, str):
         if kind not in _PRIMITIVES:
-            raise ValueError(f"the Avro type {kind} is unknown here: write named types out where they are used")
+            raise ValueError(f"the Avro type {kind} is unknown; define named types inline where they are used")
         return _PRIMITIVES[kind]
     logical = kind.get("logicalType")
     if logical == "decimal":
@@ -72,7 +72,7 @@ def _type(kind: Any) -> str:
 def avro_decoder(schema_text: str, registry: str | None) -> Callable[[bytes], str]:
     """A function from a value's bytes to JSON text.
 
-    With a registry, values carry the id of the schema they were written with, and are read as the newest one sees them.
+    With a registry, values begin with the id of their writer schema, and are resolved to the latest schema.
     """
     from fastavro import parse_schema, schemaless_reader
 
@@ -94,7 +94,7 @@ def avro_decoder(schema_text: str, registry: str | None) -> Callable[[bytes], st
 
 
 def protobuf_message(descriptors: bytes, message: str) -> Any:
-    """The class of a message, out of what `protoc --descriptor_set_out --include_imports` writes."""
+    """A message class from the output of `protoc --descriptor_set_out --include_imports`."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
@@ -108,7 +108,7 @@ def protobuf_message(descriptors: bytes, message: str) -> Any:
 
 
 def protobuf_fields(message: Any) -> str:
-    """The columns of a Protobuf message as Spark writes a schema."""
+    """The columns of a Protobuf message as a Spark DDL schema."""
     return ", ".join(f"`{field.name}` {_protobuf_type(field)}" for field in message.DESCRIPTOR.fields)
 
 
@@ -146,7 +146,7 @@ def protobuf_decoder(descriptors: bytes, message: str) -> Callable[[bytes], str]
 
 
 def _message(message: Any) -> dict[str, Any]:
-    """A message's fields. Protobuf's own JSON writes 64-bit numbers as text, which Spark does not read as numbers."""
+    """A message's fields. Protobuf's own JSON writes 64-bit numbers as strings, which Spark cannot read as numbers."""
     fields: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)

@@ -1,4 +1,4 @@
-"""A pipeline's file as Spark sees it: DataFrames for sources and steps, and writers for sinks."""
+"""Builds a pipeline in Spark: DataFrames for sources and steps, and writers for sinks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.spark import dead_letters
 from penstock.spark.fetching import OffsetRange
 from penstock.spark.pipelines.decode import REASON, codec_for, decode, good, latest_by_key
 from penstock.spark.pipelines.document import PipelineError
-from penstock.spark.pipelines.foreign import WITH_CORRUPT, read_foreign
+from penstock.spark.pipelines.external_sources import WITH_CORRUPT, read_external
 from penstock.spark.pipelines.jdbc_sink import JdbcWriter
 from penstock.spark.pipelines.spec import Pipeline, Sink, Source, Step
 from penstock.spark.planning import Stored
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-# Sinks that Spark writes to as a stream; everything else gets each micro-batch as a plain write.
+# Sinks that Spark writes to as a stream; all others get each micro-batch as a batch write.
 STREAMING_FORMATS = {"parquet", "orc", "json", "csv", "text", "console", "memory", "noop", "delta", "kafka", "penstock"}
 
 
 class Builder:
-    """Builds a pipeline once. With `sample`, sources are batches of at most so many records and nothing streams.
+    """Builds a pipeline once. With `sample`, sources are batches of at most that many records and nothing streams.
 
-    `raw` has the records of sources that are not to be read; `aside` are records that streams leave out.
+    `raw` has the records of sources that are not to be read; `aside` are records that streams skip.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Builder:
             self._name(step.name, self._watermarked(self._step(step), step.watermark, step.line))
 
     def dead_letters(self, source: Source) -> DataFrame | None:
-        """The rows of a source that are no good, as records for its topic of dead letters; None if it has none."""
+        """The invalid rows of a source as records for its dead-letter topic; None if it has none."""
         may_fail = source.decode != "raw" or source.require or source.format in WITH_CORRUPT
         if source.dead_letters is None or source.is_table or not may_fail:
             return None
@@ -71,7 +71,7 @@ class Builder:
         return letters(bad.select(*columns, REASON), REASON)
 
     def output(self, sink: Sink) -> DataFrame:
-        """What a sink writes, in the form it is written in."""
+        """A sink's output, encoded as it is written."""
         frame = self.frames[sink.input]
         if sink.topic is None or sink.encode == "raw":
             return frame
@@ -82,7 +82,7 @@ class Builder:
             raise self._wrong(sink.line, f"sink {sink.name}", error) from None
 
     def writer(self, sink: Sink) -> DataStreamWriter:
-        """A stream's writer for a sink, all but the trigger and the checkpoint."""
+        """A stream writer for a sink, without trigger and checkpoint."""
         frame = self.output(sink)
         options = dict(sink.options)
         if sink.topic is not None:
@@ -97,22 +97,22 @@ class Builder:
         return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
 
     def dead_letter_writer(self, source: Source, frame: DataFrame) -> DataStreamWriter:
-        """A stream's writer for a source's dead letters."""
+        """A stream writer for a source's dead letters."""
         assert source.dead_letters is not None
         options = {**self.kafka_options(self._pipeline), "topic": source.dead_letters}
         return frame.writeStream.format("penstock").options(**options)
 
     @staticmethod
     def kafka_options(pipeline: Pipeline) -> dict[str, str]:
-        """How the format reaches the pipeline's cluster."""
+        """The data source's options for the pipeline's cluster."""
         return {f"kafka.{name}": value for name, value in pipeline.client_properties.items()}
 
     def reads(self, source: Source, topic: str) -> bool:
-        """Whether a source has a topic."""
+        """Whether a source reads a topic."""
         return bool(re.fullmatch(source.pattern, topic)) if source.pattern else topic in source.topics
 
     def range_of(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """A source's records of these ranges, as a batch; a start below 0 stands for the beginning."""
+        """A source's records in these ranges, as a batch; a start below 0 stands for the beginning."""
         starts: Stored = {}
         ends: Stored = {}
         for each in ranges:
@@ -125,7 +125,7 @@ class Builder:
         return self._spark.read.format("penstock").options(**options).load()
 
     def raw(self, source: Source) -> DataFrame:
-        """A source's records as they are before they are decoded."""
+        """A source's records before decoding."""
         topics = {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
         options = {**self.kafka_options(self._pipeline), **topics, "includeHeaders": "true", **source.options}
         if source.is_table or self._sample is not None:
@@ -137,7 +137,7 @@ class Builder:
 
     def _source(self, source: Source) -> DataFrame:
         if source.format is not None:
-            return read_foreign(self._spark, self._pipeline, source, self._sample)
+            return read_external(self._spark, self._pipeline, source, self._sample)
         raw = self._raw[source.name] if source.name in self._raw else self.raw(source)
         codec = None
         if source.decode != "raw":
@@ -159,13 +159,13 @@ class Builder:
             raise self._wrong(step.line, f"step {step.name}", error) from None
 
     def _function(self, step: Step) -> Callable[..., DataFrame]:
-        """A function out of a Python file next to the pipeline's."""
+        """A function from a Python file next to the pipeline's."""
         name, _, function = (step.python or "").partition(":")
         path = Path(self._pipeline.path(name))
         # A name that no library has: a file may be called json.py.
         spec = importlib.util.spec_from_file_location(f"penstock_pipeline_step_{path.stem}", path)
         if spec is None or spec.loader is None or not path.is_file():
-            what = f"step {step.name}: there is no file {path}"
+            what = f"step {step.name}: no file {path}"
             raise PipelineError(self._pipeline.file, step.line, what, "write python: file.py:function")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -173,7 +173,7 @@ class Builder:
         if not callable(found):
             what = f"step {step.name}: {path.name} has no function {function}"
             raise PipelineError(self._pipeline.file, step.line, what, f"define it: def {function}(frame): …")
-        # Executors have no such file: what it defines travels with the job.
+        # Executors do not have this file: its definitions are serialized with the job.
         if hasattr(self._spark, "addArtifact"):
             from pyspark import cloudpickle
 
@@ -194,13 +194,13 @@ class Builder:
         self.frames[name] = frame
 
     def _wrong(self, line: int, subject: str, error: PySparkException) -> PipelineError:
-        # Spark's own message is long: its first paragraph says what is wrong, and often what was meant.
+        # Spark's message is long: its first paragraph says what is wrong, and often what was meant.
         said = str(error).split("\n\n")[0].split(";\n")[0].strip()
-        return PipelineError(self._pipeline.file, line, f"{subject}: {said}", "correct it; dry-run shows what it gives")
+        return PipelineError(self._pipeline.file, line, f"{subject}: {said}", "correct it; dry-run shows the result")
 
 
 def within(ranges: Sequence[OffsetRange]) -> Column:
-    """Whether a record lies in one of these ranges."""
+    """Whether a record is in one of these ranges."""
     parts = [
         (F.col("topic") == each.topic)
         & (F.col("partition") == each.partition)
@@ -211,7 +211,7 @@ def within(ranges: Sequence[OffsetRange]) -> Column:
 
 
 def letters(frame: DataFrame, reason: str) -> DataFrame:
-    """Records with a column that says what is wrong with them, as records for a topic of dead letters."""
+    """Records with an error column, as records for a dead-letter topic."""
     notes = {
         dead_letters.REASON: F.col(reason),
         dead_letters.TOPIC: F.col("topic"),

@@ -1,4 +1,4 @@
-"""Values to columns: rows that decode and hold what the file requires, and those that don't with the reason."""
+"""Decodes values to columns: rows that decode and meet the requirements, and the others with the reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CORRUPT = "_corrupt"
 PARSED = "_parsed"
 REASON = "_reason"
-# Where a row came from; the names start with an underscore so that they don't meet those of the schema.
+# Where a row came from; the names start with an underscore so that they do not clash with those of the schema.
 ORIGIN = {
     "_key": "CAST(key AS STRING)",
     "_topic": "topic",
@@ -41,7 +41,7 @@ ORIGIN = {
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How values of a source become columns; it travels to executors."""
+    """How values of a source become columns. Serialized to executors."""
 
     kind: str
     fields: str
@@ -52,7 +52,7 @@ class Codec:
 
 
 def codec_for(source: Source, file: str, directory: Path) -> Codec:
-    """Find the schema where the file says it is; PipelineError at the source's line if that fails."""
+    """Load the schema that the file names; raises PipelineError at the source's line if that fails."""
     where = source.schema
     try:
         if source.decode == "protobuf":
@@ -82,7 +82,7 @@ def decode(raw: DataFrame, source: Source, codec: Codec | None, file: str) -> Da
         names = [f"{PARSED}.`{name}`" for name in columns.fieldNames()]
         reason = F.when(F.col("value").isNull(), F.lit("the value is null")).when(
             F.col(f"{PARSED}.{CORRUPT}").isNotNull() | F.col(PARSED).isNull() | F.col("_error").isNotNull(),
-            F.coalesce(F.col("_error"), F.lit(f"the value does not fit the {codec.kind} schema: {codec.fields}")),
+            F.coalesce(F.col("_error"), F.lit(f"the value does not match the {codec.kind} schema: {codec.fields}")),
         )
     kept = [F.col(name) for name in names] + [F.expr(text).alias(name) for name, text in ORIGIN.items()]
     carried = [F.col(name).alias(f"_raw_{name}") for name in ("key", "value")]
@@ -92,13 +92,13 @@ def decode(raw: DataFrame, source: Source, codec: Codec | None, file: str) -> Da
 
 
 def good(frame: DataFrame) -> DataFrame:
-    """The rows to go on with."""
+    """The valid rows."""
     extra = [name for name in frame.columns if name.startswith("_raw_")]
     return frame.filter(F.col(REASON).isNull()).drop(REASON, *extra)
 
 
 def latest_by_key(raw: DataFrame) -> DataFrame:
-    """A compacted topic as a table: the newest record of each key, without those that were deleted."""
+    """A compacted topic as a table: the newest record of each key, without deleted keys."""
     columns = [name for name in raw.columns if name != "key"]
     newest = F.max_by(F.struct(*columns), F.col("offset")).alias("newest")
     return raw.groupBy("key").agg(newest).select("key", "newest.*").filter(F.col("value").isNotNull())
@@ -111,7 +111,7 @@ def _columns(codec: Codec, source: Source, file: str) -> StructType:
         what = f"the schema of {source.name} cannot be read: {str(error).splitlines()[0]}"
         raise PipelineError(file, source.line, what, 'write it like "id BIGINT, name STRING"') from None
     if not isinstance(columns, StructType):
-        what = f"the schema of {source.name} has no names"
+        what = f"the schema of {source.name} has no column names"
         raise PipelineError(file, source.line, what, 'write it like "id BIGINT, name STRING"')
     return columns
 
@@ -133,7 +133,7 @@ def _parsed(raw: DataFrame, codec: Codec, columns: StructType) -> DataFrame:
 
 
 def _unpack(codec: Codec) -> Column:
-    """Binary formats as JSON text, or the reason they are none. Spark's own readers of them are jars of their own."""
+    """Binary formats as JSON text, or why they cannot be decoded. Spark's own decoders need extra jars."""
 
     @F.udf(returnType="text STRING, error STRING", useArrow=True)
     def unpack(value: bytes | None) -> tuple[str | None, str | None]:
@@ -142,10 +142,10 @@ def _unpack(codec: Codec) -> Column:
         try:
             return _decoder(codec)(bytes(value)), None
         except RegistryError:
-            # The record may be fine: the stream waits for the registry.
+            # The record may be valid: the stream waits for the registry.
             raise
         except Exception as error:  # noqa: BLE001
-            return None, f"the value does not fit the {codec.kind} schema: {error}"[:1000]
+            return None, f"the value does not match the {codec.kind} schema: {error}"[:1000]
 
     return unpack(F.col("value"))
 
@@ -158,7 +158,7 @@ def _decoder(codec: Codec) -> Callable[[bytes], str]:
 
 
 def required(frame: DataFrame, source: Source, file: str) -> DataFrame:
-    """Give the rows that don't hold what the file requires the reason, unless they have one."""
+    """Set the reason of rows that violate the file's `require` conditions, unless they have one."""
     for condition in source.require:
         try:
             failed = F.when(~F.coalesce(F.expr(f"({condition})"), F.lit(False)), F.lit(f"{condition} does not hold"))

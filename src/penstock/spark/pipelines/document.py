@@ -1,4 +1,4 @@
-"""YAML with its line numbers, so that every complaint about a file names the line and the fix."""
+"""YAML with line numbers, so that every error names the line and the fix."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import yaml
 
 Path = tuple[str | int, ...]
 DOCUMENT_BYTES_MAX = 1024 * 1024
-# ${NAME} or ${NAME:-otherwise}: out of the environment, which is where passwords belong.
+# ${NAME} or ${NAME:-default}: from the environment, which is where passwords belong.
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 class PipelineError(Exception):
-    """Something in a pipeline's file is wrong: where, what, and what to write instead."""
+    """An error in a pipeline's file: where, what, and what to write instead."""
 
     def __init__(self, file: str, line: int, what: str, fix: str) -> None:
         super().__init__(f"{file}:{line}: {what}")
@@ -28,7 +28,7 @@ class PipelineError(Exception):
 
 
 class Section:
-    """A mapping in the file. Reading a field marks it as known; `finish` complains about those that nobody read."""
+    """A mapping in the file. Reading a field marks it as known; `finish` reports those that nothing read."""
 
     def __init__(self, document: Document, path: Path, fields: dict[str, Any]) -> None:
         self._document = document
@@ -48,33 +48,33 @@ class Section:
         return self._document.line((*self._path, name)) if name in self._fields else self.line
 
     def error(self, what: str, fix: str, name: str | None = None) -> PipelineError:
-        """A complaint about a field, or about the section."""
+        """An error about a field, or about the section."""
         line = self.line if name is None else self.line_of(name)
         return PipelineError(self._document.file, line, what, fix)
 
     def value(self, name: str) -> Any:
-        """A field as it is, None if it is missing."""
+        """A field's raw value, None if it is missing."""
         self._known.add(name)
         return self._fields.get(name)
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """A field that is text; numbers and words for true and false count as text too."""
+        """A text field; numbers and booleans count as text too."""
         value = self.value(name)
         if value is None:
             return default
         if isinstance(value, bool):
             return str(value).lower()
         if not isinstance(value, str | int | float):
-            raise self.error(f"{name} must be text", f"write {name}: some text", name)
+            raise self.error(f"{name} must be a string", f"write {name}: some text", name)
         return str(value)
 
     def expanded(self, name: str) -> str | None:
-        """A field that is text, with what it names of the environment."""
+        """A text field with environment variables expanded."""
         value = self.text(name)
         return None if value is None else self._expand(value, name)
 
     def required(self, name: str, example: str) -> str:
-        """A field that must be there."""
+        """A mandatory field."""
         value = self.text(name)
         if value is None or not value.strip():
             raise self.error(f"{self.title} has no {name}", f"add {name}: {example}", name)
@@ -96,17 +96,17 @@ class Section:
         return value
 
     def names(self, name: str) -> tuple[str, ...]:
-        """A field that is one word or a list of words."""
+        """A field that is one name or a list of names."""
         value = self.value(name)
         if value is None:
             return ()
         words = value if isinstance(value, list) else [value]
         if not all(isinstance(word, str) for word in words):
-            raise self.error(f"{name} must be a word or a list of words", f"write {name}: [first, second]", name)
+            raise self.error(f"{name} must be a name or a list of names", f"write {name}: [first, second]", name)
         return tuple(words)
 
     def options(self, name: str) -> dict[str, str]:
-        """A field that is a mapping of names to values, such as Spark's or Kafka's settings."""
+        """A mapping of names to values, such as Spark's or Kafka's settings."""
         value = self.value(name)
         if value is None:
             return {}
@@ -116,7 +116,7 @@ class Section:
         return {key: self._expand(text, name) for key, text in texts.items()}
 
     def section(self, name: str) -> Section | None:
-        """A field that is a mapping of its own."""
+        """A nested mapping."""
         value = self.value(name)
         if value is None:
             return None
@@ -139,7 +139,7 @@ class Section:
             value = os.environ.get(found[1], found[2])
             if value is None:
                 fix = f"export {found[1]}=…, or write ${{{found[1]}:-a default}}"
-                raise self.error(f"{name} needs {found[1]}, which the environment does not have", fix, name)
+                raise self.error(f"{name} needs the environment variable {found[1]}, which is not set", fix, name)
             return value
 
         return _VARIABLE.sub(value_of, text)
@@ -149,12 +149,12 @@ class Section:
         return ".".join(map(str, self._path)) or "the pipeline"
 
     def finish(self) -> None:
-        """Complain about a field that nothing reads: it is misspelt, or in the wrong place."""
+        """Report a field that nothing read: it is misspelt, or in the wrong place."""
         for name in self._fields:
             if name not in self._known:
                 close = difflib.get_close_matches(name, self._known, 1)
                 known = ", ".join(sorted(self._known))
-                fix = f"write {close[0]}" if close else f"known here: {known}"
+                fix = f"write {close[0]}" if close else f"known fields: {known}"
                 raise self.error(f"{self.title} has an unknown field {name!r}", fix, name)
 
 
@@ -171,9 +171,11 @@ class Document:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line = mark.line + 1 if mark is not None else 1
-            raise PipelineError(file, line, f"this is no YAML: {error.problem}", "check indents and quotes") from None
+            raise PipelineError(
+                file, line, f"this is not valid YAML: {error.problem}", "check indents and quotes"
+            ) from None
         if not isinstance(node, yaml.MappingNode):
-            raise PipelineError(file, 1, "the file is no mapping", "start it with name: my-pipeline")
+            raise PipelineError(file, 1, "the file is not a mapping", "start it with name: my-pipeline")
         self._note(node, ())
         self._loader = yaml.SafeLoader("")
         self.root = Section(self, (), self._loader.construct_document(node))
@@ -189,7 +191,7 @@ class Document:
                 name = str(key.value)
                 if name in seen:
                     line = key.start_mark.line + 1
-                    raise PipelineError(self.file, line, f"{name} is there twice", "remove or rename one of them")
+                    raise PipelineError(self.file, line, f"{name} is duplicated", "remove or rename one of them")
                 seen.add(name)
                 self._lines[(*path, name)] = key.start_mark.line + 1
                 self._note(value, (*path, name))

@@ -1,4 +1,4 @@
-"""Statements of our own over Spark's JDBC: on the driver, with the same options and drivers as the rows go by."""
+"""SQL statements over Spark's JDBC: run on the driver, with the same options and drivers as the rows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class DatabaseError(Exception):
-    """The database cannot be reached, or refused a statement; the message is the driver's."""
+    """The database cannot be reached, or rejected a statement; the message is the driver's."""
 
 
 class Database:
-    """What one set of JDBC options leads to. Needs a session with a Java of its own, not a Spark Connect server."""
+    """The database of a set of JDBC options. Needs a session with its own JVM, not a Spark Connect server."""
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
         java: Any = getattr(spark, "_jvm", None)
@@ -25,16 +25,16 @@ class Database:
             raise DatabaseError("jdbc needs Spark's own session: run it without --remote")
         self._dialect = java.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"])
         parsed = java.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions
-        # Spark wants to know a table, which is of no importance to a connection.
+        # Spark requires a table, which does not matter for a connection.
         self._options = parsed(java.PythonUtils.toScalaMap({"dbtable": "nothing", **options}))
 
     def quote(self, name: str) -> str:
-        """A column's name as the database writes it."""
+        """A quoted column name in the database's dialect."""
         return str(self._dialect.quoteIdentifier(name))
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """One transaction: committed when the block ends, undone when it raises."""
+        """One transaction: committed when the block ends, rolled back when it raises."""
         with _translated():
             own = self._dialect.createConnectionFactory(self._options).apply(-1)
         try:
@@ -43,16 +43,16 @@ class Database:
                 yield Connection(own)
                 own.commit()
         finally:
-            # What was not committed is undone by this.
+            # Closing rolls back what was not committed.
             own.close()
 
     def exists(self, table: str) -> bool:
-        """Whether a table is there."""
+        """Whether a table exists."""
         try:
             with self.connection() as connection:
                 connection.execute(f"SELECT 1 FROM {table} WHERE 1 = 0")
         except DatabaseError:
-            # A failed statement spoils a transaction; whether the database is there at all is asked by another one.
+            # A failed statement aborts a transaction; a new one checks whether the database is reachable at all.
             with self.connection() as connection:
                 connection.execute("SELECT 1")
             return False

@@ -1,8 +1,8 @@
-"""Writing micro-batches to a table exactly once: rows and the number of their batch in one transaction of the database.
+"""Writes micro-batches to a table exactly once: rows and their batch number in one database transaction.
 
-A micro-batch goes into a table of its own first, by Spark's JDBC, which writes from many connections. Then one
-transaction notes in `penstock_batches` that the query has come to this batch, and moves the rows over. A batch that is
-repeated after a crash finds its number, or a higher one, and moves nothing.
+A micro-batch goes into a staging table first, by Spark's JDBC, which writes from many connections. Then one transaction
+records the query's batch number in `penstock_batches` and moves the rows over. A batch that is repeated after a crash
+finds its number, or a higher one, and moves nothing.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ QUERY_PROPERTY = "sql.streaming.queryId"
 
 @dataclass(frozen=True, slots=True)
 class JdbcWriter:
-    """Takes the micro-batches of one query. With `keys`, a row takes the place of the one that has its keys.
+    """Writes the micro-batches of one query. With `keys`, a row replaces the one with the same keys.
 
-    Of several rows of a batch with the same keys the one with the highest `newest` is taken.
+    Of several rows of a batch with the same keys the one with the highest `newest` is used.
     """
 
     options: dict[str, str]
@@ -53,7 +53,7 @@ class JdbcWriter:
     def _move(self, connection: Connection, database: Database, staging: str, columns: Sequence[str]) -> None:
         table = self.options["dbtable"]
         if self.keys:
-            # Plain SQL instead of each database's own upsert: any table will do, also one without a primary key.
+            # Standard SQL instead of each database's upsert: this works for any table, even without a primary key.
             same = " AND ".join(f"{staging}.{name} = {table}.{name}" for name in map(database.quote, self.keys))
             connection.execute(f"DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {staging} WHERE {same})")
         names = ", ".join(map(database.quote, columns))
@@ -61,13 +61,13 @@ class JdbcWriter:
 
 
 def _advance(connection: Connection, query: str, batch_id: int) -> bool:
-    """Note that a query has come to a batch; False if it had before. The row is locked until the transaction ends."""
+    """Record a query's batch number; False if it was recorded before. The row is locked until the transaction ends."""
     changed = connection.execute(
         f"UPDATE {BATCHES} SET batch_id = ? WHERE query = ? AND batch_id < ?", batch_id, query, batch_id
     )
     if changed:
         return True
-    # A query that nobody has heard of: two that start at once meet at the primary key.
+    # The query's first batch: concurrent inserts conflict on the primary key.
     return bool(
         connection.execute(
             f"INSERT INTO {BATCHES} (query, batch_id) SELECT ?, ? WHERE NOT EXISTS "

@@ -1,4 +1,4 @@
-"""A running pipeline for Prometheus: what its queries do, at /metrics on a port of its own."""
+"""Serves a running pipeline's metrics for Prometheus at /metrics on a port of its own."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ ERROR = Metric("penstock_pipeline_last_error", "gauge", "1, with the latest fail
 
 
 class PortTaken(Exception):
-    """The figures cannot be served at the address given."""
+    """The metrics cannot be served at the given address."""
 
 
 def sheet_of(status: PipelineStatus) -> Sheet:
-    """What there is to say about a pipeline now."""
+    """A pipeline's current metrics."""
     sheet = Sheet()
     sheet.add(UP, int(all(query.active for query in status.queries)), status.name)
     sheet.add(STARTED, status.started, status.name)
@@ -81,9 +81,9 @@ def _add_query(sheet: Sheet, pipeline: str, query: QueryStatus) -> None:
 
 @contextmanager
 def served(latest: Callable[[], PipelineStatus], host: str, port: int) -> Iterator[str]:
-    """Serve a pipeline's figures for the length of a block; gives the address. PortTaken if that cannot be had.
+    """Serve a pipeline's metrics until the block ends; yields the address. Raises PortTaken if it is taken.
 
-    `latest` is called from a thread of the server's own.
+    `latest` is called from the server's own thread.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -91,7 +91,7 @@ def served(latest: Callable[[], PipelineStatus], host: str, port: int) -> Iterat
 
         def do_GET(self) -> None:
             found = self.path.partition("?")[0] == PATH
-            body = b"".join(sheet_of(latest()).render()) if found else f"it is at {PATH}\n".encode()
+            body = b"".join(sheet_of(latest()).render()) if found else f"the metrics are at {PATH}\n".encode()
             self.send_response(200 if found else 404)
             self.send_header("Content-Type", TEXT_TYPE if found else "text/plain")
             self.send_header("Content-Length", str(len(body)))
@@ -99,12 +99,12 @@ def served(latest: Callable[[], PipelineStatus], host: str, port: int) -> Iterat
             self.wfile.write(body)
 
         def log_message(self, format: str, *arguments: Any) -> None:
-            """Scrapes are no news."""
+            """Scrapes are not logged."""
 
     try:
         server = ThreadingHTTPServer((host, port), Handler)
     except OSError as error:
-        raise PortTaken(f"{host}:{port} cannot be listened on: {error.strerror or error}") from None
+        raise PortTaken(f"{host}:{port} cannot be bound: {error.strerror or error}") from None
     thread = Thread(target=server.serve_forever, name="pipeline-metrics", daemon=True)
     thread.start()
     try:

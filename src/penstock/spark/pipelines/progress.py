@@ -1,4 +1,4 @@
-"""What a pipeline's queries are doing: Spark's own reports of progress, added up."""
+"""Progress of a pipeline's queries: sums of Spark's own progress reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class QueryStatus:
-    """What one query did last, and since the pipeline started."""
+    """A query's latest progress, and its totals since the pipeline started."""
 
     name: str
     batch: int = -1
@@ -34,7 +34,7 @@ class QueryStatus:
 
 @dataclass(slots=True)
 class PipelineStatus:
-    """What is noted about a pipeline that runs."""
+    """The state of a running pipeline."""
 
     name: str
     file: str
@@ -46,8 +46,8 @@ class PipelineStatus:
     queries: list[QueryStatus] = field(default_factory=list)
 
 
-class Counting:
-    """Adds up the reports of one query, over its restarts: each is counted once."""
+class ProgressSums:
+    """Sums the progress reports of one query, over its restarts: each is counted once."""
 
     def __init__(self, name: str) -> None:
         self._latest = QueryStatus(name)
@@ -55,7 +55,7 @@ class Counting:
         self._counted = -1
 
     def take(self, query: StreamingQuery) -> QueryStatus:
-        """Count what the query has reported since the last time."""
+        """Count the query's progress reports since the last call."""
         status = self._latest
         status.active = query.isActive
         if str(query.runId) != self._run:
@@ -73,7 +73,7 @@ class Counting:
 
 
 def _describe(status: QueryStatus, found: dict[str, Any]) -> None:
-    """The latest of the figures that are not added up."""
+    """Set the figures that are not sums."""
     status.input_rows_per_second = float(found.get("inputRowsPerSecond") or 0.0)
     status.rows_per_second = float(found.get("processedRowsPerSecond") or 0.0)
     status.batch_ms = int(found["durationMs"].get("triggerExecution", 0))
@@ -90,7 +90,7 @@ def _describe(status: QueryStatus, found: dict[str, Any]) -> None:
 
 
 def lag_by_topic(source: dict[str, Any]) -> dict[str, int]:
-    """Records that a source has and the query has not taken yet; nothing for sources that don't say."""
+    """Records that a source has and the query has not read yet; empty for sources that do not report offsets."""
     end, latest = offsets_of(source.get("endOffset")), offsets_of(source.get("latestOffset"))
     lags: dict[str, int] = defaultdict(int)
     for (topic, partition), offset in latest.items():
@@ -99,7 +99,7 @@ def lag_by_topic(source: dict[str, Any]) -> dict[str, int]:
 
 
 def offsets_of(found: Any) -> dict[tuple[str, int], int]:
-    """The offsets in a report, by topic and partition; none if they are not of topics."""
+    """The offsets in a report, by topic and partition; empty if the source is not a topic."""
     parsed = json.loads(found) if isinstance(found, str) else found
     if not isinstance(parsed, dict):
         return {}

@@ -1,4 +1,4 @@
-"""A schema registry's answers: schemas by subject and by id, over HTTP."""
+"""A client of the schema registry: schemas by subject and by id, over HTTP."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ class RegistryError(Exception):
 
 
 def latest_schema(url: str, subject: str) -> str:
-    """The newest schema of a subject."""
+    """A subject's latest schema."""
     return _schema(f"{url.rstrip('/')}/subjects/{quote(subject, safe='')}/versions/latest")
 
 
 @lru_cache(maxsize=1024)
 def schema_by_id(url: str, schema_id: int) -> str:
-    """The schema that a record's prefix names. Ids never change their meaning, so answers are kept."""
+    """The schema of an id. Ids are immutable, so the result is cached."""
     return _schema(f"{url.rstrip('/')}/schemas/ids/{schema_id}")
 
 
 def _schema(address: str) -> str:
     if not address.startswith(("http://", "https://")):
-        raise RegistryError(f"{address} is no address of a registry: it starts with http:// or https://")
+        raise RegistryError(f"{address} is not a registry URL: it must start with http:// or https://")
     request = urllib.request.Request(address, headers={"Accept": "application/vnd.schemaregistry.v1+json"})
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
             answer = json.loads(response.read(ANSWER_BYTES_MAX))
     except urllib.error.HTTPError as error:
         error.close()
-        raise RegistryError(f"{address} answers {error.code}: is the subject or id right?") from None
+        raise RegistryError(f"{address} answers {error.code}: check the subject or id") from None
     except (OSError, ValueError) as error:
-        raise RegistryError(f"{address} gives no schema: {error}") from None
+        raise RegistryError(f"{address} returned no schema: {error}") from None
     return str(answer["schema"])

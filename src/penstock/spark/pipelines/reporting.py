@@ -1,4 +1,4 @@
-"""What a running pipeline tells its cluster, so that consoles anywhere can show it: its latest status in a topic."""
+"""Reports a running pipeline's status to a topic of its cluster, so that consoles anywhere can show it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.model.errors import ApiError
 from penstock.spark.pipelines.progress import PipelineStatus
 
 TOPIC = "_pipelines"
-# The newest status of each pipeline, for a week after its last.
+# Keeps the latest status of each pipeline, for a week after its last report.
 SETTINGS = {
     "cleanup.policy": "compact,delete",
     "retention.ms": str(7 * 86_400_000),
@@ -27,7 +27,7 @@ SETTINGS = {
     "min.cleanable.dirty.ratio": "0.1",
 }
 REPORT_SECONDS = 2.0
-LAST_WORD_SECONDS = 3.0
+FINAL_REPORT_SECONDS = 3.0
 PRODUCER = {"message.timeout.ms": "10000", "queue.buffering.max.messages": "100", "log_level": 0}
 
 logger = logging.getLogger("penstock.pipelines")
@@ -35,17 +35,17 @@ logger = logging.getLogger("penstock.pipelines")
 
 @contextmanager
 def reported(settings: ConnectionSettings, status: PipelineStatus) -> Iterator[Callable[[], None]]:
-    """For the length of a block, a function that tells how the pipeline does; call it as often as you like.
+    """Yields a function that reports the pipeline's status; it may be called at any rate.
 
-    Nothing waits for it and nothing fails with it: a cluster that takes no reports still has its pipeline.
+    It neither blocks nor fails: a cluster that rejects reports does not stop the pipeline.
     """
     reporter = _Reporter(settings, status)
     try:
-        yield reporter.tell
+        yield reporter.report
     except BaseException as error:
-        reporter.tell_last("failed" if isinstance(error, Exception) else "stopped", str(error))
+        reporter.report_last("failed" if isinstance(error, Exception) else "stopped", str(error))
         raise
-    reporter.tell_last("ended", "")
+    reporter.report_last("ended", "")
 
 
 class _Reporter:
@@ -53,8 +53,8 @@ class _Reporter:
         self._settings = settings
         self._status = status
         self._producer: Any = None
-        self._told = 0.0
-        # Brokers may be away for a while: the pipeline does not wait for the topic.
+        self._reported_at = 0.0
+        # Brokers may be down for a while: the pipeline does not wait for the topic.
         threading.Thread(target=self._prepare, name="pipeline reports", daemon=True).start()
 
     def _prepare(self) -> None:
@@ -65,24 +65,24 @@ class _Reporter:
                 client.ensure_topic(TOPIC, 1, configs=SETTINGS)
             self._producer = Producer({**librdkafka_properties(self._settings), **PRODUCER})
         except (ApiError, KafkaException, OSError) as error:
-            logger.warning("consoles will not see this pipeline: %s cannot be used (%s)", TOPIC, error)
+            logger.warning("this pipeline will not appear in consoles: cannot use the topic %s (%s)", TOPIC, error)
 
-    def tell(self) -> None:
-        if time.monotonic() - self._told >= REPORT_SECONDS:
-            self._told = time.monotonic()
+    def report(self) -> None:
+        if time.monotonic() - self._reported_at >= REPORT_SECONDS:
+            self._reported_at = time.monotonic()
             self._send("running", "")
 
-    def tell_last(self, state: str, error: str) -> None:
+    def report_last(self, state: str, error: str) -> None:
         self._send(state, error)
         if self._producer is not None:
-            self._producer.flush(LAST_WORD_SECONDS)
+            self._producer.flush(FINAL_REPORT_SECONDS)
 
     def _send(self, state: str, error: str) -> None:
         if self._producer is None:
             return
         report = {**asdict(self._status), "host": socket.gethostname(), "state": state, "error": error}
         report["updated"] = time.time()
-        # A full queue: the brokers are away, and the next report is as good.
+        # The queue is full, because brokers are down; a later report will do.
         with suppress(BufferError):
             self._producer.produce(TOPIC, key=self._status.name, value=json.dumps(report), partition=0)
         self._producer.poll(0)

@@ -1,4 +1,4 @@
-"""A pipeline at work: its queries are started, watched, and go on without the records that a step fails on."""
+"""Runs a pipeline: starts and watches its queries, which continue without records that a step fails on."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from typing import TYPE_CHECKING
 
 from penstock.client.settings import read_settings
 from penstock.spark.fetching import OffsetRange
+from penstock.spark.pipelines.bad_records import BadRecordFinder, NotFound, failed_ranges, is_away, reason_of
 from penstock.spark.pipelines.build import Builder
 from penstock.spark.pipelines.document import PipelineError
-from penstock.spark.pipelines.foreign import intakes
-from penstock.spark.pipelines.isolating import Isolator, NotFound, failed_ranges, is_away, reason_of
-from penstock.spark.pipelines.jdbc_intake import looking
+from penstock.spark.pipelines.external_sources import polled_tables
+from penstock.spark.pipelines.jdbc_polling import polling
 from penstock.spark.pipelines.metrics import served
-from penstock.spark.pipelines.notes import note, noted, process_started, running, state_directory, stop
-from penstock.spark.pipelines.progress import Counting, PipelineStatus, QueryStatus
+from penstock.spark.pipelines.progress import PipelineStatus, ProgressSums, QueryStatus
 from penstock.spark.pipelines.reporting import reported
 from penstock.spark.pipelines.spec import Pipeline, Sink, Source, seconds_of
+from penstock.spark.pipelines.state_files import (
+    process_started,
+    running,
+    state_directory,
+    state_file,
+    stop,
+    write_state,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,8 +37,8 @@ __all__ = ["PipelineStatus", "QueryStatus", "run", "running", "state_directory",
 
 POLL_SECONDS = 0.5
 METRICS_HOST = "127.0.0.1"
-# A query that fails because something is away is started again, so often and with pauses that double; one that then
-# runs for a while is as good as new.
+# A query that fails because an external system is down is restarted this often, with pauses that double; the count
+# starts again after it has run for a while.
 RESTARTS_MAX = 6
 RESTART_PAUSE_SECONDS = 1.0
 STEADY_SECONDS = 120.0
@@ -47,40 +54,40 @@ def run(
     metrics_port: int | None = None,
     metrics_host: str = METRICS_HOST,
 ) -> None:
-    """Run until everything there is was processed (`once`), a query fails, or `wanted` says no more.
+    """Run until all current data is processed (`once`), a query fails, or `wanted` returns False.
 
-    `show` is called about twice a second. A record that a step fails on goes to its source's dead letters; any other
-    failure comes out as PipelineError at the line of its sink or source. With `metrics_port` (0 chooses one) the
-    figures are served for Prometheus; PortTaken if that port cannot be had.
+    `show` is called about twice a second. A record that a step fails on goes to its source's dead-letter topic; any
+    other failure raises PipelineError at the line of its sink or source. With `metrics_port` (0: any free port) metrics
+    are served for Prometheus; raises PortTaken if the port is not available.
     """
     status = PipelineStatus(pipeline.name, pipeline.file, os.getpid(), time.time(), process_started(os.getpid()) or 0)
     status.metrics = f"{spark.sparkContext.uiWebUrl}/metrics/prometheus/" if _has_interface(spark) else ""
-    works: list[_Work] = []
+    queries: list[_Query] = []
     with ExitStack() as stack:
         if metrics_port is not None:
             status.metrics = stack.enter_context(served(lambda: status, metrics_host, metrics_port))
-        check_intakes = stack.enter_context(looking(intakes(spark, pipeline), once, seconds_of(pipeline.trigger)))
-        stack.callback(_stop_all, works)
-        works.extend(_works(spark, pipeline, once))
-        for work in works:
-            work.start()
-        stack.enter_context(noted(status))
+        check_polling = stack.enter_context(polling(polled_tables(spark, pipeline), once, seconds_of(pipeline.trigger)))
+        stack.callback(_stop_all, queries)
+        queries.extend(_queries(spark, pipeline, once))
+        for query in queries:
+            query.start()
+        stack.enter_context(state_file(status))
         tell = stack.enter_context(reported(read_settings(pipeline.client_properties), status))
         while wanted():
-            status.queries = [work.status() for work in works]
+            status.queries = [query.status() for query in queries]
             status.updated = time.time()
-            note(status)
+            write_state(status)
             tell()
             show(status)
-            check_intakes()
-            for work in works:
-                work.check()
-            if not any(work.is_active for work in works):
+            check_polling()
+            for query in queries:
+                query.check()
+            if not any(query.is_active for query in queries):
                 break
             time.sleep(POLL_SECONDS)
 
 
-class _Work:
+class _Query:
     """One query of a pipeline: a sink's, or that of a source's dead letters."""
 
     def __init__(
@@ -93,7 +100,7 @@ class _Work:
         self._writer = writer
         self.name = f"{'sinks' if isinstance(part, Sink) else 'dead_letters'}/{part.name}"
         self._query: StreamingQuery | None = None
-        self._counting = Counting(f"{pipeline.name}/{self.name}")
+        self._sums = ProgressSums(f"{pipeline.name}/{self.name}")
         self._aside: list[OffsetRange] = []
         self._set_aside = 0
         self._error = ""
@@ -124,14 +131,14 @@ class _Work:
 
     def status(self) -> QueryStatus:
         assert self._query is not None
-        status = self._counting.take(self._query)
+        status = self._sums.take(self._query)
         status.set_aside, status.error = self._set_aside, self._error
         return status
 
     def check(self) -> None:
-        """Look whether the query failed: go on without the records that it failed on, or raise PipelineError.
+        """Check whether the query failed: restart it without the records that it failed on, or raise PipelineError.
 
-        Where something was away it is started again a little later.
+        If an external system is down, it is restarted a little later.
         """
         assert self._query is not None
         if self._restart_at is not None:
@@ -144,17 +151,17 @@ class _Work:
         self._error = reason_of(problem)
         if is_away(problem) and self._wait():
             return
-        # Only topics can be read once more to look for the record.
+        # Only topics can be read again to find the record.
         if not isinstance(self._part, Sink) or any(source.format for source in self._pipeline.sources):
             raise self._failed(problem)
         try:
-            self._go_on_without(self._part, failed_ranges(self._query))
+            self._restart_without(self._part, failed_ranges(self._query))
         except NotFound as why:
-            raise self._failed(problem, f"no record can be set aside for it: {why}") from problem
+            raise self._failed(problem, f"no record can be skipped for it: {why}") from problem
         self.start()
 
     def _wait(self) -> bool:
-        """Plan another start; False if there were enough of them."""
+        """Schedule a restart; False if there were too many."""
         if time.monotonic() - self._started > STEADY_SECONDS:
             self._restarts = 0
         if self._restarts >= RESTARTS_MAX:
@@ -163,39 +170,39 @@ class _Work:
         self._restarts += 1
         return True
 
-    def _go_on_without(self, sink: Sink, failed: list[OffsetRange]) -> None:
-        isolator = Isolator(self._spark, self._pipeline, sink, failed)
+    def _restart_without(self, sink: Sink, failed: list[OffsetRange]) -> None:
+        finder = BadRecordFinder(self._spark, self._pipeline, sink, failed)
         try:
-            found = isolator.find()
+            found = finder.find()
             for source in self._pipeline.sources:
                 if source.name in found:
-                    isolator.bury(source, found[source.name], f"what {sink.name} takes")
+                    finder.write_dead_letters(source, found[source.name], f"the input of {sink.name}")
         finally:
-            isolator.close()
-        # What was set aside before lies in micro-batches that are done, or is found again.
+            finder.close()
+        # Records that were skipped before are in completed micro-batches, or are found again.
         self._aside = [each.place for bad in found.values() for each in bad]
         self._set_aside += len(self._aside)
         self._writer = Builder(self._spark, self._pipeline, aside=self._aside).writer(sink)
 
     def _failed(self, error: Exception, advice: str = "") -> PipelineError:
         what = f"{self._pipeline.name}/{self.name} failed: {reason_of(error)}"
-        fix = "mend the cause, then run it again: it goes on"
+        fix = "fix the cause and run it again: it continues where it stopped"
         return PipelineError(self._pipeline.file, self._part.line, what, f"{fix} ({advice})" if advice else fix)
 
 
-def _works(spark: SparkSession, pipeline: Pipeline, once: bool) -> Iterator[_Work]:
+def _queries(spark: SparkSession, pipeline: Pipeline, once: bool) -> Iterator[_Query]:
     builder = Builder(spark, pipeline)
     for sink in pipeline.sinks:
-        yield _Work(spark, pipeline, once, sink, builder.writer(sink))
+        yield _Query(spark, pipeline, once, sink, builder.writer(sink))
     for source in pipeline.sources:
         letters = builder.dead_letters(source)
         if letters is not None:
-            yield _Work(spark, pipeline, once, source, builder.dead_letter_writer(source, letters))
+            yield _Query(spark, pipeline, once, source, builder.dead_letter_writer(source, letters))
 
 
-def _stop_all(works: list[_Work]) -> None:
-    for work in works:
-        work.stop()
+def _stop_all(queries: list[_Query]) -> None:
+    for query in queries:
+        query.stop()
 
 
 def _has_interface(spark: SparkSession) -> bool:

@@ -1,4 +1,4 @@
-"""What a pipeline's file says, checked as far as that goes without Spark and without a cluster."""
+"""The model of a pipeline's file, validated as far as possible without Spark and a cluster."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class SchemaSource:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Topics to read, and what their values are; or a format of Spark's own: files, a table.
+    """Topics to read and how to decode them; or one of Spark's formats: files, a table.
 
-    `incremental` is the column that tells new rows of a table, `settle` how long a row may take to be committed.
+    `incremental` is the column that identifies new rows of a table, `settle` how long a row may take to be committed.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Where a step's or source's rows go. `upsert` names the columns by which a row takes another's place."""
+    """Where a step's or source's rows go. `upsert` names the columns by which a row replaces another."""
 
     name: str
     line: int
@@ -104,28 +104,28 @@ class Pipeline:
 
     @property
     def client_properties(self) -> dict[str, str]:
-        """How Kafka's clients reach the pipeline's cluster."""
+        """The client properties of the pipeline's cluster."""
         return {"bootstrap.servers": self.bootstrap, **self.properties}
 
     @property
     def checkpoint_place(self) -> str:
-        """The directory of the checkpoints, without a slash at its end."""
+        """The directory of the checkpoints, without a trailing slash."""
         return self.path(self.checkpoint.rstrip("/"))
 
     def path(self, path: str) -> str:
-        """A path of the file: as it is if it is absolute or names a file system, else next to the file."""
+        """A path in the file: unchanged if it is absolute or a URL, else relative to the file."""
         return path if "://" in path or Path(path).is_absolute() else str(self.directory / path)
 
 
 def seconds_of(duration: str) -> float:
-    """A duration of the file, such as `10 seconds`, in seconds."""
+    """A duration such as `10 seconds`, in seconds."""
     found = _DURATION.fullmatch(duration)
     assert found is not None, duration
     return float(found[1]) * _SECONDS[found[2]]
 
 
 def load_pipeline(path: Path, bootstrap: str | None = None) -> Pipeline:
-    """Read a file; PipelineError names the line and the fix. `bootstrap` wins over the file's."""
+    """Load a file; raises PipelineError with the line and the fix. `bootstrap` overrides the file's."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -134,7 +134,7 @@ def load_pipeline(path: Path, bootstrap: str | None = None) -> Pipeline:
 
 
 def parse_pipeline(text: str, file: str, directory: Path, bootstrap: str | None = None) -> Pipeline:
-    """What the text of a file says."""
+    """Parse the text of a file."""
     root = Document(text, file).root
     name = root.required("name", "my-pipeline")
     if not _PIPELINE_NAME.fullmatch(name):
@@ -175,9 +175,9 @@ def parse_pipeline(text: str, file: str, directory: Path, bootstrap: str | None 
 
 def _new_name(section: Section, name: str, known: list[str]) -> None:
     if not _NAME.fullmatch(name):
-        raise section.error(f"{name!r} cannot be a name in SQL", "use letters, digits and underscores")
+        raise section.error(f"{name!r} is not a valid name in SQL", "use letters, digits and underscores")
     if name in known:
-        raise section.error(f"{name} is the name of something above", "choose another name")
+        raise section.error(f"{name} is already used above", "choose another name")
 
 
 def _source(name: str, section: Section) -> Source:
@@ -186,7 +186,7 @@ def _source(name: str, section: Section) -> Source:
     section.value("topics")
     kind = section.text("format")
     if sum(map(bool, (topics, pattern, kind))) != 1:
-        what = f"source {name} needs topics or a pattern, one of them, or a format"
+        what = f"source {name} needs exactly one of topic, pattern and format"
         raise section.error(what, "write topic: my-topic")
     decode = section.choice("decode", DECODERS, "raw")
     is_table = section.flag("table")
@@ -241,9 +241,9 @@ def _duration(section: Section, name: str) -> str:
 def _check_jdbc(section: Section, source: Source) -> None:
     for name in ("url", "dbtable"):
         if name not in source.options:
-            raise section.error(f"source {source.name} has no {name} among its options", f"add {name}: …", "options")
+            raise section.error(f"source {source.name} has no option {name}", f"add {name}: …", "options")
     if (source.incremental is None) != source.is_table:
-        what = f"source {source.name} needs the column that tells new rows, or is read once as a table"
+        what = f"source {source.name} needs a column that identifies new rows, or is read once as a table"
         raise section.error(what, "write incremental: id, or table: true")
 
 
@@ -269,7 +269,7 @@ def _schema(section: Section, decode: str) -> SchemaSource:
     )
     inner.finish()
     if (found.file is None) == (found.registry is None):
-        raise inner.error("a schema has a file or a registry, one of them", "write file: order.avsc")
+        raise inner.error("a schema needs either a file or a registry", "write file: order.avsc")
     if found.registry is not None and found.subject is None:
         raise inner.error("a registry needs the subject", "add subject: orders-value")
     if decode == "protobuf" and (found.file is None or found.message is None):
@@ -298,9 +298,9 @@ def _step(name: str, section: Section, known: list[str]) -> Step:
             what = f"step {name} reads {each}, which is not above it"
             raise section.error(what, f"there is {', '.join(known)}", "from")
     if sql is None and not inputs:
-        raise section.error(f"step {name} does not say what it reads", f"add from: {known[-1]}")
+        raise section.error(f"step {name} has no input", f"add from: {known[-1]}")
     if dedup and len(inputs) != 1:
-        raise section.error(f"step {name} removes duplicates of one input", f"write from: {known[-1]}", "from")
+        raise section.error(f"step {name} must have exactly one input", f"write from: {known[-1]}", "from")
     if python is not None and python.count(":") != 1:
         raise section.error(f"python is {python!r}", "write python: file.py:function", "python")
     step = Step(name, section.line, sql, python, inputs, dedup, _watermark(section))
@@ -311,11 +311,11 @@ def _step(name: str, section: Section, known: list[str]) -> Step:
 def _sink(name: str, section: Section, known: list[str]) -> Sink:
     source = section.required("from", known[-1])
     if source not in known:
-        raise section.error(f"sink {name} takes {source}, which does not exist", f"there is {', '.join(known)}", "from")
+        raise section.error(f"sink {name} reads {source}, which does not exist", f"there is {', '.join(known)}", "from")
     topic, kind = section.text("topic"), section.text("format")
     if (topic is None) == (kind is None):
-        raise section.error(f"sink {name} needs a topic or a format, one of them", "write topic: my-topic")
-    # A database keeps the number of the micro-batch with its rows, so nothing speaks for less.
+        raise section.error(f"sink {name} needs either a topic or a format", "write topic: my-topic")
+    # A database stores the micro-batch's number with its rows, so exactly-once costs nothing there.
     delivery = DELIVERIES[1] if kind == "jdbc" else DELIVERIES[0]
     sink = Sink(
         name=name,

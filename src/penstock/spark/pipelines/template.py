@@ -1,4 +1,4 @@
-"""The files that `penstock pipeline init` writes: pipelines that run, with a word on everything in them."""
+"""The templates of `penstock pipeline init`: runnable pipelines with explanations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ DEFAULT = "orders"
 
 
 def names() -> list[str]:
-    """The templates there are."""
+    """All templates' names."""
     return sorted(path.stem for path in DIRECTORY.glob("*.yaml"))
 
 
 def summary(template: str) -> str:
-    """What a template is for, in a line."""
+    """What a template is for, in one line."""
     first = (DIRECTORY / f"{template}.yaml").read_text("utf-8").partition("\n")[0]
     return first.removeprefix("# ")
 
@@ -24,8 +24,8 @@ def summary(template: str) -> str:
 def render(name: str, topic: str, bootstrap: str, file: str, template: str = DEFAULT) -> str:
     """A template for a name, a topic and a cluster.
 
-    Templates are pipelines of the topic `orders`, and of topics whose names begin with it. Libraries of Hadoop get the
-    version of the Spark that is installed: they must be the same.
+    Templates are pipelines of the topic `orders`, and of topics whose names begin with it. Hadoop libraries get the
+    version that the installed Spark uses: they must match.
     """
     text = (DIRECTORY / f"{template}.yaml").read_text("utf-8")
     text = re.sub(r"(?m)^name: .*$", lambda _: f"name: {name}", text, count=1)
@@ -38,7 +38,7 @@ def render(name: str, topic: str, bootstrap: str, file: str, template: str = DEF
 
 
 def hadoop_version() -> str | None:
-    """The version of Hadoop in the PySpark that is installed; None if there is none."""
+    """The version of Hadoop in the installed PySpark; None if there is none."""
     spec = find_spec("pyspark")
     jars = Path(spec.origin).parent / "jars" if spec is not None and spec.origin is not None else None
     found = sorted(jars.glob("hadoop-client-api-*.jar")) if jars is not None else []

@@ -1,9 +1,9 @@
-"""Finding the records that make a step fail, so that they can be set aside and the stream goes on.
+"""Finds the records that make a step fail, so that they can be skipped and the stream continues.
 
-Spark fails a whole micro-batch when one row of it fails a step. The micro-batch is then read once more, as a batch, and
-the steps are tried on halves of it, and on halves of those that fail, until single records are left. That costs
-nothing as long as nothing fails. A failure that does not come back, that does not come from single records (a sum that
-overflows), or that is not theirs (a registry that is away) is left to the one who runs the pipeline.
+Spark fails a whole micro-batch when one row of it fails a step. The micro-batch is then read again, as a batch, and the
+steps are tried on halves of it, and on halves of those that fail, until single records are left. That costs nothing as
+long as nothing fails. A failure that does not recur, that is not caused by single records (a sum that overflows), or
+that is external (a registry that is down) is left to the operator.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from penstock.spark.pipelines.spec import Pipeline, Sink, Source
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# More bad records than this in a micro-batch are no exception but a rule, which belongs into the pipeline's file.
+# More bad records than this in a micro-batch are the rule rather than the exception, which is for the file to handle.
 RECORDS_MAX = 100
 ATTEMPTS_MAX = 2000
-# Failures of something outside which may come back, and others that are no record's either.
+# Failures of external systems that may recover, and others that no record causes.
 AWAY = ("RegistryError", "TimeoutError", "DeliveryFailed", "ConnectionError", "ConnectionRefused", "KafkaException")
 NOT_OF_RECORDS = (*AWAY, "DataLost", "ApiError", "OutOfMemoryError")
 
@@ -39,35 +39,35 @@ Attempt = Callable[[Ranges], str | None]
 
 
 class BadRecord(NamedTuple):
-    """A record that a step fails on, and what the failure says."""
+    """A record that a step fails on, and the failure's message."""
 
     place: OffsetRange
     reason: str
 
 
 class NotFound(Exception):
-    """The failure cannot be put down to single records; the message says why."""
+    """The failure cannot be attributed to single records; the message says why."""
 
 
 def reason_of(error: Exception) -> str:
-    """What an exception of Spark's says, in a line: a failure in Python ends with the exception itself."""
+    """The message of a Spark exception in one line: a failure in Python ends with the exception itself."""
     lines = [each.strip() for each in str(error).splitlines() if each.strip()]
     said = next((each for each in lines if "Error: " in each or "DataLost: " in each or "Failed: " in each), "")
-    # What Py4J says first is which call it was, by a number.
+    # Py4J begins with the number of the call.
     rest = [each.removeprefix(": ") for each in lines if not each.startswith("An error occurred while calling")]
     return said or (rest or ["no reason given"])[0]
 
 
 def is_away(error: Exception) -> bool:
-    """Whether a failure is that of something outside which may come back: a broker, a registry."""
+    """Whether a failure is that of an external system that may recover: a broker, a registry."""
     return any(name in str(error) for name in AWAY)
 
 
 def failed_ranges(query: Any) -> list[OffsetRange]:
-    """The offsets of the micro-batch that a query failed on; NotFound where they cannot be told."""
+    """The offsets of the micro-batch that a query failed on; raises NotFound if they are unknown."""
     failure = getattr(getattr(query, "_jsq", None), "exception", None)
     if failure is None:
-        raise NotFound("a Spark Connect server does not tell the offsets")
+        raise NotFound("a Spark Connect server does not expose the offsets")
     cause = failure().get()
     starts, ends = _offset_logs(cause.startOffset()), _offset_logs(cause.endOffset())
     ranges = [
@@ -78,7 +78,7 @@ def failed_ranges(query: Any) -> list[OffsetRange]:
 
 
 def _offset_logs(text: str) -> dict[tuple[str, int], int]:
-    """`[{"orders":{"0":5}}, -]`: what each source of a query has, `-` for none yet."""
+    """`[{"orders":{"0":5}}, -]`: the offsets of each source of a query, `-` for none yet."""
     found: dict[tuple[str, int], int] = {}
     decoder = json.JSONDecoder()
     position = 0
@@ -89,7 +89,7 @@ def _offset_logs(text: str) -> dict[tuple[str, int], int]:
 
 
 def search(ranges: Ranges, attempt: Attempt) -> list[BadRecord]:
-    """The single records among the ranges, which fail as a whole, that fail by themselves."""
+    """The single records in the ranges, which fail as a whole, that fail by themselves."""
     attempts = 0
 
     def fails(part: Ranges) -> str | None:
@@ -100,7 +100,7 @@ def search(ranges: Ranges, attempt: Attempt) -> list[BadRecord]:
         return attempt(part)
 
     def look(part: Ranges) -> Iterator[BadRecord]:
-        """The bad ones of a part that fails."""
+        """The bad records of a part that fails."""
         if _size(part) == 1:
             said = fails(part)
             if said is not None:
@@ -110,7 +110,7 @@ def search(ranges: Ranges, attempt: Attempt) -> list[BadRecord]:
         left_fails = fails(left) is not None
         if left_fails:
             yield from look(left)
-        # When the left half is fine it must be the right one: an attempt less.
+        # If the left half works, the right one must fail: that saves an attempt.
         if not left_fails or fails(right) is not None:
             yield from look(right)
 
@@ -141,7 +141,7 @@ def _size(ranges: Ranges) -> int:
     return sum(each.end - each.start for each in ranges)
 
 
-class Isolator:
+class BadRecordFinder:
     """Tries a sink's steps on parts of a micro-batch that failed."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, sink: Sink, failed: Ranges) -> None:
@@ -152,7 +152,7 @@ class Isolator:
         self._tables: dict[str, DataFrame] = {}
         self._ranges: dict[str, Ranges] = {}
         plain = Builder(spark, pipeline, sample=0)
-        # PySpark logs every failure of an attempt with its whole stack.
+        # PySpark logs every failed attempt with its whole stack trace.
         logging.getLogger(SPARK_LOGGER).setLevel(logging.CRITICAL)
         for source in pipeline.sources:
             if source.is_table:
@@ -160,7 +160,7 @@ class Isolator:
                 continue
             own = [each for each in failed if plain.reads(source, each.topic)]
             if any(each.start < 0 for each in own) and source.start != "earliest":
-                raise NotFound("it is the first micro-batch of all, whose start is not written down")
+                raise NotFound("it is the first micro-batch, whose start offsets are not recorded")
             if own:
                 self._ranges[source.name] = [
                     OffsetRange(each.topic, each.partition, max(0, each.start), each.end) for each in own
@@ -168,9 +168,9 @@ class Isolator:
                 self._raw[source.name] = plain.range_of(source, own).persist()
 
     def find(self) -> dict[str, list[BadRecord]]:
-        """The bad records of each source; NotFound if the failure is not theirs."""
+        """The bad records of each source; raises NotFound if the failure is not caused by records."""
         if self._attempt(dict.fromkeys(self._ranges, ())) is not None:
-            raise NotFound("it fails without any record")
+            raise NotFound("it fails without any records")
         found: dict[str, list[BadRecord]] = {name: [] for name in self._ranges}
         left = dict(self._ranges)
         while self._attempt(left) is not None:
@@ -178,29 +178,29 @@ class Isolator:
             found[name] += bad
             left[name] = without(left[name], bad)
         if not any(found.values()):
-            raise NotFound("it did not come back")
+            raise NotFound("the failure did not recur")
         return {name: bad for name, bad in found.items() if bad}
 
     def _look(self, left: Mapping[str, Ranges]) -> tuple[str, list[BadRecord]]:
-        """Bad records of one source, out of those that are left and fail."""
+        """Bad records of one source, from the remaining ones that fail."""
         for name, ranges in left.items():
             others: dict[str, Ranges] = {other: () for other in left if other != name}
             bad = self._search(name, ranges, others)
             if bad:
                 return name, bad
-        # Some fail only together with those of the other sources, as the two sides of a join do.
+        # Some fail only together with records of other sources, such as the two sides of a join.
         for name, ranges in left.items():
             others = {other: parts for other, parts in left.items() if other != name}
             bad = self._search(name, ranges, others) if self._attempt({**others, name: ()}) is None else []
             if bad:
                 return name, bad
-        raise NotFound("it does not come from single records")
+        raise NotFound("it is not caused by single records")
 
     def _search(self, name: str, ranges: Ranges, others: Mapping[str, Ranges]) -> list[BadRecord]:
         return search(ranges, lambda part: self._attempt({**others, name: part})) if ranges else []
 
-    def bury(self, source: Source, bad: Sequence[BadRecord], step: str) -> None:
-        """Write a source's bad records to its dead letters."""
+    def write_dead_letters(self, source: Source, bad: Sequence[BadRecord], step: str) -> None:
+        """Write a source's bad records to its dead-letter topic."""
         if source.dead_letters is None:
             raise NotFound(f"{source.name} has no dead letters")
         raw = self._raw[source.name]
@@ -216,7 +216,7 @@ class Isolator:
             frame.unpersist()
 
     def _attempt(self, chosen: Mapping[str, Ranges]) -> str | None:
-        """None if the steps work on these records, else why they don't."""
+        """None if the steps work on these records, else why they fail."""
         raw = {name: self._raw[name].filter(within(ranges)) for name, ranges in chosen.items()}
         try:
             output = Builder(self._spark, self._pipeline, sample=0, raw={**self._tables, **raw}).output(self._sink)
@@ -232,7 +232,7 @@ class Isolator:
 
 
 def without(ranges: Ranges, bad: Iterable[BadRecord]) -> Ranges:
-    """The ranges with holes where the bad records are."""
+    """The ranges without the bad records."""
     for place in (each.place for each in bad):
         ranges = [part for each in ranges for part in _cut_out(each, place)]
     return ranges

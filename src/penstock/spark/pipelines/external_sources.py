@@ -1,4 +1,4 @@
-"""Sources that are no topics: files and tables by Spark's own formats, in the columns that every source has."""
+"""Sources other than topics: files and tables in Spark's formats, with the columns that every source has."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pyspark.sql import functions as F
 
 from penstock.spark.pipelines.decode import CORRUPT, ORIGIN, REASON, codec_for, decode, required
 from penstock.spark.pipelines.document import PipelineError
-from penstock.spark.pipelines.jdbc_intake import Intake
+from penstock.spark.pipelines.jdbc_polling import PolledTable
 from penstock.spark.pipelines.spec import Pipeline, Source, seconds_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Formats whose readers put a line that does not fit into a column of its own, if there is one.
+# Formats whose readers put a malformed line into a column of its own, if there is one.
 WITH_CORRUPT = ("json", "csv")
 EMPTY_HEADERS = "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"
 
 
-def read_foreign(spark: SparkSession, pipeline: Pipeline, source: Source, sample: int | None) -> DataFrame:
-    """A source's rows with the columns of `ORIGIN`, those that dead letters need, and the reason if a row is bad.
+def read_external(spark: SparkSession, pipeline: Pipeline, source: Source, sample: int | None) -> DataFrame:
+    """A source's rows with the columns of `ORIGIN`, those that dead letters need, and the reason if a row is invalid.
 
-    A batch if it is a table or a sample is wanted, a stream otherwise. `_topic` is the file a row came from.
+    A batch for a table or a sample, otherwise a stream. `_topic` is the file a row came from.
     """
     try:
         frame = _frame(spark, pipeline, source, sample)
@@ -44,25 +44,25 @@ def read_foreign(spark: SparkSession, pipeline: Pipeline, source: Source, sample
     return required(_with_origin(frame, source), source, pipeline.file)
 
 
-def intakes(spark: SparkSession, pipeline: Pipeline) -> list[Intake]:
-    """What must look for new rows while the pipeline runs."""
-    return [_intake(spark, pipeline, source) for source in pipeline.sources if source.incremental is not None]
+def polled_tables(spark: SparkSession, pipeline: Pipeline) -> list[PolledTable]:
+    """The tables that are polled for new rows while the pipeline runs."""
+    return [_polled_table(spark, pipeline, source) for source in pipeline.sources if source.incremental is not None]
 
 
-def _intake(spark: SparkSession, pipeline: Pipeline, source: Source) -> Intake:
+def _polled_table(spark: SparkSession, pipeline: Pipeline, source: Source) -> PolledTable:
     assert source.incremental is not None
     place = f"{pipeline.checkpoint_place}/intake/{source.name}"
     settle_seconds = seconds_of(source.settle)
     where = (pipeline.file, source.line, source.name)
-    return Intake(spark, dict(source.options), source.incremental, place, settle_seconds, *where)
+    return PolledTable(spark, dict(source.options), source.incremental, place, settle_seconds, *where)
 
 
 def _frame(spark: SparkSession, pipeline: Pipeline, source: Source, sample: int | None) -> DataFrame:
     assert source.format is not None
     streaming = not source.is_table and sample is None
     if source.incremental is not None:
-        intake = _intake(spark, pipeline, source)
-        return intake.stream() if streaming else intake.table().limit(sample or 0)
+        table = _polled_table(spark, pipeline, source)
+        return table.stream() if streaming else table.table().limit(sample or 0)
     options = dict(source.options)
     if "path" in options:
         options["path"] = pipeline.path(options["path"])
@@ -74,7 +74,7 @@ def _frame(spark: SparkSession, pipeline: Pipeline, source: Source, sample: int 
         reader = spark.read.format(source.format).options(**options)
         frame = (reader.schema(schema) if schema else reader).load()
         return frame if source.is_table else frame.limit(sample or 0)
-    # Streams don't look at files to learn their columns; a schema that is not given is that of the files there are.
+    # Streams do not infer a schema; if none is given, that of the existing files is used.
     known = schema or spark.read.format(source.format).options(**options).load().schema
     return spark.readStream.format(source.format).options(**options).schema(known).load()
 
@@ -85,7 +85,7 @@ def _with_origin(frame: DataFrame, source: Source) -> DataFrame:
     whole = F.to_json(F.struct(*columns))
     reason = F.lit(None).cast("string")
     if CORRUPT in frame.columns:
-        what = f"the line does not fit the {source.format} schema: {source.schema.text}"
+        what = f"the line does not match the {source.format} schema: {source.schema.text}"
         reason = F.when(F.col(CORRUPT).isNotNull(), F.lit(what))
         whole = F.coalesce(F.col(CORRUPT), whole)
     where = dict.fromkeys(ORIGIN, "NULL")

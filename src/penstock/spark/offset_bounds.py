@@ -1,4 +1,4 @@
-"""Between options and ranges: asks the cluster what a bound means now."""
+"""Resolves the options' topics and bounds to partitions and offsets of the cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.spark.planning import Offsets
 
 
 def partitions_of(client: ClusterClient, options: SourceOptions) -> list[TopicPartition]:
-    """The partitions that the options name as they are now. ApiError for a topic that does not exist."""
+    """The current partitions of the options' topics. Raises ApiError for a topic that does not exist."""
     if options.assigned:
         known = client.partitions(each.topic for each in options.assigned)
         missing = [each for each in options.assigned if each.partition not in known.get(each.topic, ())]
@@ -36,7 +36,7 @@ def partitions_of(client: ClusterClient, options: SourceOptions) -> list[TopicPa
 def resolve(
     client: ClusterClient, options: SourceOptions, bound: Bound, partitions: list[TopicPartition], *, is_start: bool
 ) -> Offsets:
-    """What a bound means in offsets, for each of the partitions."""
+    """A bound as offsets, for each of the partitions."""
     committed = options.read_committed
     if bound.word is not None:
         at = EARLIEST_TIME if bound.word == EARLIEST else LATEST_TIME
@@ -78,7 +78,7 @@ def _all_named(named: object, partitions: list[TopicPartition], is_start: bool) 
         raise ValueError(f"{option} must name every partition: {', '.join(missing)} missing (-2 earliest, -1 latest)")
     extra = sorted(str(each) for each in have - set(partitions))
     if extra:
-        raise ValueError(f"{option} names {', '.join(extra)}, which the subscription does not have")
+        raise ValueError(f"{option} names {', '.join(extra)}, which are not subscribed")
 
 
 def _unknown(subject: str, option: str) -> ApiError:

@@ -1,4 +1,4 @@
-"""The note that a running pipeline leaves on this machine, by which others find and stop it."""
+"""State files of running pipelines on this machine, by which other commands find and stop them."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from pathlib import Path
 from penstock.spark.pipelines.progress import PipelineStatus, QueryStatus
 
 STOP_TIMEOUT_SECONDS = 60.0
-# Zombie and dead: the process has ended, only its parent does not know yet.
+# Zombie and dead: the process has ended, but its parent has not collected it yet.
 ENDED_STATES = "ZX"
 
 
 def state_directory() -> Path:
-    """Where notes about running pipelines are kept."""
+    """The directory of the state files."""
     base = os.environ.get("PENSTOCK_STATE") or os.environ.get("XDG_STATE_HOME")
     home = Path(base) if base else Path.home() / ".local" / "state"
     return home / "penstock" / "pipelines"
 
 
 @contextmanager
-def noted(status: PipelineStatus) -> Iterator[None]:
-    """Keep a note for the length of a block."""
-    note(status)
+def state_file(status: PipelineStatus) -> Iterator[None]:
+    """Keep a state file until the block ends."""
+    write_state(status)
     try:
         yield
     finally:
         _path(status.name).unlink(missing_ok=True)
 
 
-def note(status: PipelineStatus) -> None:
-    """Write the note anew; readers see the old or the new one whole."""
+def write_state(status: PipelineStatus) -> None:
+    """Rewrite the state file atomically."""
     path = _path(status.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}")
@@ -45,7 +45,7 @@ def note(status: PipelineStatus) -> None:
 
 
 def running() -> list[PipelineStatus]:
-    """The pipelines of this user that run on this machine."""
+    """This user's pipelines that are running on this machine."""
     found = []
     for path in sorted(state_directory().glob("*.json")):
         try:
@@ -60,7 +60,7 @@ def running() -> list[PipelineStatus]:
 
 
 def stop(name: str, timeout_seconds: float = STOP_TIMEOUT_SECONDS) -> bool:
-    """Ask a running pipeline to end; False if none of that name runs, TimeoutError if it does not end."""
+    """Ask a running pipeline to end; False if there is none of that name, raises TimeoutError if it does not end."""
     chosen = [status for status in running() if status.name == name]
     for status in chosen:
         os.kill(status.pid, signal.SIGTERM)
@@ -73,7 +73,7 @@ def stop(name: str, timeout_seconds: float = STOP_TIMEOUT_SECONDS) -> bool:
 
 
 def process_started(pid: int) -> int | None:
-    """When a living process began, in the kernel's ticks: a pid that was given out again is another process."""
+    """When a live process started, in kernel ticks: distinguishes it from an earlier process with the same pid."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] in ENDED_STATES else int(fields[19])

@@ -1,10 +1,10 @@
-"""Rows of a table as a stream: those that have come since the last look, by a column that only grows.
+"""A table as a stream: rows added since the last poll, by a column that only grows.
 
-Spark reads tables, not streams of them. So each look puts the new rows, as Parquet, into a directory of its own, and
-the pipeline streams these directories. A directory appears by being renamed, with its rows and the bounds they were
-read by in it: a look that is cut short leaves nothing, and no row is taken twice. Rows that a transaction commits after
-the look that passed their number are missed, which is why a look waits `settle_seconds` between seeing a bound and
-reading up to it.
+Spark can read tables, but not stream them. So each poll writes the new rows as Parquet into a directory of its own, and
+the pipeline streams these directories. A directory appears by a rename, complete with its rows and the bounds they were
+read by: an interrupted poll leaves nothing, and no row is taken twice. Rows that a transaction commits after the poll
+that passed their number are missed, which is why a poll waits `settle_seconds` between reading a bound and the rows up
+to it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 BOUND_FILE = "_bound.json"
-# Spark does not look into directories whose names start like this.
+# Spark ignores directories whose names start like this.
 INCOMING = "_incoming"
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
-    """One table, and where its rows are put. `file`, `line` and `name` are where the pipeline speaks of it."""
+class PolledTable:
+    """One table, and where its rows are written. `file`, `line` and `name` are for error messages."""
 
     spark: SparkSession
     options: dict[str, str]
@@ -51,20 +51,20 @@ class Intake:
         return self.spark.read.format("jdbc").options(**self.options).load()
 
     def stream(self) -> DataFrame:
-        """The rows that looks have taken, as a stream."""
+        """The rows taken so far and later, as a stream."""
         reader = self.spark.readStream.schema(self.table().schema).option("recursiveFileLookup", "true")
         return reader.parquet(self.place)
 
-    def look(self) -> bool:
-        """Take what is new; False if nothing was. PipelineError says what the database would not do."""
+    def poll(self) -> bool:
+        """Take new rows; False if there are none. Raises PipelineError with the database's error."""
         try:
-            return self._look()
+            return self._poll()
         except (PySparkException, Py4JJavaError, DatabaseError) as error:
             what = f"source {self.name} cannot be read: {_said(error)}"
-            fix = "check url, dbtable, user and password, and that the driver's jar is there"
+            fix = "check url, dbtable, user and password, and that the driver's jar is available"
             raise PipelineError(self.file, self.line, what, fix) from error
 
-    def _look(self) -> bool:
+    def _poll(self) -> bool:
         number, after = self._last()
         upto = self._bound()
         if upto is None or upto == after:
@@ -83,11 +83,11 @@ class Intake:
         return True
 
     def prepare(self) -> None:
-        """Make the directory."""
+        """Create the directory."""
         _Files(self.spark).make(self.place)
 
     def _last(self) -> tuple[int, Any]:
-        """The number of the last look and the bound it went up to."""
+        """The number of the last poll and its upper bound."""
         files = _Files(self.spark)
         looks = sorted(name for name in files.names(self.place) if name.startswith("look-"))
         if not looks:
@@ -117,7 +117,7 @@ def _literal(bound: str, kind: DataType) -> Column:
 
 
 class _Files:
-    """The file system that Spark keeps its checkpoints on."""
+    """The file system of Spark's checkpoints."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._java: Any = spark._jvm
@@ -152,15 +152,15 @@ class _Files:
         return self._path(path).getFileSystem(self._conf)
 
 
-class Looking:
-    """Looks at tables again and again, in a thread. `check` raises what went wrong there."""
+class TablePoller:
+    """Polls tables in a thread. `check` raises the error of a failed poll."""
 
-    def __init__(self, intakes: list[Intake], every_seconds: float) -> None:
-        self._intakes = intakes
+    def __init__(self, tables: list[PolledTable], every_seconds: float) -> None:
+        self._tables = tables
         self._every_seconds = every_seconds
         self._ended = threading.Event()
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="intake", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="table polling", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -171,27 +171,27 @@ class Looking:
             self._thread.join()
 
     def check(self) -> None:
-        """Raise what a look failed with."""
+        """Raise the error of a failed poll."""
         if self._error is not None:
             raise self._error
 
     def _run(self) -> None:
         try:
             while not self._ended.wait(self._every_seconds):
-                for intake in self._intakes:
-                    intake.look()
-        except Exception as error:  # noqa: BLE001 - `check` raises it where somebody hears it
+                for table in self._tables:
+                    table.poll()
+        except Exception as error:  # noqa: BLE001 - `check` raises it in the calling thread
             self._error = error
 
 
 @contextmanager
-def looking(intakes: list[Intake], once: bool, every_seconds: float) -> Iterator[Callable[[], None]]:
-    """Look once, and unless that is enough go on looking for as long as the block lasts; gives `check`."""
-    for intake in intakes:
-        intake.prepare()
-        intake.look()
-    watch = Looking(intakes, every_seconds)
-    if intakes and not once:
+def polling(tables: list[PolledTable], once: bool, every_seconds: float) -> Iterator[Callable[[], None]]:
+    """Poll once, and unless `once` keep polling until the block ends; yields `check`."""
+    for table in tables:
+        table.prepare()
+        table.poll()
+    watch = TablePoller(tables, every_seconds)
+    if tables and not once:
         watch.start()
     try:
         yield watch.check
