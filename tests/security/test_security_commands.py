@@ -16,6 +16,8 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from penstock.local.layout import node_properties, places, write_properties
+from penstock.local.process import BrokerProcess
 from support.secure_cluster import ADMIN, PASSWORD, SecureCluster, java_properties
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -247,3 +249,39 @@ def test_certificates_of_an_own_authority_serve_a_client(
     producer = Producer(settings)
     producer.produce("from-duke", b"hello")
     assert producer.flush(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ("sasl.mechanisms=SCRAM-SHA-512", ""),
+        ("sasl.password=wrong", "refuses admin"),
+        ("security.protocol=plaintext", "speaks TLS"),
+        ("ssl.ca.location=probe", "its certificate is not trusted"),
+    ],
+)
+def test_the_doctor_says_why_a_client_does_not_get_in(
+    secured: SecureCluster, run_penstock: Run, other: str, said: str
+) -> None:
+    # One of librdkafka's two names for it, which -X is to win over.
+    settings = {**secured.librdkafka(), "sasl.mechanisms": "SCRAM-SHA-256"}
+    del settings["sasl.mechanism"]
+    words = [f"-X{name}={value}" for name, value in settings.items()]
+    found = run_penstock("doctor", *words, "-X", other, "-o", "json")
+    wrong = [each for each in json.loads(found.stdout)["findings"] if each["level"] == "wrong"]
+    assert bool(wrong) == bool(said), wrong
+    assert found.returncode == bool(said)
+    assert said in "".join(each["what"] + each["why"] for each in wrong)
+
+
+def test_a_node_that_is_open_to_the_network_says_so(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "0.0.0.0", [0], [0])
+    write_properties(place, node_properties(place, [place]) | {"advertised.listeners": "PLAINTEXT://127.0.0.1:0"})
+    process = BrokerProcess(place.properties, place.log)
+    try:
+        process.start(60)
+    finally:
+        process.kill()
+    (said,) = [line for line in place.log.read_text().splitlines() if "open to the network" in line]
+    assert "WARNING" in said
+    assert "PLAINTEXT://0.0.0.0" in said

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -70,6 +71,31 @@ class ListenerTexts:
     inter_broker_name: str | None
     inter_broker_protocol: str
     inter_broker_protocol_given: bool
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address means "this machine" wherever it is used."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def unprotected(listeners: Iterable[Listener], has_access_lists: bool) -> list[tuple[Listener, str]]:
+    """The listeners without TLS that other machines can reach, each with what may happen there."""
+    found = []
+    for listener in listeners:
+        if listener.security_protocol.endswith("SSL") or is_loopback(listener.host):
+            continue
+        why = "everybody on the way can read and change what is sent"
+        if listener.security_protocol == "SASL_PLAINTEXT":
+            why += ", passwords of PLAIN among it"
+        elif not has_access_lists:
+            why = f"whoever reaches it may do everything, and {why}"
+        found.append((listener, why))
+    return found
 
 
 def parse_endpoint(text: str) -> Endpoint | None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from penstock.config.listeners import unprotected
 from penstock.config.node import NodeSettings
 from penstock.node.failures import CannotStart
 from penstock.node.node import Node
@@ -70,6 +71,8 @@ async def _serve(
         await env.close()
         return 0
     logger.info("node %d of cluster %s serves %s", settings.node_id, node.cluster_id, node.addresses)
+    for listener, why in unprotected(settings.listeners, bool(settings.authorizer_class_name)):
+        logger.warning("listener %s is open to the network: %s (docs/security.md)", listener, why)
     if node.metrics_address is not None:
         logger.info("metrics and health at http://%s", node.metrics_address)
     if ready is not None:

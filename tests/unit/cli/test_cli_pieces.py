@@ -13,13 +13,14 @@ from click.testing import CliRunner
 from penstock.cli.client import check_reachable
 from penstock.cli.doctor.command import OK, WRONG
 from penstock.cli.doctor.host import check_directory, check_port, file_system_of
-from penstock.cli.doctor.network import check_advertised, is_loopback
+from penstock.cli.doctor.network import check_advertised
 from penstock.cli.doctor.ports import Holder, describe_use, holder_of, is_free
 from penstock.cli.failures import CommandFailure
 from penstock.cli.main import penstock
 from penstock.cli.options import Connection
 from penstock.cli.render import human_bytes, plural
 from penstock.cli.server import load_settings
+from penstock.config.listeners import is_loopback
 from penstock.local.layout import free_ports
 
 

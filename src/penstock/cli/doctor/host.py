@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import datetime
 import importlib.util
 import os
 import resource
@@ -26,6 +27,7 @@ CLOCK_UNSYNCHRONISED = 0x40
 
 def check_config(config: str) -> tuple[list[Finding], list[Path], list[tuple[str, int]]]:
     """Findings about a properties file, its data directories, and the addresses it wants to listen on."""
+    from penstock.cli.doctor.security import check_listeners
     from penstock.config.load import load_node_settings
     from penstock.config.properties import ConfigError
 
@@ -44,6 +46,7 @@ def check_config(config: str) -> tuple[list[Finding], list[Path], list[tuple[str
         for listener in settings.advertised_listeners
         if listener.host in ("", "0.0.0.0", "::")
     ]
+    findings += check_listeners(settings, datetime.datetime.now(datetime.UTC))
     ports = [(listener.host or "0.0.0.0", listener.port) for listener in settings.listeners if listener.port]
     return findings, [Path(directory) for directory in settings.log_dirs], ports
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import time
 
@@ -11,6 +10,7 @@ from penstock.cli.doctor.command import NOTE, OK, WRONG, Finding
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
 from penstock.client.failures import reason_of
+from penstock.config.listeners import is_loopback
 
 ADVERTISED_TIMEOUT_S = 2.0
 TOPICS_LOOKED_AT_MAX = 200
@@ -26,7 +26,11 @@ def check_cluster(connection: Connection) -> list[Finding]:
     findings = [Finding(OK, f"{connection.bootstrap} accepts connections")]
 
     from penstock.cli.admin import Admin
+    from penstock.cli.doctor.security import check_plain_text, check_sign_in
 
+    findings += check_sign_in(connection, bootstrap_addresses(connection))
+    if any(finding.level == WRONG for finding in findings):
+        return findings
     try:
         admin = Admin(connection, timeout_s=5)
         _, controller, brokers = admin.brokers()
@@ -39,7 +43,9 @@ def check_cluster(connection: Connection) -> list[Finding]:
     if controller is None:
         findings.append(Finding(WRONG, "the cluster has no controller", "topics cannot be created or changed"))
     reached = bootstrap_addresses(connection)[0].host
-    findings += [check_advertised(broker.node_id, broker.host, broker.port, reached) for broker in brokers]
+    for broker in brokers:
+        findings.append(check_advertised(broker.node_id, broker.host, broker.port, reached))
+        findings += check_plain_text(connection, broker.node_id, broker.host, broker.port)
     partitions = [(topic.name, partition) for topic in topics for partition in topic.partitions]
     offline = [f"{name}-{partition.partition}" for name, partition in partitions if partition.leader < 0]
     if offline:
@@ -70,16 +76,6 @@ def check_advertised(node_id: int, host: str, port: int, reached: str) -> Findin
         why = "clients on other machines and in containers cannot use it"
         return Finding(NOTE, f"broker {node_id} advertises {address}: reachable from this machine only", why)
     return Finding(OK, f"broker {node_id} advertises {address}, reachable from here")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address means "this machine" wherever it is used."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_timestamps(admin: object, topics: list[str]) -> list[Finding]:
