@@ -44,7 +44,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests first, so that no worker is left alone with them at the end; otherwise the order is by chance."""
+    """Long tests first, so that no worker is left alone with them at the end; otherwise the order is by randomness."""
     rooms = {item: item.path.relative_to(Path(__file__).parent).parts[0] for item in items}
     items.sort(key=lambda item: ROOMS.get(rooms[item], len(ROOMS)))
 

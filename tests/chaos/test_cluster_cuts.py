@@ -98,7 +98,7 @@ def nothing_uncommitted(client: WireClient, topic: str, partition: int) -> None:
 def test_fault_07_cuts_that_work_one_way_and_cuts_that_come_and_go(
     chaos: ChaosCluster, figure: Figure, is_long: bool
 ) -> None:
-    chance = random.Random(7)
+    randomness = random.Random(7)
     topic = chaos.cluster.create_topic(partitions=PARTITIONS)
     chaos.wait_healthy((topic,))
     times = []
@@ -107,9 +107,9 @@ def test_fault_07_cuts_that_work_one_way_and_cuts_that_come_and_go(
         for number in range(12 if is_long else 2):
             pairs = [(one, other) for one in NODES for other in NODES if one != other]
             if number % 2:
-                flap(chaos, chance.sample(pairs, 2), 10 if is_long else 2, chance)
+                flap(chaos, randomness.sample(pairs, 2), 10 if is_long else 2, randomness)
             else:
-                for source, target in chance.sample(pairs, 2):
+                for source, target in randomness.sample(pairs, 2):
                     chaos.links.cut(source, target)
                 time.sleep(10 if is_long else 3)
             healed_at = time.monotonic()
@@ -124,15 +124,15 @@ def test_fault_07_cuts_that_work_one_way_and_cuts_that_come_and_go(
     assert max(times) <= RESUME_S_MAX
 
 
-def flap(chaos: ChaosCluster, pairs: list[tuple[int, int]], seconds: float, chance: random.Random) -> None:
+def flap(chaos: ChaosCluster, pairs: list[tuple[int, int]], seconds: float, randomness: random.Random) -> None:
     """Cut and heal again and again; half of the time connections break too."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for source, target in pairs:
             chaos.links.cut(source, target)
-        time.sleep(FLAP_S * chance.random() * 2)
+        time.sleep(FLAP_S * randomness.random() * 2)
         for source, target in pairs:
-            if chance.random() < 0.5:
+            if randomness.random() < 0.5:
                 chaos.links.reset(source, target)
             chaos.links.heal(source, target)
-        time.sleep(FLAP_S * chance.random())
+        time.sleep(FLAP_S * randomness.random())

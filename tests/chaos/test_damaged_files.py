@@ -36,13 +36,13 @@ def batch_ends(data: bytes) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("clean", [False, True], ids=["after a crash", "after a clean stop"])
 def test_a_log_cut_anywhere_ends_at_its_last_whole_batch(clean: bool) -> None:
     """Every partition's file is cut at another byte; the batches before the cut are there, byte for byte."""
-    chance = random.Random(clean)
+    rng = random.Random(clean)
     with Cluster() as broker:
         topic = broker.create_topic(partitions=PARTITIONS)
         with WireClient(broker.bootstrap_servers) as client:
             for partition in range(PARTITIONS):
                 for number in range(12):
-                    values = [b"%d-%d" % (number, index) * chance.randrange(1, 40) for index in range(1 + number % 4)]
+                    values = [b"%d-%d" % (number, index) * rng.randrange(1, 40) for index in range(1 + number % 4)]
                     answer = client.produce(topic, batch_of(values), partition=partition, acks=-1 if number % 3 else 1)
                     assert answer.error_code == 0
         broker.stop() if clean else broker.kill()
@@ -53,9 +53,7 @@ def test_a_log_cut_anywhere_ends_at_its_last_whole_batch(clean: bool) -> None:
             ends = [(0, 0), *batch_ends(data)]
             # The first cuts fall on the edges, where off-by-one lives: between batches, and one byte off.
             edge = ends[5][0]
-            cut = {0: edge, 1: edge - 1, 2: edge + 1, 3: len(data) - 1, 4: 0}.get(
-                partition, chance.randrange(len(data))
-            )
+            cut = {0: edge, 1: edge - 1, 2: edge + 1, 3: len(data) - 1, 4: 0}.get(partition, rng.randrange(len(data)))
             path.write_bytes(data[:cut])
             size, next_offset = max(end for end in ends if end[0] <= cut)
             kept[partition] = data[:size], next_offset

@@ -104,7 +104,7 @@ def numbers_in(broker: Cluster, topic: str, partition: int) -> dict[int, int]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped"])
 def test_ended_again_and_again_under_load_nothing_acknowledged_is_lost_or_doubled(clean: bool) -> None:
-    chance = random.Random(KILLS)
+    randomness = random.Random(KILLS)
     times = KILLS // 2 if clean else KILLS
     with Cluster() as broker:
         topic = broker.create_topic(partitions=PARTITIONS, configs={"segment.bytes": str(MB)})
@@ -112,7 +112,7 @@ def test_ended_again_and_again_under_load_nothing_acknowledged_is_lost_or_double
         load.start()
         starts = []
         for _ in range(times):
-            time.sleep(chance.uniform(0.2, 1.0))
+            time.sleep(randomness.uniform(0.2, 1.0))
             if clean:
                 assert broker.stop()
             else:
@@ -174,20 +174,20 @@ def topics_of(client: WireClient) -> dict[str, bytes]:
 
 def test_killed_while_topics_come_and_go_every_acknowledged_change_stays() -> None:
     """Snapshots of the metadata are written all the while, and old segments removed."""
-    chance = random.Random(3)
+    randomness = random.Random(3)
     settings = {"metadata.log.max.record.bytes.between.snapshots": "4000", "auto.create.topics.enable": "false"}
     with Cluster(settings) as broker:
         expected: dict[str, bytes] = {}
         doubtful: set[str] = set()
         number = 0
         for _ in range(4):
-            killer = threading.Timer(chance.uniform(0.3, 0.8), broker.kill)
+            killer = threading.Timer(randomness.uniform(0.3, 0.8), broker.kill)
             killer.start()
             try:
                 with WireClient(broker.bootstrap_servers) as client:
                     while True:
                         if expected and number % 3 == 2:
-                            name = chance.choice(sorted(expected))
+                            name = randomness.choice(sorted(expected))
                             doubtful = {name}
                             answer = client.call(DeleteTopicsRequest((), [name], 5_000), 4)
                             assert answer.responses[0].error_code == 0

@@ -170,8 +170,12 @@ def test_an_invalid_json_schema_is_rejected_with_the_reason(text: str, reason: s
 
 def test_json_schema_finds_its_references_by_name_and_by_id() -> None:
     inner = '{"$id":"http://x/inner.json","type":"object","properties":{"a":{"type":"integer"}}}'
+    wider = inner.replace("integer", "number")
     for address in ("inner.json", "http://x/inner.json", "inner.json#/properties/a"):
-        parse("JSON", f'{{"$ref":"{address}"}}', (("inner.json", inner),))
+        text = f'{{"$ref":"{address}"}}'
+        integer, number = (parse("JSON", text, (("inner.json", meant),)) for meant in (inner, wider))
+        assert number.unreadable(integer) == []
+        assert integer.unreadable(number), "what is behind the reference is compared"
 
 
 def test_complex_alternatives_do_not_hang() -> None:

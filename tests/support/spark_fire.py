@@ -78,17 +78,17 @@ class Copy:
         self.drivers = 0
         self.killed: Counter[str] = Counter()
 
-    def under_fire(self, kills: int, chance: random.Random, deadline_seconds: float) -> None:
+    def under_fire(self, kills: int, randomness: random.Random, deadline_seconds: float) -> None:
         """Copy to the end, with so many kills on the way, of all kinds; AssertionError if it does not get there."""
         deadline = time.monotonic() + deadline_seconds
         kinds = [KINDS[number % len(KINDS)] for number in range(kills)]
-        chance.shuffle(kinds)
+        randomness.shuffle(kinds)
         done = 0
         try:
             for kind in kinds:
                 done = self._work(done)
-                time.sleep(chance.random() * 1.5)
-                self._kill(kind, chance)
+                time.sleep(randomness.random() * 1.5)
+                self._kill(kind, randomness)
             while self._run().wait(max(1.0, deadline - time.monotonic())) != 0:
                 assert time.monotonic() < deadline, "the copy did not end"
         finally:
@@ -119,26 +119,26 @@ class Copy:
             time.sleep(0.05)
         raise AssertionError(f"no micro-batch was done for {COMMIT_WAIT_SECONDS:.0f} s")
 
-    def _kill(self, kind: str, chance: random.Random) -> None:
+    def _kill(self, kind: str, randomness: random.Random) -> None:
         if kind == "driver":
             self._kill_driver()
         elif kind == "executor":
             found = sorted(self._executors() if self._executors is not None else python_workers(self._run().pid))
             if not found:
                 return
-            os.kill(chance.choice(found), signal.SIGKILL)
+            os.kill(randomness.choice(found), signal.SIGKILL)
         else:
-            self._kill_leader(chance)
+            self._kill_leader(randomness)
         self.killed[kind] += 1
 
-    def _kill_leader(self, chance: random.Random) -> None:
+    def _kill_leader(self, randomness: random.Random) -> None:
         """A broker that leads a partition of one of the topics crashes, and is back a moment later."""
         admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers, "log_level": 0})
-        topic = chance.choice(self._topics)
+        topic = randomness.choice(self._topics)
         leaders = {each.leader for each in admin.list_topics(topic, timeout=30).topics[topic].partitions.values()}
-        leader = chance.choice(sorted(leaders & set(self._cluster.node_ids)))
+        leader = randomness.choice(sorted(leaders & set(self._cluster.node_ids)))
         self._cluster.kill(leader)
-        time.sleep(chance.random() * 3)
+        time.sleep(randomness.random() * 3)
         self._cluster.start(leader)
 
     def _kill_driver(self) -> None:

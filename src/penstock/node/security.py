@@ -27,9 +27,10 @@ from penstock.runtime.env import Env
 from penstock.runtime.peer import PLAIN_TEXT, PeerSecurity
 from penstock.runtime.raft.metadata_files import read_bootstrap
 from penstock.runtime.security.access_control import STANDARD_AUTHORIZER, AccessControl
+from penstock.runtime.security.certificate_reload import ReloadingContext
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.runtime.security.sign_in import DelegationTokens, SignIn, SignInSettings, SignInUnusable
-from penstock.runtime.security.tls import TlsSettings, TlsUnusable, client_context, distinguished_name, server_context
+from penstock.runtime.security.tls import TlsUnusable, client_context, distinguished_name, server_context
 from penstock.server.connection import Session
 
 WATCH_INTERVAL_S = 5.0
@@ -37,39 +38,6 @@ WATCH_INTERVAL_S = 5.0
 QUOTA_WINDOWS = Windows(11, 1000)
 
 logger = logging.getLogger("penstock.security")
-
-
-class TlsContext:
-    """The TLS context of one listener: reloaded when its files change, so that new certificates need no restart."""
-
-    def __init__(
-        self, name: str, look_up: Callable[[str], str | None], make: Callable[[TlsSettings], ssl.SSLContext]
-    ) -> None:
-        """Raises TlsUnusable."""
-        self._make = make
-        self._name = name
-        self._look_up = look_up
-        self._settings = TlsSettings.read(look_up)
-        self._fingerprint = self._settings.fingerprint()
-        self._context = make(self._settings)
-
-    def context(self) -> ssl.SSLContext:
-        """The context for the next connection."""
-        return self._context
-
-    def refresh(self) -> None:
-        """Load changed files or settings; if they cannot be used that is logged, and the old ones stay in use."""
-        settings = TlsSettings.read(self._look_up)
-        fingerprint = settings.fingerprint()
-        if (settings, fingerprint) == (self._settings, self._fingerprint):
-            return
-        self._settings, self._fingerprint = settings, fingerprint
-        try:
-            self._context = self._make(settings)
-        except TlsUnusable as error:
-            logger.error("listener %s keeps its old certificate: %s", self._name, error)
-        else:
-            logger.info("listener %s has a new certificate", self._name)
 
 
 class NodeSecurity:
@@ -90,8 +58,8 @@ class NodeSecurity:
         self.bootstrap_records: tuple[Any, ...] = ()
         self._bootstrap_image = Image()
         self._image = self._bootstrap_image
-        self._tls: dict[str, TlsContext] = {}
-        self._contexts: list[TlsContext] = []
+        self._tls: dict[str, ReloadingContext] = {}
+        self._contexts: list[ReloadingContext] = []
         self._sign_in: dict[str, SignIn] = {}
         self._mappings: dict[str, PrincipalMapping] = {}
         self._protocols: dict[str, str] = {}
@@ -121,7 +89,7 @@ class NodeSecurity:
         look_up = self._look_up(name)
         self._protocols[name] = protocol
         if protocol.endswith("SSL"):
-            self._tls[name] = TlsContext(name, look_up, server_context)
+            self._tls[name] = ReloadingContext(name, look_up, server_context)
             self._contexts.append(self._tls[name])
             self._mappings[name] = PrincipalMapping(look_up("ssl.principal.mapping.rules") or "DEFAULT")
         if protocol.startswith("SASL"):
@@ -146,7 +114,7 @@ class NodeSecurity:
         look_up = self._look_up(listener_name)
         try:
             if protocol.endswith("SSL"):
-                tls = TlsContext(listener_name, look_up, client_context)
+                tls = ReloadingContext(listener_name, look_up, client_context)
                 self._contexts.append(tls)
             if protocol.startswith("SASL"):
                 credentials = self._credentials(listener_name, look_up(mechanism_setting) or "")

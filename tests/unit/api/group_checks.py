@@ -77,11 +77,13 @@ def settle(ask: Ask, version: int = OLD_SYNC) -> Member:
     return member
 
 
-def commit(ask: Ask, world: World, member: Member | None = None, version: int = OLD_COMMIT) -> tuple[str, Any]:
-    """Commit offset 2 with a note; the group and the response."""
+def commit(
+    ask: Ask, world: World, member: Member | None = None, version: int = OLD_COMMIT, offset: int = 2
+) -> tuple[str, Any]:
+    """Commit an offset with a note; the group and the response."""
     who = member or Member(fresh_name(), "", -1)
     rows = [
-        OffsetCommitRequestPartition(0, 2, 0 if version >= 6 else -1, "note"),
+        OffsetCommitRequestPartition(0, offset, 0 if version >= 6 else -1, "note"),
         OffsetCommitRequestPartition(9, 2, -1, None),
     ]
     topics = [OffsetCommitRequestTopic(world.topic, partitions=rows)]
@@ -249,6 +251,12 @@ def check_describe_lag(ask: Ask, world: World, version: int) -> None:
     assert [(row.topic, row.partition, row.committed_offset, row.end_offset) for row in found.partitions] == [
         (world.topic, 0, 2, 3)
     ]
+    for offset in (3, 9):
+        group, _ = commit(ask, world, offset=offset)
+        (caught_up,) = ask(DescribeLagRequest([group]), version).groups
+        assert [(row.committed_offset, row.lag, row.lag_ms, row.status) for row in caught_up.partitions] == [
+            (offset, 0, 0, "OK")
+        ]
 
 
 CHECKS = {

@@ -519,3 +519,19 @@ def test_a_sole_leader_commits_once_the_controller_has_confirmed_it(tmp_path: Pa
         assert (await one.send(b"third")).error_code == 0
 
     in_cluster(tmp_path, story)
+
+
+def test_a_leader_elected_uncleanly_confirms_its_recovery(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        await cluster.start(2)
+        cluster.create((1, 2))
+        # Without fetches of the other replica, nothing but the new leader epoch calls for a proposal.
+        one.fetchers.stop()
+        cluster.change(leader=2, isr=[2], leader_recovery_state=1)
+        await until(lambda: any(proposal.broker_id == 2 for proposal in cluster.proposals))
+        (row,) = cluster.proposals[-1].topics[0].partitions
+        assert (row.leader_epoch, row.leader_recovery_state) == (1, 0)
+        assert [broker.broker_id for broker in row.new_isr_with_epochs] == [2]
+
+    in_cluster(tmp_path, story)

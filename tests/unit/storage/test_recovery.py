@@ -108,11 +108,11 @@ def test_a_flipped_bit_in_the_unflushed_tail_ends_the_log_there(logs: LogMaker) 
     path = logs.directory / log._active.name
     log.close(clean=False)
     data = path.read_bytes()
-    chance = random.Random(1)
+    randomness = random.Random(1)
     # Base offset and leader epoch lie outside the checksum; the rest of the fourth batch does not.
-    for position in [starts[3] + 16, *(chance.randrange(starts[3] + 17, starts[4]) for _ in range(60))]:
+    for position in [starts[3] + 16, *(randomness.randrange(starts[3] + 17, starts[4]) for _ in range(60))]:
         path.write_bytes(data)
-        flip(path, position, chance.randrange(8))
+        flip(path, position, randomness.randrange(8))
         log = logs.open()
         assert log.end_offset == 3
         assert path.stat().st_size == starts[3]

@@ -136,13 +136,13 @@ def test_a_nullable_struct_needs_its_marker() -> None:
 @pytest.mark.parametrize("name", sorted(all_messages()))
 def test_random_bytes_raise_nothing_else(name: str) -> None:
     message = all_messages()[name]
-    chance = random.Random(name)
+    rng = random.Random(name)
     for version in (message.versions[0], message.versions[-1]):
         read = decoder(message.cls, version)
         for size in (1, 7, 40, 200):
             # Small values make plausible lengths, so that the reader gets far.
             for highest in (3, 255):
-                frame = bytes(chance.randint(0, highest) for _ in range(size))
+                frame = bytes(rng.randint(0, highest) for _ in range(size))
                 try:
                     value, position = read(frame, 0)
                 except MalformedMessage:
@@ -152,15 +152,15 @@ def test_random_bytes_raise_nothing_else(name: str) -> None:
 
 
 def test_damaged_messages_raise_nothing_else_and_take_little_memory() -> None:
-    chance = random.Random(1)
+    rng = random.Random(1)
     frames = [(type(message), version, encode(message, version)) for message, version in SAMPLES]
     tracemalloc.start()
     try:
         for _ in range(3000):
-            cls, version, whole = chance.choice(frames)
+            cls, version, whole = rng.choice(frames)
             frame = bytearray(whole)
-            for _ in range(chance.randint(1, 4)):
-                frame[chance.randrange(len(frame))] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randint(0, 255)))
+            for _ in range(rng.randint(1, 4)):
+                frame[rng.randrange(len(frame))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randint(0, 255)))
             try:
                 decode(cls, version, frame)
             except MalformedMessage:

@@ -24,6 +24,7 @@ from penstock.core.group.classic.requests import ClassicRequests, leave_response
 from penstock.core.group.consumer.groups import ConsumerGroups
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, Timer, TimerKey, Token, Topics
 from penstock.core.group.group import Group, Random
+from penstock.core.group.offsets.expiry import delete_group_offsets, delete_topic_offsets, expire_offsets
 from penstock.core.group.offsets.offsets import Offsets, PartitionProgress, StoredRecord
 from penstock.core.group.offsets.requests import OffsetRequests, commit_refused, transactional_commit_refused
 from penstock.model.errors import ApiError, ErrorCode
@@ -193,8 +194,9 @@ class GroupShard:
     def expire_offsets(self, now_ms: int) -> Effects:
         """Delete expired offsets, and groups that have neither members nor offsets left."""
         effects = Effects()
+        retention_ms = self._settings.offsets_retention_ms
         for group in self._groups.values():
-            if self._offset_requests.expire(group, now_ms, effects.records) and group.is_empty:
+            if expire_offsets(self._offsets, group, retention_ms, now_ms, effects.records) and group.is_empty:
                 self._delete(group, effects)
         return effects
 
@@ -206,7 +208,7 @@ class GroupShard:
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete()
         effects = Effects(replies=[Reply(token, error)])
         if group is not None and error is ErrorCode.NONE:
-            effects.records += self._offset_requests.delete_all(group_id)
+            effects.records += delete_group_offsets(self._offsets, group_id)
             self._delete(group, effects)
         return effects
 
@@ -321,6 +323,6 @@ class GroupShard:
 
     def topics_changed(self, changed: Collection[str], deleted: Collection[str], now_ms: int) -> Effects:
         """Topics were created or changed, or were deleted together with their offsets."""
-        effects = Effects(records=self._offset_requests.delete_topics(deleted))
+        effects = Effects(records=delete_topic_offsets(self._offsets, deleted))
         effects.merge(self._consumer.topics_changed(changed, deleted, now_ms))
         return effects

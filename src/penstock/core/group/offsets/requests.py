@@ -1,4 +1,4 @@
-"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, and the expiry of offsets.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete.
 
 The group decides who may do what; the answers per partition are made here. The API handlers check whether a topic
 exists: a coordinator stores what it is given.
@@ -6,10 +6,11 @@ exists: a coordinator stores what it is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 
 from penstock.core.group.contract import Caller, Effects, GroupSettings, ProducerIdentity, Record, Reply, Token
 from penstock.core.group.group import Group
+from penstock.core.group.offsets.expiry import NO_EXPIRY, offset_tombstone
 from penstock.core.group.offsets.offsets import CommittedOffset, Offsets
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
@@ -42,7 +43,6 @@ from penstock.wire.messages.txn_offset_commit import (
 )
 
 NO_OFFSET = -1
-NO_EXPIRY = -1
 
 # As Kafka 4.1 writes them: only version 1 has an expire timestamp, the newest one has the topic's id.
 LATEST_MS = 2**63 - 1
@@ -53,11 +53,10 @@ _VERSION = 4
 class OffsetRequests:
     """Requests about offsets. The shard has found the group, or None."""
 
-    __slots__ = ("_metadata_max", "_offsets", "_retention_ms")
+    __slots__ = ("_metadata_max", "_offsets")
 
     def __init__(self, settings: GroupSettings, offsets: Offsets) -> None:
         self._metadata_max = settings.offset_metadata_max_bytes
-        self._retention_ms = settings.offsets_retention_ms
         self._offsets = offsets
 
     def check_commit(self, group: Group | None, request: OffsetCommitRequest, caller: Caller) -> ErrorCode:
@@ -196,47 +195,6 @@ class OffsetRequests:
         effects.replies.append(Reply(token, OffsetDeleteResponse(topics=topics)))
         return effects
 
-    def delete_all(self, group_id: str) -> list[Record]:
-        """The records that delete every offset of a group."""
-        return [offset_tombstone(group_id, *partition) for partition in self._offsets.partitions(group_id)]
-
-    def delete_topics(self, topics: Collection[str]) -> list[Record]:
-        """The records that delete the offsets of deleted topics."""
-        return [
-            offset_tombstone(group_id, *partition)
-            for topic in topics
-            for group_id in self._offsets.groups_with_topic(topic)
-            for partition in self._offsets.partitions(group_id)
-            if partition.topic == topic
-        ]
-
-    def expire(self, group: Group, now_ms: int, records: list[Record]) -> bool:
-        """Add the tombstones of the group's expired offsets; returns whether none remains."""
-        group_id = group.group_id
-        none_left = not self._offsets.has_open_transaction(group_id)
-        for topic, partitions in self._offsets.of_group(group_id).items():
-            if group.is_subscribed_to(topic):
-                none_left = False
-                continue
-            for index, committed in partitions.items():
-                if self._is_expired(committed, group.retention_starts_ms, now_ms) and not self._offsets.has_pending(
-                    group_id, topic, index
-                ):
-                    records.append(offset_tombstone(group_id, topic, index))
-                else:
-                    none_left = False
-        return none_left
-
-    def _is_expired(
-        self, committed: CommittedOffset, retention_starts_ms: Callable[[int], int | None], now_ms: int
-    ) -> bool:
-        starts_ms = retention_starts_ms(committed.commit_timestamp_ms)
-        if starts_ms is None:
-            return False
-        if committed.expire_timestamp_ms != NO_EXPIRY:
-            return now_ms >= committed.expire_timestamp_ms
-        return now_ms - starts_ms >= self._retention_ms
-
 
 def commit_refused(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
     """The same error for every partition."""
@@ -263,11 +221,6 @@ def transactional_commit_refused(request: TxnOffsetCommitRequest, error: ErrorCo
             for topic in request.topics
         ]
     )
-
-
-def offset_tombstone(group_id: str, topic: str, partition: int) -> Record:
-    """The record that deletes one offset."""
-    return Record(OffsetCommitKey(group_id, topic, partition), None)
 
 
 def _fetched(index: int, committed: CommittedOffset | None, error: ErrorCode) -> OffsetFetchResponsePartitions:

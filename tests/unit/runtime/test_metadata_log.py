@@ -1,0 +1,57 @@
+"""The metadata log on disk: what a start finds, finishes and reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.core.raft.events import Election
+from penstock.core.raft.messages import LogEnd
+from penstock.core.raft.voters import VoterSet
+from penstock.runtime.env import SystemEnv
+from penstock.runtime.raft.control_records import kraft_version, read_controls
+from penstock.runtime.raft.metadata_files import (
+    PENDING_SUFFIX,
+    SnapshotId,
+    list_pending,
+    list_snapshots,
+    write_election,
+    write_snapshot,
+)
+from penstock.runtime.raft.metadata_log import MetadataLog
+from penstock.storage.settings import LogSettings
+from penstock.wire import codec
+from penstock.wire.messages.metadata_records import TopicRecord
+from penstock.wire.records import Record, build_batch, control_key
+
+OLD, NEW = TopicRecord("old", b"o" * 16), TopicRecord("new", b"n" * 16)
+
+
+def test_a_start_finishes_replacing_the_log_by_a_leaders_snapshot(tmp_path: Path) -> None:
+    env = SystemEnv()
+    directory = tmp_path / "log"
+    before = MetadataLog(env, directory, LogSettings(), VoterSet.of_ids([1]))
+    before.open()
+    before.append_records([OLD], 1)
+    before.log.close(clean=True)
+    write_election(env.filesystem, directory, Election(epoch=3), [1])
+    # A crash came when the snapshot was complete, and the log it replaces not yet emptied.
+    snapshot = SnapshotId(50, 3)
+    write_snapshot(env.filesystem, directory, snapshot, [NEW], env.now_ms())
+    path = directory / snapshot.file_name
+    path.rename(path.with_name(path.name + PENDING_SUFFIX))
+    assert list_pending(env.filesystem, directory) == [snapshot]
+
+    after = MetadataLog(env, directory, LogSettings(), VoterSet.of_ids([1]))
+    after.open()
+    assert (after.start(), after.end()) == (LogEnd(50, 3), LogEnd(50, 3))
+    assert [batch.records for batch in after.newest_snapshot() if batch.records] == [[NEW]]
+    assert list_snapshots(env.filesystem, directory) == [snapshot]
+    assert list_pending(env.filesystem, directory) == []
+    after.log.close(clean=True)
+
+
+def test_fields_that_a_later_version_added_to_a_control_record_are_ignored() -> None:
+    kind, message, version = kraft_version(1)
+    value = codec.encode(message, version) + b"added later"
+    batch = build_batch([Record(7, 0, control_key(kind), value)], base_offset=7, leader_epoch=1, control=True)
+    assert [(control.offset, control.message) for control in read_controls(batch)] == [(7, message)]
