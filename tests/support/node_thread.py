@@ -15,7 +15,7 @@ from penstock.runtime.env import SystemEnv
 from penstock.storage.files import Filesystem
 
 T = TypeVar("T")
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 90
 ONE_NODE: Mapping[str, str] = {
     "node.id": "1",
     "process.roles": "broker,controller",
