@@ -145,7 +145,7 @@ class Property:
                 return self._choice(text, text)
 
     def accept(self, text: str) -> Value:
-        """Read a value that somebody sets now; raises ConfigError also for what Penstock does not offer."""
+        """Read a new value; raises ConfigError also for what Penstock does not offer."""
         value = self.parse(text)
         if self.effect is Effect.REFUSED and value != self.default_value:
             default = f", or set it to {self.default_text}" if self.default_text else ""

@@ -29,7 +29,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What somebody does with a resource. ANY is for filters only."""
+    """An operation on a resource. ANY is for filters only."""
 
     UNKNOWN = 0
     ANY = 1

@@ -1,7 +1,7 @@
 """Bytes to messages and back, for every message class under `messages/`.
 
-`decoder` and `encoder` hand out a function for one class and one version, compiled on first use and kept. Whoever
-serves many requests keeps the functions; whoever reads a message now and then calls `decode` and `encode`.
+`decoder` and `encoder` return a function for one class and one version, compiled on first use and cached. The hot path
+keeps the functions; occasional readers and writers call `decode` and `encode`.
 """
 
 from __future__ import annotations

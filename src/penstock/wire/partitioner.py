@@ -9,5 +9,5 @@ __all__ = ["murmur2", "partition_for_key"]
 
 
 def partition_for_key(key: Buffer, partitions: int) -> int:
-    """The partition, of so many, that records with this key go to."""
+    """The partition of records with this key, out of `partitions`."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

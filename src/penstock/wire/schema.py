@@ -60,7 +60,7 @@ NO_VERSIONS = Versions(0, -1)
 
 
 class Field(NamedTuple):
-    """One field. `default` is None for null, for arrays `()`; a struct's own default is built by whoever needs it."""
+    """One field. `default` is None for null, for arrays `()`; a struct's own default is built where it is needed."""
 
     name: str
     type: str

@@ -177,7 +177,7 @@ class Image:
         apply(self, record)
 
     def become(self, other: Image) -> None:
-        """Hold what another image holds, which is given up for it: whoever looks at this one sees that."""
+        """Take over the content of another image, which must not be used any more."""
         vars(self).clear()
         vars(self).update(vars(other))
 

@@ -15,13 +15,13 @@ from typing import NamedTuple
 from penstock.model.access import ANYBODY, WILDCARD, Operation, PatternType, Permission, ResourceType
 from penstock.model.ids import Uuid
 
-# Answers remembered at most; then all are forgotten, which costs a moment and nothing else.
+# The most answers that are cached; then all are dropped, which only costs a moment.
 ANSWERS_MAX = 100_000
 
-# Kafka tries this name first when any resource will do: super users, wildcards and "no entry" are settled by it.
+# Kafka tries this name first when any resource will do: it settles super users, wildcards and "no entry".
 SOME_NAME = "hardcode"
 
-# Whoever may do one of these may see that the resource is there, or how it is configured.
+# A principal that may do one of these may also see the resource, or its configuration.
 _IMPLIED_BY = {
     Operation.DESCRIBE: frozenset(
         {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
@@ -51,14 +51,14 @@ class Authorizer:
         self._entries: dict[Uuid, Entry] = {}
         self._literal: dict[tuple[ResourceType, str], list[Entry]] = {}
         self._prefixed: dict[tuple[ResourceType, str], list[Entry]] = {}
-        # How many prefixes there are of each length, so that a name is cut only where it may help.
+        # How many prefixes there are of each length, so that a name is only cut at those lengths.
         self._prefix_lengths: dict[ResourceType, dict[int, int]] = {}
         self._answers: dict[tuple[str, str, int, int, str], bool] = {}
 
     # Changes.
 
     def add(self, entry_id: Uuid, entry: Entry) -> None:
-        """Take an entry into the lists; the same id again replaces it."""
+        """Add an entry; an existing one with the same id is replaced."""
         self.remove(entry_id)
         self._entries[entry_id] = entry
         key = (entry.resource_type, entry.resource_name)
@@ -71,7 +71,7 @@ class Authorizer:
         self._answers.clear()
 
     def remove(self, entry_id: Uuid) -> None:
-        """Forget an entry; one that is not there is forgotten already."""
+        """Remove an entry; an unknown one is ignored."""
         entry = self._entries.pop(entry_id, None)
         if entry is None:
             return
@@ -88,7 +88,7 @@ class Authorizer:
         self._answers.clear()
 
     def replace_all(self, entries: Iterable[tuple[Uuid, Entry]]) -> None:
-        """Forget everything and begin with these."""
+        """Replace all entries."""
         self._entries.clear()
         self._literal.clear()
         self._prefixed.clear()
@@ -98,7 +98,7 @@ class Authorizer:
             self.add(entry_id, entry)
 
     def set_super_users(self, super_users: Iterable[str]) -> None:
-        """Those who may do everything, from now on."""
+        """Set the principals that may do everything."""
         self._super_users = frozenset(super_users)
         self._answers.clear()
 
@@ -117,8 +117,8 @@ class Authorizer:
     def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Whether there is any resource of a kind on which `principal` may do `operation`.
 
-        An entry that allows counts unless what it names is all denied: by the wildcard, by a prefix of it, or, for one
-        literal name, by that name.
+        An entry that allows counts unless everything it names is denied: by the wildcard, by a prefix of it, or, for
+        one literal name, by that name.
         """
         if self.allows(principal, host, operation, kind, SOME_NAME):
             return True
@@ -171,7 +171,7 @@ def _concerns(entry: Entry, principal: str, host: str) -> bool:
 
 
 def _is_about(entry: Entry, operation: Operation) -> bool:
-    """What an entry names and nothing else: a denial of READ leaves DESCRIBE alone."""
+    """An entry is only about what it names: denying READ leaves DESCRIBE alone."""
     return entry.operation in (operation, Operation.ALL)
 
 

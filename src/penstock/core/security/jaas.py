@@ -1,4 +1,4 @@
-"""Kafka's `sasl.jaas.config`: a login module of Java's, of which only the options mean something here."""
+"""Kafka's `sasl.jaas.config`: a Java login module, of which only the options are used here."""
 
 from __future__ import annotations
 

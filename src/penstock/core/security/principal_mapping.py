@@ -31,7 +31,7 @@ class PrincipalMapping:
         self._rules = _read(rules.strip() or "DEFAULT")
 
     def principal(self, distinguished_name: str) -> str | None:
-        """Whom the owner of a certificate is taken for; None when no rule fits."""
+        """The principal of a certificate's owner; None when no rule matches."""
         for rule in self._rules:
             if rule.pattern is None:
                 return distinguished_name

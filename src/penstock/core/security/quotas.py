@@ -1,12 +1,12 @@
-"""How much clients may do: which quota applies to whom, and how long somebody who went over it has to wait.
+"""Which quota applies to a client, and how long a client that exceeds it is throttled.
 
-Quotas are set for users, client ids, both together, and addresses, by name or by default. The most exact one applies:
-user and client id, then the user, then the client id, a name before a default each time. Everybody whom one quota
-applies to in the same way shares its measurement, as in Kafka: a quota of a user is for all connections of that user.
+Quotas are set for users, client ids, both together, and addresses, by name or by default. The most specific one
+applies: user and client id, then the user, then the client id, a name before a default each time. All clients that one
+quota applies to in the same way share its measurement, as in Kafka: a user's quota is for all connections of that user.
 
-Rates are measured over Kafka's windows (`quota.window.num` of `quota.window.size.seconds`); who is over its rate waits
-as long as it takes for the rate to come down. Changes of the cluster are drawn from a bucket of tokens instead, since
-one request may be worth many (KIP-599).
+Rates are measured over Kafka's windows (`quota.window.num` of `quota.window.size.seconds`); a client over its rate is
+throttled until the rate has come down. Changes to the cluster are taken from a token bucket instead, since one request
+may count many times (KIP-599).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
 CLIENT_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 
-# Measurements of clients that have gone; the oldest are dropped.
+# Measurements of former clients; the oldest are dropped.
 METERS_MAX = 50_000
 RESOLVED_MAX = 50_000
 
@@ -40,7 +40,7 @@ def entity(parts: Mapping[str, str | None]) -> Entity:
 
 
 class Limit(NamedTuple):
-    """The quota that applies to somebody, and who shares it."""
+    """The quota that applies to a client, and what identifies those that share it."""
 
     value: float
     shared_by: tuple[str, str]
@@ -55,16 +55,16 @@ class QuotaTable:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody has any quota."""
+        """Whether there are no quotas at all."""
         return not self._values
 
-    def set(self, key: str, whom: Entity, value: float | None) -> None:
+    def set(self, key: str, entity: Entity, value: float | None) -> None:
         """Set or, with None, remove one quota."""
         values = self._values.setdefault(key, {})
         if value is None:
-            values.pop(whom, None)
+            values.pop(entity, None)
         else:
-            values[whom] = value
+            values[entity] = value
         if not values:
             del self._values[key]
         self._resolved.clear()
@@ -113,7 +113,7 @@ def _most_exact(values: Mapping[Entity, float], user: str, client_id: str) -> Li
 
 
 class Windows(NamedTuple):
-    """Over how much time something is measured."""
+    """The windows over which something is measured."""
 
     number: int
     size_ms: int
@@ -130,7 +130,7 @@ class RateMeter:
         self._samples: deque[list[float]] = deque()
 
     def record(self, value: float, now_ms: float) -> None:
-        """Something happened."""
+        """Add to the current window."""
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= self._window_ms:
             samples.append([now_ms, 0.0])
@@ -138,7 +138,7 @@ class RateMeter:
         self._forget(now_ms)
 
     def throttle_ms(self, limit: float, now_ms: float) -> int:
-        """How long to wait until the rate is the limit again; 0 below it."""
+        """How long to wait until the rate is at the limit again; 0 below it."""
         self._forget(now_ms)
         if not self._samples:
             return 0
@@ -146,11 +146,11 @@ class RateMeter:
         rate = sum(amount for _, amount in self._samples) * 1000 / span_ms
         if rate <= limit:
             return 0
-        # Nothing at all is allowed: the longest wait that the windows can ask for.
+        # Nothing is allowed at all: the longest throttle time that the windows can give.
         return round((rate - limit) / limit * span_ms) if limit > 0 else self._windows * self._window_ms
 
     def _span_ms(self, now_ms: float) -> float:
-        """The time that counts: what has passed since the oldest window, which counts as if all windows were there."""
+        """The time that counts: since the oldest window, as if all windows were there."""
         elapsed = now_ms - self._samples[0][0]
         missing = self._windows - 1 - int(elapsed // self._window_ms)
         return elapsed + max(missing, 0) * self._window_ms or float(self._window_ms)
@@ -163,7 +163,7 @@ class RateMeter:
 
 
 class TokenBucket:
-    """Tokens come at a rate and gather up to what the windows hold; whoever takes more than there are owes them."""
+    """Tokens are added at a rate, up to what the windows hold; taking more than there are leaves a debt."""
 
     __slots__ = ("_tokens", "_updated_ms", "_windows_s")
 
@@ -173,13 +173,13 @@ class TokenBucket:
         self._updated_ms = 0.0
 
     def take(self, amount: float, limit: float, now_ms: float) -> None:
-        """Take tokens; there may be fewer than none afterwards."""
+        """Take tokens; the balance may become negative."""
         self._refill(limit, now_ms)
         assert self._tokens is not None
         self._tokens -= amount
 
     def throttle_ms(self, limit: float, now_ms: float) -> int:
-        """How long until nothing is owed."""
+        """How long until the balance is positive again."""
         self._refill(limit, now_ms)
         assert self._tokens is not None
         if self._tokens >= 0:
@@ -196,7 +196,7 @@ class TokenBucket:
 
 
 class Quotas:
-    """Measures what clients do against their quotas. Times are of a clock that never jumps."""
+    """Measures clients against their quotas. Times are from a monotonic clock."""
 
     def __init__(self, table: QuotaTable, windows: Windows, mutation_windows: Windows) -> None:
         self.table = table
@@ -206,7 +206,7 @@ class Quotas:
         self._buckets: dict[tuple[str, str], TokenBucket] = {}
 
     def record(self, key: str, user: str, client_id: str, amount: float, now_ms: float) -> int:
-        """Count what a client did; returns for how many milliseconds it has to be held back."""
+        """Count what a client did; returns its throttle time in milliseconds."""
         limit = self.table.limit(key, user, client_id)
         if limit is None:
             return 0
@@ -219,7 +219,7 @@ class Quotas:
         return meter.throttle_ms(limit.value, now_ms)
 
     def throttle_ms(self, key: str, user: str, client_id: str, now_ms: float) -> int:
-        """For how long a client is over its quota already."""
+        """The throttle time of a client that is over its quota already."""
         limit = self.table.limit(key, user, client_id)
         meter = self._meters.get((key, limit.shared_by)) if limit is not None else None
         return meter.throttle_ms(limit.value, now_ms) if meter is not None and limit is not None else 0
@@ -232,7 +232,7 @@ class Quotas:
         return self._bucket(limit).throttle_ms(limit.value, now_ms)
 
     def mutated(self, user: str, client_id: str, amount: float, now_ms: float) -> int:
-        """Count changes of the cluster; returns for how long the client has to be held back."""
+        """Count changes to the cluster; returns the client's throttle time in milliseconds."""
         limit = self.table.limit(CONTROLLER_MUTATION_RATE, user, client_id)
         if limit is None:
             return 0

@@ -1,6 +1,6 @@
-"""Signing in by SASL, on the server's side: each mechanism takes the peer's messages and says in the end who it is.
+"""The server side of SASL: each mechanism takes the peer's messages and in the end returns its identity.
 
-A refusal tells the peer nothing but that it failed; `SignInRefused.reason` has the rest, for the log and the audit.
+A refusal tells the peer only that it failed; `SignInRefused.reason` has the details, for the log and the audit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SEPARATOR = "\x01"
 
 
 class SignInRefused(Exception):
-    """The exchange has failed. `message` is for the peer, `reason` for those who run the cluster."""
+    """The exchange has failed. `message` is for the peer, `reason` for the operators of the cluster."""
 
     def __init__(self, message: str, reason: str, user: str = "") -> None:
         super().__init__(reason)
@@ -29,7 +29,7 @@ class SignInRefused(Exception):
 
 
 class Identity(NamedTuple):
-    """Who has signed in. `expires_ms` is when the sign-in ends by itself, None for never."""
+    """The identity of a signed-in peer. `expires_ms` is when the sign-in expires, None for never."""
 
     principal: str
     is_token: bool = False
@@ -37,14 +37,14 @@ class Identity(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What to send, and who it is once that is known."""
+    """The message to send, and the identity once it is known."""
 
     answer: bytes
     identity: Identity | None = None
 
 
 class Exchange(Protocol):
-    """One sign-in on its way."""
+    """A sign-in in progress."""
 
     def step(self, message: bytes) -> Step:
         """Take the peer's next message; raises SignInRefused."""
@@ -57,7 +57,7 @@ class PlainExchange:
         self._passwords = passwords
 
     def step(self, message: bytes) -> Step:
-        """Check the one message there is."""
+        """Check the only message."""
         try:
             authorization, user, password = message.decode().split("\0")
         except ValueError:
@@ -69,7 +69,7 @@ class PlainExchange:
                 user,
             )
         expected = self._passwords.get(user, "")
-        # Compared even for a user who does not exist, so that both take the same time.
+        # Compared even for an unknown user, so that both cases take the same time.
         is_right = hmac.compare_digest(expected.encode(), password.encode())
         if not user or not expected or not is_right:
             raise SignInRefused(
@@ -103,11 +103,11 @@ class ScramExchange:
 
 
 class InvalidToken(Exception):
-    """A bearer token that does not let anybody in; the text says why."""
+    """A bearer token that is not accepted; the text says why."""
 
 
 class BearerExchange:
-    """OAUTHBEARER (RFC 7628): a signed token. `validate` says who it is for and until when, or raises InvalidToken."""
+    """OAUTHBEARER (RFC 7628): a signed token. `validate` returns its identity and expiry, or raises InvalidToken."""
 
     def __init__(self, validate: Callable[[str], Identity]) -> None:
         self._validate = validate

@@ -1,8 +1,8 @@
 """SCRAM (RFC 5802) as Kafka speaks it: SHA-256 and SHA-512, and delegation tokens signed in the same way.
 
 Server: `ScramServer.first` takes the client's first message and answers with salt and iterations, `final` takes the
-proof and answers with the server's signature. Whoever does not exist gets a salt of the right look and is refused at
-the end like a wrong password, after the same work, so that nobody learns who exists.
+proof and answers with the server's signature. An unknown user gets a plausible salt and is refused at the end like a
+wrong password, after the same work, so that nobody learns which users exist.
 
 Client: `ScramClient.first`, `final`, `verify`, for connections to other nodes.
 """
@@ -24,7 +24,7 @@ _GS2_HEADER = "n,,"
 
 
 class ScramError(Exception):
-    """The exchange has failed; the text is for the log, and not for the peer."""
+    """The exchange has failed; the text is for the log, not for the peer."""
 
 
 class Mechanism(NamedTuple):
@@ -43,7 +43,7 @@ MECHANISMS_BY_CODE = {mechanism.code: mechanism for mechanism in (SHA_256, SHA_5
 
 
 class Credential(NamedTuple):
-    """What a server keeps of a password: enough to check a proof, not enough to make one."""
+    """What a server keeps of a password: enough to check a proof, not enough to create one."""
 
     salt: bytes
     stored_key: bytes
@@ -52,7 +52,7 @@ class Credential(NamedTuple):
 
 
 class Account(NamedTuple):
-    """Who signs in, and by which credential. With a delegation token it is the token's owner."""
+    """The principal that signs in, and its credential. With a delegation token it is the token's owner."""
 
     principal: str
     credential: Credential
@@ -61,23 +61,23 @@ class Account(NamedTuple):
 
 
 def credential_of(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> Credential:
-    """What is kept of a password."""
+    """The credential of a password."""
     return credential_of_salted(mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations)
 
 
 def credential_of_salted(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> Credential:
-    """The same where a client has done the salting, as AlterUserScramCredentials has it."""
+    """The same for a password that the client has salted, as in AlterUserScramCredentials."""
     client_key = _hmac(mechanism, salted, b"Client Key")
     return Credential(salt, _hash(mechanism, client_key), _hmac(mechanism, salted, b"Server Key"), iterations)
 
 
 def salted_password(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """The password as both sides compute with it."""
+    """The salted password, which both sides compute."""
     return hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
 
 
 class ScramServer:
-    """One exchange, on the server's side. `find` knows accounts by user name, and whether a token is meant."""
+    """The server side of one exchange. `find` looks up accounts by user name, and whether a token is meant."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ScramServer:
         find: Callable[[str, bool], Account | None],
         pretend_salt: Callable[[str], bytes],
     ) -> None:
-        """`pretend_salt` gives whoever does not exist the same salt each time."""
+        """`pretend_salt` returns the same salt for an unknown user each time."""
         self._mechanism = mechanism
         self._nonce = nonce
         self._find = find
@@ -122,7 +122,7 @@ class ScramServer:
         return self._server_first.encode()
 
     def final(self, message: bytes) -> tuple[bytes, Account]:
-        """The answer to the client's proof, and who it is; raises ScramError for a wrong one."""
+        """The answer to the client's proof, and its account; raises ScramError for a wrong proof."""
         without_proof, _, encoded = _text(message).rpartition(",p=")
         fields = _fields(without_proof)
         proof = _decoded(encoded)
@@ -145,7 +145,7 @@ class ScramServer:
 
 
 class ScramClient:
-    """One exchange, on the client's side."""
+    """The client side of one exchange."""
 
     def __init__(self, mechanism: Mechanism, user: str, password: str, nonce: str, is_token: bool = False) -> None:
         self._mechanism = mechanism
@@ -159,7 +159,7 @@ class ScramClient:
         return (_GS2_HEADER + self._first).encode()
 
     def final(self, message: bytes) -> bytes:
-        """The proof, after the server's first answer; raises ScramError when that makes no sense."""
+        """The proof, after the server's first answer; raises ScramError for an invalid one."""
         text = _text(message)
         fields = _fields(text)
         nonce, salt = fields.get("r", ""), _decoded(fields.get("s", ""))
@@ -179,7 +179,7 @@ class ScramClient:
         return f"{without_proof},p={b64encode(proof).decode()}".encode()
 
     def verify(self, message: bytes) -> None:
-        """Check that the server knew the credential as well; raises ScramError when it did not."""
+        """Check that the server knows the credential as well; raises ScramError when it does not."""
         signature = _decoded(_fields(_text(message)).get("v", ""))
         if not hmac.compare_digest(signature, self._server_signature):
             raise ScramError("the server could not show that it knows this user")

@@ -34,7 +34,7 @@ class ProducerIds:
                 finally:
                     self._asking = None
             else:
-                # Whoever comes first fetches the block for all.
+                # The first caller fetches the block for all.
                 await asyncio.wait([self._asking])
                 await asyncio.sleep(0)
 

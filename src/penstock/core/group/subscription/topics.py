@@ -16,7 +16,7 @@ from penstock.core.group.subscription.regex import InvalidPattern, TopicPattern
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 
-# How many patterns are kept resolved; one that is met again after it was dropped is resolved anew.
+# How many resolved patterns are cached; one that was dropped is resolved again when it is needed.
 PATTERNS_MAX = 1_000
 
 
