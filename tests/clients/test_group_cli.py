@@ -240,7 +240,7 @@ def test_seek_says_what_is_wrong(run: Run, topic: str, group: str) -> None:
     stuck = run("group", "seek", group, "--to", "+1", "-t", topic, code=1)
     assert f"cannot shift group {group} in {topic}-1" in stuck.err
     far = run("group", "seek", group, "--to", "99")
-    assert "1 partition does not hold the offset asked for" in far.err
+    assert "1 partition does not have the requested offset" in far.err
     assert committed(run, group) == {0: 10}
 
 
