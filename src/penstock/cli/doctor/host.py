@@ -44,7 +44,7 @@ def check_config(config: str) -> tuple[list[Finding], list[Path], list[tuple[str
             "set advertised.listeners to a name or address that clients can reach",
         )
         for listener in settings.advertised_listeners
-        if listener.host in ("", "0.0.0.0", "::")
+        if listener.host in ("0.0.0.0", "::")
     ]
     findings += check_listeners(settings, datetime.datetime.now(datetime.UTC))
     ports = [(listener.host or "0.0.0.0", listener.port) for listener in settings.listeners if listener.port]

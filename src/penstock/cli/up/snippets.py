@@ -103,6 +103,7 @@ consumer.close()
 """
 
 SECURE_KCAT = """\
+# built on librdkafka 2.6.1 or later: the SCRAM of older ones is refused, by Kafka 4 too
 echo 'hello from kcat' | kcat -F %(quoted)s -t %(topic)s -P
 kcat -F %(quoted)s -t %(topic)s -C -o beginning -e
 """
