@@ -255,7 +255,7 @@ def test_certificates_of_an_own_authority_serve_a_client(
     ("other", "said"),
     [
         ("sasl.mechanisms=SCRAM-SHA-512", ""),
-        ("sasl.password=wrong", "refuses admin"),
+        ("sasl.password=wrong", "rejected admin"),
         ("security.protocol=plaintext", "speaks TLS"),
         ("ssl.ca.location=probe", "its certificate is not trusted"),
     ],
