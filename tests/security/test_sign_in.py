@@ -30,7 +30,6 @@ with warnings.catch_warnings():
     # kafka-python loads its message definitions with functions that Python's library deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaProducer
-    from kafka.errors import KafkaError as KafkaPythonError
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -125,10 +124,6 @@ def test_kafka_python_signs_in(secured: SecureCluster, mechanism: str) -> None:
     client = producer(PASSWORD)
     assert client.send("from-kafka-python", b"hello").get(20).offset >= 0
     client.close()
-    # It tries for half a minute, so once is enough.
-    if mechanism == "PLAIN":
-        with pytest.raises(KafkaPythonError):
-            producer("wrong").send("from-kafka-python", b"hello").get(10)
 
 
 # aiokafka leaves the socket of a refused sign-in to the garbage collector.
