@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from access_rights import HIDDEN, SEEN, Entry
 from matrix import ALICE, JAAS, Matrix, secured, sign_in
-from penstock.testing.layout import free_ports
 
+from penstock.local.layout import free_ports
 from penstock.model.access import Operation, PatternType, Permission, ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.testing import Cluster

@@ -122,8 +122,9 @@ def test_javas_properties_are_understood(secured: SecureCluster, run_penstock: R
     assert "cannot read" in run_penstock("topic", "list", "--command-config", str(tmp_path / "none")).stderr
 
 
-def test_without_access_lists_the_advice_says_how_to_turn_them_on(on_secured: Run) -> None:
-    refused = on_secured("acl", "list")
+def test_without_access_lists_the_advice_says_how_to_turn_them_on(tmp_path: Path) -> None:
+    with SecureCluster(tmp_path) as cluster:
+        refused = runner(cluster, tmp_path)("acl", "list")
     assert refused.returncode == 1
     assert "SECURITY_DISABLED" in refused.stderr
     assert "authorizer.class.name" in refused.stderr
