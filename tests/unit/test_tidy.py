@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -96,6 +97,12 @@ def test_files_fit_in_a_head() -> None:
         if GENERATED not in path.parents and (lines := len(path.read_text("utf-8").splitlines())) > FILE_LINES_MAX
     }
     assert long == {}
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """pytest imports them by their last name alone: the second of a name is not run."""
+    names = Counter(path.name for path in (REPOSITORY / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_functions_fit_on_a_screen() -> None:
