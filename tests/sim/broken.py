@@ -30,6 +30,7 @@ from penstock.runtime.replication.partition import Partition
 from penstock.storage import recovery
 from penstock.storage.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EndOffset
 from penstock.storage.log import Log
+from penstock.storage.producers.recall import RecalledBatches
 from sim.disk import SimFile
 
 
@@ -173,6 +174,13 @@ def lead_without_an_epoch() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def know_the_last_batches_only() -> Iterator[None]:
+    """Refuse a repeated batch that is not among those in memory, although it is in the log."""
+    with patch.object(RecalledBatches, "find", lambda *_: None):
+        yield
+
+
 # Of transactions.
 
 
@@ -251,6 +259,7 @@ VARIANTS = (
     accept_a_hole,
     trust_an_unheard_leader,
     lead_without_an_epoch,
+    know_the_last_batches_only,
 )
 # Not found yet: it takes a power cut in the moment between losing the last follower and the next acknowledgement.
 UNSEEN = (forget_a_sync,)

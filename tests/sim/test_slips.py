@@ -18,6 +18,7 @@ FIRST_SEEDS = {
     "accept_a_hole": 18,
     "trust_an_unheard_leader": 64,
     "lead_without_an_epoch": 59,
+    "know_the_last_batches_only": 4846,
     "mark_before_decision": 243,
 }
 
