@@ -52,7 +52,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from support.consumer_world import GROUP, ConsumerWorld, assignment, subscription
+from support.worlds.consumer_world import GROUP, ConsumerWorld, assignment, subscription
 
 
 class Client:

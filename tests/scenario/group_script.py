@@ -40,7 +40,7 @@ from penstock.wire.messages.offset_commit import (
 )
 from penstock.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from support.group_world import GroupWorld
+from support.worlds.group_world import GroupWorld
 
 GROUP = "g"
 DEFAULT_VERSION = 9

@@ -31,7 +31,7 @@ from penstock.core.transaction.contract import Markers, TransactionSettings
 from penstock.core.transaction.transaction import Transaction, by_topic
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from support.transaction_world import TransactionWorld
+from support.worlds.transaction_world import TransactionWorld
 
 ID = "copy"
 NOBODY = ProducerIdentity(-1, -1)

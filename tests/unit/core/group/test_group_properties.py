@@ -40,7 +40,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from support.group_world import GroupWorld
+from support.worlds.group_world import GroupWorld
 
 GROUPS = ("g", "h")
 # Name, instance id, JoinGroup version. Two clients were given the same instance id by mistake.

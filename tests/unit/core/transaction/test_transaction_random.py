@@ -15,7 +15,7 @@ from penstock.core.transaction.states import PREVIOUS, TransactionState
 from penstock.core.transaction.transaction import EPOCH_LAST, EPOCH_MAX, Transaction
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from support.transaction_world import TransactionWorld
+from support.worlds.transaction_world import TransactionWorld
 
 SEEDS = 150
 STEPS = 400
