@@ -93,8 +93,6 @@ class ConsumerScript(Play):
     def _name(self, member_id: str) -> str:
         return self.names.get(member_id, member_id)
 
-    # Events.
-
     def _set(self, arguments: list[str]) -> None:
         values = {name: _setting(value) for name, value in pairs(arguments).items()}
         self.world = ConsumerWorld(GroupSettings(**values))  # type: ignore[arg-type]
@@ -244,8 +242,6 @@ class ConsumerScript(Play):
     def _failover(self, _arguments: list[str]) -> None:
         self.asked.clear()
         self.world.reload()
-
-    # Effects.
 
     def _ask(self, client: Client, method: str, request: Any, version: int = 9) -> None:
         self.asked[self.world._next_token] = (client, method)

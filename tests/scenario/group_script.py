@@ -81,8 +81,6 @@ class GroupScript(Play):
     def _name(self, member_id: str | None) -> str:
         return self.names.get(member_id or "", member_id or "-")
 
-    # Events.
-
     def _set(self, arguments: list[str]) -> None:
         values = {name: number(value) for name, value in pairs(arguments).items()}
         self.world = GroupWorld(GroupSettings(**values))  # type: ignore[arg-type]
@@ -193,8 +191,6 @@ class GroupScript(Play):
 
     def _unload(self, arguments: list[str]) -> None:  # noqa: ARG002
         self.world.perform(self.world.shard.unloaded())
-
-    # Effects.
 
     def _ask(self, client: Client, method: str, request: Any, version: int = DEFAULT_VERSION) -> None:
         self.asked[self.world._next_token] = (client, method)

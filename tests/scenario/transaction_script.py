@@ -58,8 +58,6 @@ class TransactionScript(Play):
         self.world.observer = self._observe
         self.clients: dict[str, Client] = {}
 
-    # Events.
-
     def _set(self, arguments: list[str]) -> None:
         values = {name: number(value) for name, value in (word.split("=") for word in arguments)}
         version = values.pop("cluster_version", 2)
@@ -137,8 +135,6 @@ class TransactionScript(Play):
         partitions = [TopicPartition(topic.topic, index) for topic in row.topics for index in topic.partitions]
         where = f" {_named(partitions)}" if partitions else ""
         self.lines.append(f"{row.transaction_state} {row.producer_id}/{row.producer_epoch}{where}")
-
-    # Effects.
 
     def _observe(self, effects: Effects) -> None:
         for record in effects.records:

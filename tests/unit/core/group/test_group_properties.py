@@ -86,8 +86,6 @@ class GroupMachine(RuleBasedStateMachine):
         self.offsets: dict[tuple[str, int], int] = {}
         self.recorded: dict[str, Any] = {}
 
-    # Events.
-
     @rule(group=a_group, index=a_client, protocols=st.sampled_from(PROTOCOLS), metadata=st.sampled_from((b"x", b"y")))
     def join(self, group: str, index: int, protocols: tuple[str, ...], metadata: bytes) -> None:
         client = self.clients[group, index]
@@ -167,8 +165,6 @@ class GroupMachine(RuleBasedStateMachine):
     def expire(self, days: int) -> None:
         self.world.perform(self.world.shard.expire_offsets(self.world.now_ms + days * 86_400_000))
 
-    # What is seen.
-
     def _ask(self, group: str, index: int, method: str, request: Any, version: int = 9) -> None:
         self.asked[self.world._next_token] = (group, index, request)
         if method == "offset_commit":
@@ -237,8 +233,6 @@ class GroupMachine(RuleBasedStateMachine):
     def _generation(self, group: str) -> int:
         live = self._live(group)
         return 0 if live is None else live.generation
-
-    # What must hold.
 
     @invariant()
     def generations_only_grow(self) -> None:

@@ -75,8 +75,6 @@ class Chaos:
         self.check()
         assert not any(one.state.is_prepared for one in self.world.shard._transactions.values())
 
-    # What happens.
-
     def ask(self) -> None:
         producer = self.random.choice(self.producers)
         identity = producer.identity
@@ -192,8 +190,6 @@ class Chaos:
     def is_not_replaced(self, ledger: Ledger, identity: ProducerIdentity) -> None:
         if identity in ledger.issued:
             assert ledger.issued.index(identity) >= ledger.replaced, f"{identity} was fenced and got its way"
-
-    # What must hold.
 
     def observe(self, effects: Effects) -> None:
         for record in effects.records:
