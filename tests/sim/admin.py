@@ -145,8 +145,6 @@ class Admin:
             with contextlib.suppress(Failed):
                 await self._cluster.call(address, DeleteRecordsRequest([wanted], TIMEOUT_MS))
 
-    # At the end.
-
     async def replicas_in_sync(self, topic: str) -> dict[int, list[int]]:
         """Wait until all replicas of a topic are in sync, and say who they are."""
         request = MetadataRequest([MetadataRequestTopic(name=topic)], False)

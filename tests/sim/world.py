@@ -130,8 +130,6 @@ class World:
         newest = max(known, key=lambda state: state.partition_epoch, default=None)
         return self.machines.get(newest.leader) if newest is not None else None
 
-    # Running.
-
     def run(self, seconds: float, done: Callable[[], bool] | None = None) -> bool:
         """Let so much virtual time pass, or less if `done`; True if `done`."""
         return self.scheduler.run(self.scheduler.now_us + int(seconds * SECOND_US), done)
@@ -178,8 +176,6 @@ class World:
         waiting = [f"{producer.name} has {producer.unanswered} batches unanswered" for producer in self.producers]
         waiting += [f"{one.name} is not done" for one in (*self.writers, *self.copiers) if not one.is_done]
         return f"{self.states()}; {'; '.join(waiting)}; admin {'done' if self.admin.is_done else 'not done'}"
-
-    # Clients.
 
     def start_clients(self) -> None:
         """Start everybody who works on the topic, which exists by now."""
@@ -288,8 +284,6 @@ class World:
     def operate(self, request: Any) -> None:
         """Ask some broker for something once, whatever comes of it."""
         self.client_loop("operator").create_task(self.admin.try_once(request))
-
-    # The end.
 
     def stop_changes(self) -> None:
         """Nothing new is produced or changed from here on."""

@@ -288,8 +288,6 @@ class BrokerRole:
         if any(broker.in_controlled_shutdown and broker.broker_id != self._settings.node_id for broker in brokers):
             self._lifecycle.heartbeat_now()
 
-    # Facts.
-
     def collectors(self) -> list[Collector]:
         """The collectors of this broker, once it has started."""
         return [

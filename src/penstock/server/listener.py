@@ -124,8 +124,6 @@ class Listener:
         for handshake in list(self._handshakes):
             handshake.cancel()
 
-    # Accepting.
-
     def _resume_accepting(self) -> None:
         if not (self._accepting or self._crowded or self._stopping) and self._socket is not None:
             self._accepting = True

@@ -167,8 +167,6 @@ class Quorum:
             effects.persist = self.election
         return effects
 
-    # Starting and stopping.
-
     def _start(self, effects: Effects, now_ms: int) -> None:
         assert self._log.end().epoch <= self.epoch, "the log has a newer epoch than quorum-state"
         if self.voters.ids == (self.node_id,) and self.is_voter:
@@ -199,8 +197,6 @@ class Quorum:
         else:
             self._detach(self.epoch, now_ms)
 
-    # Time.
-
     def _timed_out(self, effects: Effects, now_ms: int) -> None:
         match self.role:
             case Role.LEADER:
@@ -228,8 +224,6 @@ class Quorum:
             target = others[self._randomness.randrange(0, len(others))]
             effects.send = ((target, self._fetch_request()),)
         self.deadline_ms = now_ms + max(1, self._times.fetch_ms // 2)
-
-    # Elections.
 
     def _start_pre_vote(self, effects: Effects, now_ms: int) -> None:
         """Ask the others whether they would vote for this node."""
@@ -277,8 +271,6 @@ class Quorum:
         self.progress = Progress(self.node_id, self.directory_id, self.voters, epoch_start, now_ms)
         effects.append = LeaderChange(self.epoch, self.node_id, self.voters.ids, granting)
         self._check_quorum(effects, now_ms)
-
-    # Following.
 
     def _detach(self, epoch: int, now_ms: int) -> None:
         """Have no leader in this epoch."""
@@ -336,8 +328,6 @@ class Quorum:
         if self.role is Role.FOLLOWER:
             self._fetch(effects)
         return effects
-
-    # Messages.
 
     def _received(self, sender_id: int, message: Message, effects: Effects, now_ms: int) -> None:
         match message:
@@ -482,8 +472,6 @@ class Quorum:
                 f"from ours at offset {end}, but everything before {self.high_watermark} was committed"
             )
         return end
-
-    # Committing.
 
     def _synced(self, offset: int, effects: Effects, now_ms: int) -> None:
         if self.role is Role.LEADER:

@@ -126,8 +126,6 @@ class RaftDriver:
         self._transport: Transport
         self._follower: Follower
 
-    # Facts.
-
     @property
     def node_id(self) -> int:
         """This node's id."""
@@ -224,8 +222,6 @@ class RaftDriver:
         """A future that completes when everything before `offset` is committed and applied by this leader."""
         return self._applied.committed(offset)
 
-    # Starting and stopping.
-
     async def start(self) -> None:
         """Open the log and join the quorum; a single voter leads when this returns.
 
@@ -293,8 +289,6 @@ class RaftDriver:
     def set_endpoint(self, host: str, port: int) -> None:
         """Set the address of this node's controller listener, once it is known."""
         self._addresses.learn(self._node_id, (host, port))
-
-    # Stepping.
 
     def _step(self, event: Event) -> Effects:
         """Let the quorum handle an event, and carry out the effects."""
@@ -454,8 +448,6 @@ class RaftDriver:
         for listener in self._leadership_listeners:
             listener(leads)
 
-    # Applying.
-
     def _apply(self, *, everything: bool = False) -> None:
         """Apply committed entries to the image, a slice per turn."""
         if self._applying and not everything:
@@ -486,8 +478,6 @@ class RaftDriver:
         self._check_voters()
         self._applied.replace(image, snapshot.end_offset)
         self._step(EntriesAppended(snapshot.end_offset))
-
-    # Failing.
 
     def _fail(self, error: StorageError) -> None:
         if self._failed is not None:

@@ -75,8 +75,6 @@ class RaftRequests:
         self._parked: dict[ParkedFetch, None] = {}
         self._open_snapshot: tuple[SnapshotId, File] | None = None
 
-    # Elections.
-
     def vote(self, request: votes.VoteRequest) -> votes.VoteResponse:
         """Answer a candidate."""
         row, error = self._sole_row(request)
@@ -174,8 +172,6 @@ class RaftRequests:
         leader_id = self._quorum.leader_id
         address = self._addresses.of(leader_id) if leader_id >= 0 else None
         return [make(leader_id, *address)] if address is not None else []
-
-    # Entries.
 
     def fetch(self, request: fetches.FetchRequest) -> fetches.FetchResponse | asyncio.Future[fetches.FetchResponse]:
         """Answer a follower, at once or when there is something new."""
@@ -277,8 +273,6 @@ class RaftRequests:
     def _response(self, row: fetches.PartitionData) -> fetches.FetchResponse:
         topic = fetches.FetchableTopicResponse(TOPIC, METADATA_TOPIC_ID, [row])
         return fetches.FetchResponse(responses=[topic], node_endpoints=self._leader_endpoint(fetches.NodeEndpoint))
-
-    # Snapshots.
 
     def fetch_snapshot(self, request: snapshots.FetchSnapshotRequest) -> snapshots.FetchSnapshotResponse:
         """Answer with a part of a snapshot."""

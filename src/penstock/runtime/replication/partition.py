@@ -134,8 +134,6 @@ class Partition:
         if self.leading is not None and self.leading.set_min_in_sync(settings.min_insync_replicas):
             self.committed_more()
 
-    # Roles.
-
     @property
     def is_leader(self) -> bool:
         """Whether this broker leads the partition."""
@@ -279,8 +277,6 @@ class Partition:
                 f"{leading.min_in_sync}",
             )
 
-    # Writing.
-
     def append(
         self,
         data: memoryview | bytearray,
@@ -374,8 +370,6 @@ class Partition:
         if header.base_offset:
             raise InvalidRecords(f"a produced batch's base offset must be 0, not {header.base_offset}")
 
-    # Committing.
-
     def committed(self, next_offset: int, *, sync: bool = True) -> asyncio.Future[None]:
         """Completes when every in-sync replica has everything before `next_offset`.
 
@@ -414,8 +408,6 @@ class Partition:
             self.announce(size)
         for watcher in self._watchers:
             watcher.moved()
-
-    # Reading.
 
     def read(self, offset: int, size_max: int, *, committed_only: bool, minimum_one_batch: bool) -> LogSlice:
         """What a consumer may see from `offset` on; raises OFFSET_OUT_OF_RANGE outside of the log."""

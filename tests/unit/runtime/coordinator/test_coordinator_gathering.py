@@ -14,7 +14,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from support.transaction_shell import TransactionShell, play
+from support.worlds.transaction_shell import TransactionShell, play
 
 CALLER = Caller("client", "/127.0.0.1", 1)
 # Longer than any test lasts.

@@ -93,8 +93,6 @@ class TransactionShell:
             raise ApiError(self.marker_errors.pop(0))
         self.written.append((partition, producer_id, producer_epoch, marker))
 
-    # The controller.
-
     def create_topics(self, wanted: Sequence[NewTopic]) -> asyncio.Future[list[TopicOutcome]]:
         """Everything is created as asked, with its only replica here."""
         outcomes = []
@@ -125,8 +123,6 @@ class TransactionShell:
         found = self.partitions.get(TRANSACTION_TOPIC, 0)
         assert found is not None
         return found
-
-    # Producers.
 
     async def ready(self) -> None:
         """The topics are there, and the coordinator is loaded."""

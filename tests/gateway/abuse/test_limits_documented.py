@@ -9,7 +9,7 @@ import pytest
 
 from penstock.gateway.settings import GatewaySettings, SettingError, limit_names
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "rest.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "rest.md"
 SETTINGS = GatewaySettings("localhost:9092")
 
 

@@ -141,8 +141,6 @@ class Crew:
                 member.process.kill()
                 member.process.wait()
 
-    # Members.
-
     def join(self, client: str, **orders: Any) -> Running:
         """Start a member; `orders` are those of the member programs, such as assignor, protocol or instance_id."""
         name = f"{client}-{len(self.members)}"
@@ -222,8 +220,6 @@ class Crew:
         for member in running:
             self.leave(member)
 
-    # Records.
-
     def feed(self, records_per_s: int = 1500) -> None:
         """Produce to all partitions in the background, until told to stop."""
         self._fed.clear()
@@ -253,8 +249,6 @@ class Crew:
         for number in range(records * self.partitions):
             producer.produce(self.topic, b"%d" % number, partition=number % self.partitions)
         producer.flush()
-
-    # What became of it.
 
     def ends(self) -> dict[int, int]:
         """The end offset of each partition."""

@@ -15,7 +15,7 @@ from penstock.wire.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     TopicPartition,
 )
-from support.group_world import GroupWorld
+from support.worlds.group_world import GroupWorld
 
 GROUP = "g"
 

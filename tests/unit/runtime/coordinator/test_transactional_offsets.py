@@ -20,7 +20,7 @@ from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from support.transaction_shell import TransactionShell, play
+from support.worlds.transaction_shell import TransactionShell, play
 
 GROUP = "readers"
 CALLER = Caller("client", "/127.0.0.1", 5)

@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.spark.java import java_home
-
-from .processes import eventually
+from support.processes import eventually
 
 START_SECONDS = 90.0
 EXECUTOR_CLASS = "CoarseGrainedExecutorBackend"
 WORKER_MEMORY = "1g"
-SOURCE = Path(__file__).parents[2] / "src"
+SOURCE = Path(__file__).parents[3] / "src"
 
 # A driver's settings: one core for each executor, all of it on the loopback interface.
 DRIVER_SETTINGS: Mapping[str, str] = {

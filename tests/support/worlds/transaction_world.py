@@ -38,8 +38,6 @@ class TransactionWorld:
         self.observer: Callable[[Effects], None] = lambda _effects: None
         self._next_producer_id = FIRST_PRODUCER_ID
 
-    # What clients ask.
-
     def init(
         self,
         transactional_id: str,
@@ -89,8 +87,6 @@ class TransactionWorld:
         """An id nobody has had."""
         self._next_producer_id += 1
         return self._next_producer_id - 1
-
-    # What the shell does.
 
     def write_markers(self, markers: Markers, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Report partitions that have their marker; all of them unless told otherwise."""

@@ -22,7 +22,7 @@ from penstock.wire.codec import decode, encode
 from penstock.wire.frame import RequestHeader, encode_request
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from penstock.wire.records import Record, build_batch, read_records
-from support.transaction_shell import DATA, ID, TransactionShell, play
+from support.worlds.transaction_shell import DATA, ID, TransactionShell, play
 
 CHECKED = "checked"
 STRATEGY = "io.confluent.kafka.serializers.subject.TopicNameStrategy"

@@ -28,7 +28,7 @@ from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from penstock.wire.records import Record, build_batch
-from support.transaction_shell import DATA, ID, TransactionShell, play
+from support.worlds.transaction_shell import DATA, ID, TransactionShell, play
 
 PRODUCER = ProducerIdentity(100, 0)
 COMMIT, ABORT = EndMarker(False, 0, transaction_version=0), EndMarker(True, 0, transaction_version=0)

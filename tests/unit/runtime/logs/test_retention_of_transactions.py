@@ -14,7 +14,7 @@ from penstock.runtime.replication.partition import Partition
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log
 from penstock.wire.records import Record, build_batch
-from support.transaction_shell import DATA, TransactionShell, play
+from support.worlds.transaction_shell import DATA, TransactionShell, play
 
 OLD_MS = 1_000_000
 COMMIT = EndMarker(False, 0, transaction_version=0)

@@ -279,3 +279,10 @@ async def until(condition: Callable[[], object], timeout_s: float = 5.0) -> None
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, "it did not come to pass in time"
         await asyncio.sleep(0.005)
+
+
+async def three(cluster: Cluster, *, min_in_sync: int = 1) -> tuple[Broker, Broker, Broker]:
+    """Three brokers with one replica each of a new partition."""
+    brokers = [await cluster.start(number) for number in (1, 2, 3)]
+    cluster.create((1, 2, 3), min_in_sync=min_in_sync)
+    return brokers[0], brokers[1], brokers[2]

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from penstock.testing import Cluster
 
 KINDS = ("executor", "leader", "driver")
-JOB = Path(__file__).parents[1] / "spark" / "copy_job.py"
+JOB = Path(__file__).parents[2] / "spark" / "copy_job.py"
 # A driver takes long to come to work on a busy machine; kills before that would only test Java's start.
 COMMIT_WAIT_SECONDS = 240.0
 DRIVERS_MAX = 100

@@ -19,7 +19,7 @@ from penstock.runtime.env import SystemEnv
 from penstock.runtime.replication.partition import Partition
 from penstock.wire.messages.end_txn import EndTxnRequest
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
-from support.transaction_shell import DATA, ID, TransactionShell, caller, play
+from support.worlds.transaction_shell import DATA, ID, TransactionShell, caller, play
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .tools import REPOSITORY
+from support.tools import REPOSITORY
 
 DONE = "pipeline: "
 
@@ -61,7 +61,7 @@ class PipelineRunner:
             }
             with (self._directory / "spark.log").open("ab") as log:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "support.pipeline_runner", json.dumps(settings)],
+                    [sys.executable, "-m", "support.spark.pipeline_runner", json.dumps(settings)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
