@@ -159,7 +159,9 @@ class Admin:
     async def look_at_everything(self) -> None:
         """Read everything that was ever changed."""
         for thing in dict.fromkeys(
-            operation.key for operation in self._history.operations if operation.kind.value == "change"
+            operation.key
+            for operation in self._history.operations
+            if operation.kind.value == "change" and operation.process == self.name
         ):
             kind, _, topic = thing.rpartition(" ")
             if kind == "topic":

@@ -8,12 +8,14 @@ loops without a call: it searches an error-free response to a small request in a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 Found = Callable[[int], None]
 Finder = Callable[[Any, Found], None]
 
 
+@cache
 def error_finder(response_class: type[Any]) -> Finder | None:
     """A function that calls back with each error code in a response of this class; None if it has no such field."""
     lines = _lines(response_class, "response", 1)

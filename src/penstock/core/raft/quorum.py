@@ -223,7 +223,11 @@ class Quorum:
         if others:
             target = others[self._randomness.randrange(0, len(others))]
             effects.send = ((target, self._fetch_request()),)
-        self.deadline_ms = now_ms + max(1, self._times.fetch_ms // 2)
+        self.deadline_ms = self._next_search(now_ms)
+
+    def _next_search(self, now_ms: int) -> int:
+        """When an observer asks again who leads: soon, for a new controller waits only a moment for its brokers."""
+        return now_ms + max(1, self._times.fetch_ms // 4)
 
     def _start_pre_vote(self, effects: Effects, now_ms: int) -> None:
         """Ask the others whether they would vote for this node."""
@@ -277,7 +281,7 @@ class Quorum:
         self.election = self._election_in(epoch, NOBODY)
         self.role = Role.UNATTACHED
         self.progress = None
-        self.deadline_ms = self._deadlines.election(now_ms)
+        self.deadline_ms = self._deadlines.election(now_ms) if self.is_voter else self._next_search(now_ms)
 
     def _follow(self, epoch: int, leader_id: int, effects: Effects, now_ms: int) -> None:
         assert leader_id != self.node_id
