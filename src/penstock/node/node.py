@@ -10,6 +10,7 @@ from penstock.config.node import NodeSettings
 from penstock.core.metadata.topics import TopicDefaults
 from penstock.core.metrics.counters import RequestCounters
 from penstock.core.raft.events import QuorumTimes
+from penstock.core.raft.voters import VoterEndpoint
 from penstock.node.broker_role import BrokerRole
 from penstock.node.controller_role import ControllerRole, register_controller
 from penstock.node.directories import Directories
@@ -80,8 +81,7 @@ class Node:
         self._directories.claim()
         self._security.read_bootstrap(Path(settings.metadata_log_dir))
         self._raft = raft = self._quorum()
-        for _, host, port, _ in self._endpoints.controller_addresses()[:1]:
-            raft.set_endpoint(host, port)
+        raft.set_endpoints(VoterEndpoint(*row[:3]) for row in self._endpoints.controller_addresses())
         live = LiveSettings(settings, raft.image)
         raft.on_commit(live.follow)
         raft.on_commit(self._security.committed)

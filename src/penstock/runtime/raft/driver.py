@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from penstock.core.raft.events import (
 )
 from penstock.core.raft.messages import FetchRequest, Message
 from penstock.core.raft.quorum import Quorum
-from penstock.core.raft.voters import VoterSet
+from penstock.core.raft.voters import VoterEndpoint, VoterSet
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.runtime.env import Env
@@ -286,9 +286,9 @@ class RaftDriver:
         endpoints = self._addresses.announced_by(self._node_id) or self._addresses.endpoints_of(self._node_id)
         return Sender(self._node_id, self._directory_id, self._cluster_id, endpoints)
 
-    def set_endpoint(self, host: str, port: int) -> None:
-        """Set the address of this node's controller listener, once it is known."""
-        self._addresses.learn(self._node_id, (host, port))
+    def set_endpoints(self, endpoints: Iterable[VoterEndpoint]) -> None:
+        """Set the addresses of this node's controller listeners, once they are known."""
+        self._addresses.announced(self._node_id, endpoints)
 
     def _step(self, event: Event) -> Effects:
         """Let the quorum handle an event, and carry out the effects."""

@@ -19,6 +19,7 @@ from penstock.api.update_raft_voter import make_update_raft_voter
 from penstock.client.frames import FrameStream
 from penstock.core.metadata.result import Result
 from penstock.core.raft.events import QuorumTimes, Role
+from penstock.core.raft.voters import VoterEndpoint
 from penstock.model.errors import ApiError
 from penstock.model.ids import ZERO_UUID
 from penstock.runtime.controller.decisions import Decisions
@@ -35,6 +36,7 @@ from sim.scheduler import SimCrash
 
 DATA = Path("/data")
 CLUSTER_ID = "raft-world"
+LISTENER = "CONTROLLER"
 TIMES = QuorumTimes(election_ms=1_000, fetch_ms=2_000, backoff_max_ms=500)
 
 
@@ -159,15 +161,15 @@ class Session:
                     api_keys=[ApiVersion(key, APIS[key].first_version, APIS[key].last_stable_version) for key in keys]
                 )
             case ApiKey.VOTE:
-                return requests.vote(request)
+                return requests.vote(request, LISTENER)
             case ApiKey.BEGIN_QUORUM_EPOCH:
-                return requests.begin_epoch(request)
+                return requests.begin_epoch(request, LISTENER)
             case ApiKey.END_QUORUM_EPOCH:
-                return requests.end_epoch(request)
+                return requests.end_epoch(request, LISTENER)
             case ApiKey.FETCH:
-                return requests.fetch(request)
+                return requests.fetch(request, LISTENER)
             case ApiKey.FETCH_SNAPSHOT:
-                return requests.fetch_snapshot(request)
+                return requests.fetch_snapshot(request, LISTENER)
             case ApiKey.UPDATE_RAFT_VOTER:
                 return asyncio.ensure_future(make_update_raft_voter(self.raft)(request, None))  # type: ignore[arg-type]
         raise AssertionError(key)
@@ -252,7 +254,7 @@ class FakeNode:
         )
         self.heard, self.leads = [], []
         if self.node_id in world.moved:
-            raft.set_endpoint("host", world.moved[self.node_id])
+            raft.set_endpoints([VoterEndpoint(LISTENER, "host", world.moved[self.node_id])])
         raft.on_commit(self.heard.extend)
         raft.on_leadership(self.leads.append)
         self.decisions = Decisions(raft)

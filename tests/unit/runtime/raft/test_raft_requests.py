@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from raft_world import CLUSTER_ID, FakeNode, World, quorum
+from raft_world import CLUSTER_ID, LISTENER, FakeNode, World, quorum
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID
@@ -35,11 +35,11 @@ def requests_of(node: FakeNode) -> RaftRequests:
     return node.raft.requests
 
 
-def call(world: World, node: FakeNode, name: str, request: Any) -> Any:
+def call(world: World, node: FakeNode, name: str, request: Any, listener_name: str = LISTENER) -> Any:
     """The answer to a request; a parked one is waited for."""
 
     async def ask() -> Any:
-        answer = getattr(requests_of(node), name)(request)
+        answer = getattr(requests_of(node), name)(request, listener_name)
         return await answer if isinstance(answer, asyncio.Future) else answer
 
     return world.wait(ask())[0]
@@ -135,7 +135,7 @@ def test_a_fetch_that_finds_nothing_waits_for_entries_or_for_its_time(world: Wor
     requests = requests_of(leader)
 
     async def park() -> list[Any]:
-        return [requests.fetch(fetch(epoch, log_end, epoch, wait_ms=60_000))]
+        return [requests.fetch(fetch(epoch, log_end, epoch, wait_ms=60_000), LISTENER)]
 
     parked = world.loop.run_until_complete(park())[0]
     world.make_sure(1)
@@ -155,7 +155,7 @@ def test_a_parked_fetch_is_answered_on_commits_and_when_its_leader_resigns(world
     assert behind.responses[0].partitions[0].high_watermark == end_offset
 
     async def park() -> list[Any]:
-        return [requests.fetch(fetch(epoch, end_offset, epoch, wait_ms=60_000))]
+        return [requests.fetch(fetch(epoch, end_offset, epoch, wait_ms=60_000), LISTENER)]
 
     parked = world.loop.run_until_complete(park())[0]
     world.cut(leader.node_id)
