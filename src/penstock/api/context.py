@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from inspect import iscoroutine
 from typing import Any, NamedTuple
 
 from penstock.model.access import ANONYMOUS
@@ -78,3 +79,8 @@ Handler = Callable[[Any, RequestContext], Any]
 Reply = list[Buffer]
 # Serves a request's frame: returns its reply, a future of it, or None for no reply.
 Answer = Callable[[bytearray, Client], Reply | asyncio.Future[Reply | None] | None]
+
+
+async def settled(response: Any) -> Any:
+    """A handler's response, now or later."""
+    return await response if isinstance(response, asyncio.Future) or iscoroutine(response) else response

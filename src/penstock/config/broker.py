@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from penstock.config.checks import check_settings, check_units
+from penstock.config.checks import check_settings, check_text, check_units
 from penstock.config.listeners import Endpoint, Listeners, ListenerTexts, parse_endpoint, resolve_listeners
 from penstock.config.names import check_names, find_property
 from penstock.config.node import NodeSettings, Voter
@@ -82,6 +82,7 @@ def _parse(properties: Mapping[str, str], errors: list[Finding]) -> dict[str, Va
             continue
         try:
             value = found.accept(text)
+            check_text(found.name, text)
         except ConfigError as error:
             # A value for one listener is reported under its full name.
             errors.extend(Finding(name, name + finding.text[len(found.name) :]) for finding in error.findings)

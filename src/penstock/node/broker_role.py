@@ -32,6 +32,7 @@ from penstock.node.security import NodeSecurity
 from penstock.runtime.controller.broker_lifecycle import BrokerLifecycle, RegistrationRefused
 from penstock.runtime.controller.client import ControllerClient
 from penstock.runtime.controller.controller import Controller
+from penstock.runtime.coordinator.backpressure import BackPressure
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.coordinator.lag import LagView
 from penstock.runtime.coordinator.marker_writer import MarkerWriter
@@ -164,6 +165,14 @@ class BrokerRole:
         self._lag = LagView(env, self.partitions)
         self._groups = Groups(env, raft.image, self._requests, self.partitions, settings)
         raft.on_commit(self._groups.follow)
+        self._backpressure = BackPressure(
+            env, settings.node_id, raft.image, self._groups, self._make_peer, self._live.current
+        )
+        self.partitions.on_change(self._backpressure.note)
+        self.partitions.on_removed(self._backpressure.forget)
+        for partition in self.partitions:
+            self._backpressure.note(partition)
+        self._backpressure.start()
         self._producer_ids = ProducerIds(self._requests.ask, settings.node_id, self._broker_epoch)
         self._marker_writer = MarkerWriter(env, self.partitions, self._groups)
         markers = TransactionMarkers(
@@ -225,7 +234,7 @@ class BrokerRole:
             image=raft.image,
             raft=raft,
             controller=controller,
-            topic_creator=self._requests,
+            decide=lambda key, request, context: forwarding.decide(handlers, key, request, context),
             partitions=self.partitions,
             producer_ids=self._producer_ids,
             sessions=sessions,
@@ -233,6 +242,7 @@ class BrokerRole:
             settings=self._live,
             cluster_id=self._directories.cluster_id,
             access=self._security.access,
+            quotas=self._security.quotas,
             tokens=self._security.tokens,
             controller_id=self._some_broker,
             settle_deletions=self._housekeeping.settle_deletions,
@@ -242,14 +252,17 @@ class BrokerRole:
             verify=self._verifier.verify,
             transaction_guard=TransactionGuard(env, self._verifier.verify, lambda: is_verification_enabled(self._live)),
             schema_guard=self._schema_guard,
+            backpressure=self._backpressure,
             write_marker=self._marker_writer.write,
             counters=self._counters,
         )
+        handlers = broker_handlers(services)
         refusing = broker_handlers(replace(services, controller=unreachable))
+        forwarding = Forwarding(self._requests, lambda: raft.is_leader, refusing)
         return Dispatcher(
-            broker_handlers(services),
+            handlers,
             BROKER_VERSIONS,
-            Forwarding(self._requests, lambda: raft.is_leader, refusing),
+            forwarding,
             self._counters,
             quotas=self._security.quotas,
         )

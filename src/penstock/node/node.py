@@ -97,6 +97,7 @@ class Node:
             voters=lambda: raft.quorum.voters.ids,
             kraft_version=lambda: raft.metadata_log.history.kraft_version,
             next_offset=lambda: raft.log.end_offset,
+            policy=live.topic_policy,
         )
         raft.on_leadership(decisions.on_leadership)
         raft.on_leadership(controller.on_leadership)

@@ -218,12 +218,6 @@ class Quotas:
         meter.record(amount, now_ms)
         return meter.throttle_ms(limit.value, now_ms)
 
-    def throttle_ms(self, key: str, user: str, client_id: str, now_ms: float) -> int:
-        """The throttle time of a client that is over its quota already."""
-        limit = self.table.limit(key, user, client_id)
-        meter = self._meters.get((key, limit.shared_by)) if limit is not None else None
-        return meter.throttle_ms(limit.value, now_ms) if meter is not None and limit is not None else 0
-
     def mutation_throttle_ms(self, user: str, client_id: str, now_ms: float) -> int:
         """For how long a client may not change the cluster."""
         limit = self.table.limit(CONTROLLER_MUTATION_RATE, user, client_id)
