@@ -72,6 +72,7 @@ class NodeSettings:
     controller_quorum_retry_backoff_ms: int
     fetch_max_bytes: int
     initial_broker_registration_timeout_ms: int
+    max_connection_creation_rate: int
     max_connections: int
     max_connections_per_ip: int
     max_incremental_fetch_session_cache_slots: int
@@ -183,3 +184,8 @@ class NodeSettings:
             return own
         row = BROKER_PROPERTIES[name]
         return self.properties.get(name, row.default_text)
+
+    def listener_number(self, listener_name: str, name: str, otherwise: int) -> int:
+        """A whole number that one listener can have to itself; `otherwise` is the node's."""
+        own = self.properties.get(f"listener.name.{listener_name.lower()}.{name}")
+        return otherwise if own is None else int(own)

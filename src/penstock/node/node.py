@@ -43,7 +43,13 @@ class Node:
         self._settings = settings
         self._env = env
         self._security = NodeSecurity(env, settings)
-        self._endpoints = Endpoints(settings, make_listener, self._security.tls, self._security.session)
+        self._endpoints = Endpoints(
+            settings,
+            make_listener,
+            self._security.tls,
+            self._security.session,
+            self._security.quotas.table.ip_limit,
+        )
         self._directories = Directories(env, settings)
         self._ways: list[ControllerClient] = []
         self._raft: RaftDriver

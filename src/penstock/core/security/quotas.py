@@ -91,6 +91,8 @@ class QuotaTable:
     def ip_limit(self, address: str) -> float | None:
         """How many connections a second an address may open."""
         values = self._values.get(CONNECTION_CREATION_RATE, {})
+        if not values:
+            return None
         exact = values.get(entity({IP: address}))
         return exact if exact is not None else values.get(entity({IP: None}))
 
