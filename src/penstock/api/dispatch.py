@@ -20,12 +20,14 @@ from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from penstock.api.context import Client, Handler, Reply, RequestContext, settled
-from penstock.api.forwarding import Forwarding
+from penstock.api.forwarding import Forwarding, decoded
 from penstock.api.response_errors import Finder, error_finder
 from penstock.api.table import FORWARDED_KEYS
 from penstock.core.metrics.counters import FETCH_BY_CONSUMERS, FETCH_BY_FOLLOWERS, ApiCounters, RequestCounters
+from penstock.core.security.audited_requests import AUDITED, is_change
 from penstock.model.errors import ApiError, ProtocolError
 from penstock.runtime.replication.fetch_rows import is_follower
+from penstock.runtime.security.audit import AuditTrail
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.wire.apis import APIS, ApiKey, request_class, response_class, response_header_version
 from penstock.wire.codec import decoder, encoder
@@ -80,8 +82,11 @@ class Dispatcher:
         clock: Callable[[], float] = perf_counter,
         followers_fetch: str = FETCH_BY_FOLLOWERS,
         quotas: ClientQuotas | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
-        """`followers_fetch` is the counter for fetches by other nodes. Without `quotas` nobody is throttled."""
+        """`followers_fetch` is the counter for fetches by other nodes. Without `quotas` nobody is throttled.
+
+        `audit` is told of changes to the cluster."""
         self._handlers = handlers
         self._versions = versions
         self._forwarding = forwarding
@@ -89,6 +94,7 @@ class Dispatcher:
         self._clock = clock
         self._followers_fetch = followers_fetch
         self._quotas = quotas
+        self._audit = audit if audit is not None and audit.is_on else None
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -118,6 +124,7 @@ class Dispatcher:
         header, position = decode_request_header(frame)
         # Like Kafka we ignore bytes after the message: librdkafka sends some after a Metadata request.
         request, _ = route.decode(frame, position)
+        client.api_key, client.client_id = api_key, header.client_id
         context = RequestContext(version, header.client_id, client)
         if route.forwarding is not None:
             return self._own(self._decide(bytes(frame), request, context, route, started))
@@ -188,10 +195,13 @@ class Dispatcher:
         response = response_class(api_key)
         errors = error_finder(response) if self.counters.is_on else None
         forwarding = self._forwarding if api_key in FORWARDED_KEYS else None
+        handle = self._handlers[api_key]
+        if self._audit is not None and api_key in AUDITED and forwarding is None:
+            handle = _audited(self._audit, api_key, handle)
         route = Route(
             api_key,
             decoder(request_class(api_key), version),
-            self._handlers[api_key],
+            handle,
             encoder(response, version),
             response_header_version(api_key, version),
             version,
@@ -232,11 +242,15 @@ class Dispatcher:
                 answer = await forwarding.forward(frame, request, context.client)
                 route.counters.answered(self._clock() - started)
                 _mute(context.client, forwarded_throttle_ms(answer, route))
+                if self._audit is not None and api_key in AUDITED:
+                    self._audit.changed(context.client, api_key, request, decoded(answer, api_key, route.version))
                 return [_SIZE.pack(len(answer)) + answer]
             except ApiError:
                 if response is None:
                     response = await settled(forwarding.unavailable[api_key](request, context))
         _mute(context.client, getattr(response, "throttle_time_ms", 0))
+        if self._audit is not None and api_key in AUDITED:
+            self._audit.changed(context.client, api_key, request, response)
         return self._finish(response, route, context, correlation_id, len(frame), started)
 
     def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -333,6 +347,26 @@ class ClientSession:
     def closed(self) -> None:
         """The connection has closed. It cancels its parked replies itself."""
         self.client.closed()
+
+
+def _audited(audit: AuditTrail, api_key: int, handle: Handler) -> Handler:
+    """A handler whose changes are told to the audit trail."""
+
+    def audited(request: Any, context: RequestContext) -> Any:
+        response = handle(request, context)
+        if not is_change(api_key, request):
+            return response
+        if isinstance(response, asyncio.Future) or iscoroutine(response):
+            return tell_later(response, request, context)
+        audit.changed(context.client, api_key, request, response)
+        return response
+
+    async def tell_later(response: Awaitable[Any], request: Any, context: RequestContext) -> Any:
+        settled = await response
+        audit.changed(context.client, api_key, request, settled)
+        return settled
+
+    return audited
 
 
 def _mute(client: Client, throttle_ms: int) -> None:

@@ -13,7 +13,7 @@ from penstock.api.access import NOT_ASKED
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.core.metadata.image import Image, Topic
-from penstock.core.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
+from penstock.core.metadata.topic_names import AUDIT_TOPIC, INTERNAL_TOPICS, check_topic_name
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, ZERO_UUID, Uuid
@@ -67,7 +67,10 @@ def make_metadata(
         missing = [
             topic.name
             for topic in wanted
-            if topic.name and topic.name not in image.topics and may_describe(topic.name, context)
+            if topic.name
+            and topic.name not in image.topics
+            and topic.name != AUDIT_TOPIC
+            and may_describe(topic.name, context)
         ]
         if missing and auto_create and (request.allow_auto_topic_creation or context.api_version < 4):
             return create_then_respond(missing, request, context)

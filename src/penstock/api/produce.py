@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from penstock.api.access import refusal
 from penstock.api.context import RequestContext
 from penstock.api.declaration import Api
+from penstock.core.metadata.topic_names import AUDIT_TOPIC
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
 from penstock.model.ids import format_uuid
@@ -184,7 +185,12 @@ class Produce:
                 if known is None:
                     continue
                 written = known.name
-            if not access.allows(client, WRITE, TOPIC, written):
+            is_audit = written == AUDIT_TOPIC
+            if is_audit and not access.allows_on_cluster(client, Operation.CLUSTER_ACTION):
+                # Nobody but brokers writes it, whatever rights there are on topics.
+                error = refusal(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, written)
+                denied.update((place, error) for place in _places(topic))
+            elif not access.allows(client, WRITE, TOPIC, written):
                 # A client that only knows the topic id does not learn the name.
                 error = refusal(context, WRITE, TOPIC, topic.name or format_uuid(topic.topic_id))
                 denied.update((place, error) for place in _places(topic))

@@ -81,6 +81,10 @@ class NodeSettings:
     metadata_log_max_snapshot_interval_ms: int
     metadata_log_segment_bytes: int
     metadata_log_segment_ms: int
+    penstock_audit_enable: bool
+    penstock_audit_log: bool
+    penstock_audit_queue_max_events: int
+    penstock_audit_retention_ms: int
     penstock_backpressure_check_interval_ms: int
     penstock_backpressure_throttle_max_ms: int
     penstock_connection_write_buffer_bytes: int

@@ -57,7 +57,11 @@ class ControllerRole:
             self._answer,
         )
         self.dispatcher = Dispatcher(
-            controller_handlers(services), CONTROLLER_VERSIONS, counters=counters, followers_fetch=QUORUM_FETCH
+            controller_handlers(services),
+            CONTROLLER_VERSIONS,
+            counters=counters,
+            followers_fetch=QUORUM_FETCH,
+            audit=security.audit,
         )
         # Requests from this process itself are allowed, whatever access lists and quotas say.
         self._own_handlers = controller_handlers(replace(services, access=OPEN, quotas=security.no_quotas))

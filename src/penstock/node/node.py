@@ -122,6 +122,8 @@ class Node:
                 raft, controller, live, self.cluster_id, self._counters, self._security
             )
             self._endpoints.serve_controllers(self._controller_role.dispatcher)
+            if not settings.is_broker:
+                self._security.audit.start()
             register_controller(env, settings.node_id, self._way(), self._endpoints.controller_addresses())
         if settings.is_broker:
             self._broker = BrokerRole(

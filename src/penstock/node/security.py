@@ -27,6 +27,7 @@ from penstock.runtime.env import Env
 from penstock.runtime.peer import PLAIN_TEXT, PeerSecurity
 from penstock.runtime.raft.metadata_files import read_bootstrap
 from penstock.runtime.security.access_control import STANDARD_AUTHORIZER, AccessControl
+from penstock.runtime.security.audit import AuditTrail
 from penstock.runtime.security.certificate_reload import ReloadingContext
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.runtime.security.sign_in import DelegationTokens, SignIn, SignInSettings, SignInUnusable
@@ -52,6 +53,16 @@ class NodeSecurity:
             settings.delegation_token_expiry_time_ms,
         )
         self.access = AccessControl(self._authorizer())
+        self.audit = AuditTrail(
+            env,
+            settings.node_id,
+            settings.penstock_audit_queue_max_events,
+            # A controller has no partitions to write to.
+            is_on=settings.penstock_audit_enable and settings.is_broker,
+            logs=settings.penstock_audit_log,
+        )
+        if self.audit.is_on:
+            self.access.on_denied(self.audit.denied)
         self.quotas = ClientQuotas(env, *_quota_windows(settings))
         # For the node's own requests; nothing is ever set in it.
         self.no_quotas = ClientQuotas(env, *_quota_windows(settings))
@@ -170,6 +181,7 @@ class NodeSecurity:
 
     def _report_sign_in(self, client: Client, mechanism: str, user: str, refusal: str | None) -> None:
         if refusal is not None:
+            self.audit.sign_in_refused(client, mechanism, user, refusal)
             logger.warning(
                 "%s on %s: sign-in by %s as %r refused: %s",
                 client.host,
