@@ -44,7 +44,13 @@ class Node:
         self._settings = settings
         self._env = env
         self._security = NodeSecurity(env, settings)
-        self._endpoints = Endpoints(settings, make_listener, self._security.tls, self._security.session)
+        self._endpoints = Endpoints(
+            settings,
+            make_listener,
+            self._security.tls,
+            self._security.session,
+            self._security.quotas.table.ip_limit,
+        )
         self._directories = Directories(env, settings)
         self._ways: list[ControllerClient] = []
         self._raft: RaftDriver
@@ -97,6 +103,7 @@ class Node:
             voters=lambda: raft.quorum.voters.ids,
             kraft_version=lambda: raft.metadata_log.history.kraft_version,
             next_offset=lambda: raft.log.end_offset,
+            policy=live.topic_policy,
         )
         raft.on_leadership(decisions.on_leadership)
         raft.on_leadership(controller.on_leadership)
@@ -115,6 +122,8 @@ class Node:
                 raft, controller, live, self.cluster_id, self._counters, self._security
             )
             self._endpoints.serve_controllers(self._controller_role.dispatcher)
+            if not settings.is_broker:
+                self._security.audit.start()
             register_controller(env, settings.node_id, self._way(), self._endpoints.controller_addresses())
         if settings.is_broker:
             self._broker = BrokerRole(

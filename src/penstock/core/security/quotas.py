@@ -91,6 +91,8 @@ class QuotaTable:
     def ip_limit(self, address: str) -> float | None:
         """How many connections a second an address may open."""
         values = self._values.get(CONNECTION_CREATION_RATE, {})
+        if not values:
+            return None
         exact = values.get(entity({IP: address}))
         return exact if exact is not None else values.get(entity({IP: None}))
 
@@ -217,12 +219,6 @@ class Quotas:
             meter = self._meters[key, limit.shared_by] = RateMeter(self._windows)
         meter.record(amount, now_ms)
         return meter.throttle_ms(limit.value, now_ms)
-
-    def throttle_ms(self, key: str, user: str, client_id: str, now_ms: float) -> int:
-        """The throttle time of a client that is over its quota already."""
-        limit = self.table.limit(key, user, client_id)
-        meter = self._meters.get((key, limit.shared_by)) if limit is not None else None
-        return meter.throttle_ms(limit.value, now_ms) if meter is not None and limit is not None else 0
 
     def mutation_throttle_ms(self, user: str, client_id: str, now_ms: float) -> int:
         """For how long a client may not change the cluster."""
