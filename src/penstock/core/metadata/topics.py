@@ -19,6 +19,7 @@ from penstock.core.metadata.image import (
     partition_record,
 )
 from penstock.core.metadata.result import Result
+from penstock.core.metadata.tenants import TenantRoom
 from penstock.core.metadata.topic_names import METADATA_TOPIC, check_topic_name, folded
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
@@ -76,11 +77,13 @@ def create_topics(
     ]
     added: dict[str, str] = {}
     budget = PARTITIONS_PER_REQUEST_MAX
+    room = TenantRoom(image)
     for topic in wanted:
         if topic.name in twice:
             continue
         try:
             created, outcome = _create_topic(image, added, topic, defaults, place, check_configs, new_id(), budget)
+            room.take(topic.name, outcome.partitions, is_new=True)
         except ApiError as error:
             outcomes.append(TopicOutcome(topic.name, error=error.code, message=error.message))
             continue
@@ -210,6 +213,7 @@ def add_partitions(
     added = total - present
     if added > PARTITIONS_PER_REQUEST_MAX:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may create {PARTITIONS_PER_REQUEST_MAX} partitions")
+    TenantRoom(image).take(name, added, is_new=False)
     factor = len(topic.partitions[0].replicas)
     if assignments is None:
         replicas = place(added, factor)
