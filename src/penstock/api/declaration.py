@@ -32,6 +32,7 @@ from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.runtime.security.access_control import AccessControl
 from penstock.runtime.security.sign_in import DelegationTokens
+from penstock.runtime.security.tenants import Tenants
 from penstock.wire.apis import ApiKey
 
 
@@ -73,6 +74,7 @@ class BrokerServices(SharedServices):
     verify: Verify
     transaction_guard: TransactionGuard
     schema_guard: SchemaGuard
+    tenants: Tenants
     write_marker: WriteMarker
     counters: RequestCounters
 

@@ -78,6 +78,7 @@ class NodeSettings:
     metadata_log_segment_ms: int
     penstock_connection_write_buffer_bytes: int
     penstock_disk_full_percent: float
+    penstock_tenant_usage_interval_ms: int
     penstock_loop: str
     penstock_metrics_counting: bool
     penstock_request_read_timeout_ms: int

@@ -27,6 +27,7 @@ from penstock.node.metrics.collector import Collector
 from penstock.node.metrics.coordinators import CoordinatorCollector
 from penstock.node.metrics.health import Check
 from penstock.node.metrics.replicas import ReplicaCollector
+from penstock.node.metrics.tenants import TenantCollector
 from penstock.node.metrics.topics import TopicCollector
 from penstock.node.security import NodeSecurity
 from penstock.runtime.controller.broker_lifecycle import BrokerLifecycle, RegistrationRefused
@@ -60,6 +61,7 @@ from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.runtime.schemas.registry_client import RegistryClient
 from penstock.runtime.security.access_control import OPEN
+from penstock.runtime.security.tenants import Tenants
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from penstock.wire.messages.broker_registration import Listener as RegisteredListener
 
@@ -147,6 +149,16 @@ class BrokerRole:
         self._cleaner = Cleaner(env, self.partitions, self._live.current)
         self._cleaner.start()
         keeper = self._replicate()
+        self._tenants = Tenants(
+            env,
+            settings.node_id,
+            self.partitions,
+            self._security.quotas,
+            self._make_peer,
+            settings.penstock_tenant_usage_interval_ms,
+        )
+        self._tenants.start()
+        raft.on_commit(self._tenants.follow)
         self._endpoints.serve_brokers(self._dispatcher(keeper, controller, unreachable))
         raft.on_commit(self._report_during_shutdowns)
         raft.on_leader(lambda leader_id: self._lifecycle.heartbeat_now() if leader_id >= 0 else None)
@@ -242,6 +254,7 @@ class BrokerRole:
             verify=self._verifier.verify,
             transaction_guard=TransactionGuard(env, self._verifier.verify, lambda: is_verification_enabled(self._live)),
             schema_guard=self._schema_guard,
+            tenants=self._tenants,
             write_marker=self._marker_writer.write,
             counters=self._counters,
         )
@@ -296,6 +309,7 @@ class BrokerRole:
             TopicCollector(self.partitions),
             ReplicaCollector(self._env, self.partitions, self._fetchers, self._cleaner),
             CoordinatorCollector(self._env, self._groups, self._transactions, self._lag),
+            TenantCollector(self._raft.image, self._tenants),
         ]
 
     def checks(self) -> Iterator[Check]:

@@ -64,6 +64,10 @@ class ClientQuotas:
         """Count the time that a request took, in hundredths of one core; returns its throttle time in milliseconds."""
         return self._record(REQUEST_PERCENTAGE, asker, client_id, work_s * 100)
 
+    def rate(self, key: str, user: str) -> float:
+        """What all clients of a user do per second, if it has such a quota of its own."""
+        return self._quotas.rate(key, user, self._env.monotonic_ms())
+
     def may_mutate_in_ms(self, asker: Asker, client_id: str) -> int:
         """For how long a client may not make further changes to the cluster."""
         return self._quotas.mutation_throttle_ms(_user(asker), client_id, self._env.monotonic_ms())
