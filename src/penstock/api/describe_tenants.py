@@ -1,7 +1,7 @@
 """Version 0. Penstock's own: tenants, what they have and what they may have.
 
-Not advertised: Kafka's clients have no use for it. What tenants hold is as of a moment ago, unless `only_local` asks for
-what this broker leads. Asks for DESCRIBE_CONFIGS on the cluster, as DescribeClientQuotas does; a tenant sees itself.
+Not advertised: Kafka's clients have no use for it. What tenants hold is as of a moment ago, unless `only_local` asks
+for what this broker leads. Needs DESCRIBE_CONFIGS on the cluster, as DescribeClientQuotas does; a tenant sees itself.
 """
 
 from __future__ import annotations

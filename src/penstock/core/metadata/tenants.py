@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.tenants import TENANT_LIMITS
 
-TOPICS, PARTITIONS, STORAGE_BYTES = "tenant_topics", "tenant_partitions", "tenant_storage_bytes"
 # The limits, and their minimums; all are whole numbers.
-LIMITS = {TOPICS: (0.0, True), PARTITIONS: (0.0, True), STORAGE_BYTES: (0.0, True)}
+LIMITS = dict.fromkeys(TENANT_LIMITS, (0.0, True))
 NAME_LENGTH_MAX = 64
 
 _LEGAL = re.compile(r"[a-zA-Z0-9-]+")

@@ -99,7 +99,7 @@ class Tenants:
     def total(self, name: str) -> Led:
         """What the whole cluster holds of a tenant, as of the last round of questions."""
         known = [report[name] for report in self._reports.values() if name in report]
-        return Led(*map(sum, zip(*known, strict=True))) if known else Led()  # type: ignore[arg-type]
+        return Led(*map(sum, zip(*known, strict=True))) if known else Led()
 
     async def own(self) -> Mapping[str, Led]:
         """What this broker leads of each tenant."""

@@ -77,7 +77,7 @@ class World:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(DEADLINE_S):
-            while not condition():
+            while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
     def used(self) -> int:
