@@ -71,14 +71,10 @@ FLOODS = {"write": write_flood, "read": read_flood, "ask": ask_flood}
 
 
 @contextmanager
-def flooding(settings: Settings, processes: int) -> Iterator[None]:
-    """That many processes of each kind of flood."""
+def flooding(settings: Settings, kinds: list[str]) -> Iterator[None]:
+    """A process of each kind of flood that is named."""
     stop = multiprocessing.Event()
-    started = [
-        multiprocessing.Process(target=flood, args=(settings, stop), daemon=True)
-        for flood in FLOODS.values()
-        for _ in range(processes)
-    ]
+    started = [multiprocessing.Process(target=FLOODS[kind], args=(settings, stop), daemon=True) for kind in kinds]
     for process in started:
         process.start()
     try:
@@ -120,7 +116,16 @@ def measure(settings: Settings, seconds: float) -> list[float]:
     return took[5:]
 
 
-def run(nodes: int, seconds: float, rounds: int, processes: int) -> dict[str, list[float]]:
+def _fill(settings: Settings) -> None:
+    """Something for the reading flood to read."""
+    producer = Producer({**settings, "batch.size": "200000", "linger.ms": "5"})
+    for _ in range(20_000):
+        producer.produce("flood.t", b"x" * 1000)
+        producer.poll(0)
+    producer.flush(TIMEOUT_S)
+
+
+def run(nodes: int, seconds: float, rounds: int, kinds: list[str]) -> dict[str, list[float]]:
     """All phases in turn, several times, so that a slow moment of the machine meets each of them."""
     found: dict[str, list[float]] = {phase: [] for phase in PHASES}
     with tempfile.TemporaryDirectory() as directory, SecureCluster(Path(directory), nodes, ACCESS_LISTS) as brokers:
@@ -135,12 +140,13 @@ def run(nodes: int, seconds: float, rounds: int, processes: int) -> dict[str, li
             ]
             for future in admin.create_topics(wanted).values():
                 future.result(TIMEOUT_S)
+            _fill(brokers.librdkafka())
             calm, flood = brokers.librdkafka("calm", PASSWORD), brokers.librdkafka("flood", PASSWORD)
             for number in range(rounds):
                 found["alone"] += measure(calm, seconds)
                 for phase, limits in zip(PHASES[1:], (dict.fromkeys(LIMITS), LIMITS), strict=True):
                     tenants.set_limits(client, "flood", limits, "the limits cannot be set")
-                    with flooding(flood, processes):
+                    with flooding(flood, kinds):
                         found[phase] += measure(calm, seconds)
                 print(f"round {number + 1} of {rounds} done", file=sys.stderr)
     return found
@@ -151,9 +157,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10, help="of each phase in each round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--processes", type=int, default=1, help="of each kind of flood")
+    parser.add_argument("--floods", default=",".join(FLOODS), help="a process each: write, read, ask")
     options = parser.parse_args()
-    found = run(options.nodes, options.seconds, options.rounds, options.processes)
+    found = run(options.nodes, options.seconds, options.rounds, options.floods.split(","))
     print(f"{'':22}{'records':>9}{'p50 ms':>9}{'p95 ms':>9}{'p99 ms':>9}")
     for phase, took in found.items():
         cuts = statistics.quantiles(took, n=100)
