@@ -89,6 +89,7 @@ class NodeSettings:
     penstock_backpressure_throttle_max_ms: int
     penstock_connection_write_buffer_bytes: int
     penstock_disk_full_percent: float
+    penstock_tenant_usage_interval_ms: int
     penstock_loop: str
     penstock_metrics_counting: bool
     penstock_request_read_timeout_ms: int
