@@ -13,7 +13,7 @@ import click
 from penstock.cli.client import check_reachable
 from penstock.cli.failures import CommandFailure
 from penstock.cli.logs import log_options, log_to_stderr
-from penstock.cli.options import Connection, connection_options, parse_assignments
+from penstock.cli.options import Connection, connection_options, parse_assignments, read_properties_file
 from penstock.cli.server import _stop_with_parent
 from penstock.cli.style import StyledCommand
 
@@ -49,6 +49,20 @@ from penstock.cli.style import StyledCommand
     metavar="ADDRESS",
     help="A proxy, or a network of them, whose X-Forwarded-For is trusted.",
 )
+@click.option(
+    "--http",
+    "http",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of the HTTP ports by Kafka's names, such as ssl.keystore.location=FILE; see docs/security.md.",
+)
+@click.option(
+    "--http-config",
+    type=click.Path(dir_okay=False),
+    envvar="PENSTOCK_HTTP_CONFIG",
+    metavar="FILE",
+    help="The same as a properties file, for passwords; --http wins over it.",
+)
 @click.option("--limit", "limits", multiple=True, metavar="NAME=VALUE", help="A limit; see docs/rest.md.")
 @log_options
 @click.option("--ready-fd", type=click.IntRange(0), hidden=True)
@@ -61,6 +75,8 @@ def command(
     hosts: tuple[str, ...],
     origins: tuple[str, ...],
     proxies: tuple[str, ...],
+    http: tuple[str, ...],
+    http_config: str | None,
     limits: tuple[str, ...],
     log_level: str,
     log_format: str,
@@ -76,6 +92,7 @@ def command(
 
         from penstock.gateway.gateway import serve
         from penstock.gateway.settings import GatewaySettings, SettingError
+        from penstock.runtime.security.tls import TlsUnusable
     except ImportError as error:
         raise CommandFailure(
             "the gateway's packages are not installed",
@@ -88,6 +105,10 @@ def command(
         rest_port=port,
         registry_port=registry_port,
         client_properties=connection.properties,
+        http_properties={
+            **(read_properties_file(http_config, "--http-config") if http_config else {}),
+            **parse_assignments(http, "--http"),
+        },
         allowed_hosts=hosts,
         allowed_origins=origins,
         trusted_proxies=proxies,
@@ -114,6 +135,8 @@ def command(
         raise CommandFailure(
             f"the brokers at {connection.bootstrap} cannot be used", reason, "`penstock doctor` checks the connection"
         ) from None
+    except TlsUnusable as error:
+        raise CommandFailure("the HTTP ports cannot speak TLS", str(error), "correct --http ssl.*") from None
     except OSError as error:
         raise CommandFailure(
             f"cannot listen on {host}", error.strerror or str(error), "choose other ports with --port, --registry-port"

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -45,6 +46,7 @@ from penstock.gateway.web.connection_policy import ConnectionPolicy
 from penstock.gateway.web.hot_path import hot_protocol
 from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.socket_connection import SocketConnection
+from penstock.gateway.web.tls import HANDSHAKE_TIMEOUT_S, HttpTls, is_on
 from penstock.gateway.work.pool import WorkerPool
 from penstock.node.process_limits import allow_open_files
 
@@ -78,12 +80,31 @@ class _Server(uvicorn.Server):
     It checks the deadlines of its connections.
     """
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
         super().__init__(config)
+        self._tls = tls
         self.up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """uvicorn's, with a deadline for TLS handshakes."""
+        assert sockets is not None
+        config = self.config
+        port_connections: Any = config.http_protocol_class
+        make_connection = partial(
+            port_connections, config=config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(
+                make_connection,
+                sock=bound,
+                backlog=BACKLOG,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_TIMEOUT_S,
+            )
+            for bound in sockets
+        ]
+        self.started = True
         self.up.set()
 
     async def on_tick(self, counter: int) -> bool:
@@ -126,7 +147,11 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
         loop.add_signal_handler(number, stopping.set)
     cluster_id = await asyncio.to_thread(_cluster_id, settings)
     connected(cluster_id)
+    tls = HttpTls(settings.http_properties) if is_on(settings.http_properties) else None
     async with contextlib.AsyncExitStack() as stack:
+        if tls is not None:
+            reloading = asyncio.create_task(tls.keep_current(), name="gateway-certificates")
+            stack.callback(reloading.cancel)
         keeper = asyncio.create_task(trim_memory(), name="gateway-memory")
         stack.callback(keeper.cancel)
         pools = _pools(settings, stack)
@@ -161,7 +186,7 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
             "rest": _Port(guarded(rest, "rest"), settings.rest_port, connections),
             "registry": _Port(guarded(schemas, "registry"), settings.registry_port, plain_protocol(policy)),
         }
-        await _listen(settings, ports, ready, stopping, services.tails.end)
+        await _listen(settings, ports, ready, stopping, services.tails.end, None if tls is None else tls.context)
     return 0
 
 
@@ -223,7 +248,9 @@ async def _listen(
     ready: Ready,
     stopping: asyncio.Event,
     end_streams: Callable[[], None],
+    tls: ssl.SSLContext | None,
 ) -> None:
+    scheme = "http" if tls is None else "https"
     sockets = {name: _bind(settings.host, port.port) for name, port in ports.items()}
     servers = [
         _Server(
@@ -244,8 +271,8 @@ async def _listen(
                 # Connection closes idle ones itself.
                 timeout_keep_alive=ceil(settings.limits.idle_timeout_s) + 1,
                 timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
-                backlog=BACKLOG,
-            )
+            ),
+            tls,
         )
         for port in ports.values()
     ]
@@ -255,7 +282,7 @@ async def _listen(
     ]
     for server in servers:
         await server.up.wait()
-    addresses = {name: f"http://{_address(bound)}" for name, bound in sockets.items()}
+    addresses = {name: f"{scheme}://{_address(bound)}" for name, bound in sockets.items()}
     for name, address in addresses.items():
         log.info("%s at %s", name, address)
     ready(addresses)

@@ -11,6 +11,7 @@ from typing import Any
 from penstock.gateway.named_limits import NamedLimits
 from penstock.gateway.web.access import is_origin
 from penstock.gateway.web.limits import Limits
+from penstock.gateway.web.tls import SETTINGS, is_on
 from penstock.gateway.work.budgets import Budgets
 
 HOST_NAME = re.compile(r"\.?[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?")
@@ -32,6 +33,8 @@ class GatewaySettings(NamedLimits):
     rest_port: int = 8080
     registry_port: int = 8081
     client_properties: Mapping[str, str] = field(default_factory=dict)
+    # Settings of the HTTP ports by Kafka's names, `ssl.*`.
+    http_properties: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     budgets: Budgets = field(default_factory=Budgets)
     # Host names that callers may use besides the machine's own, origins whose pages may call it, and addresses of
@@ -87,6 +90,13 @@ class GatewaySettings(NamedLimits):
                 ipaddress.ip_network(proxy, strict=False)
             except ValueError:
                 raise SettingError(f"{proxy!r} is not an address; write it as 10.0.0.7 or 10.0.0.0/24") from None
+        unknown = sorted(set(self.http_properties) - set(SETTINGS))
+        if unknown:
+            raise SettingError(f"there is no HTTP setting {unknown[0]!r}; the settings are {', '.join(SETTINGS)}")
+        if self.http_properties and not is_on(self.http_properties):
+            raise SettingError(
+                "the ssl.* settings need a key: set ssl.keystore.location to a PEM file with key and certificate"
+            )
         return self
 
     def client(self, **more: Any) -> dict[str, Any]:

@@ -137,7 +137,9 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
         elif not self.transport.is_closing():
             # Closing with unread input would reset the connection, and the peer might never see the response.
             self.flow.resume_reading()
-            self.transport.write_eof()
+            # TLS ends both directions at once.
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
 
     def is_busy(self) -> bool:
         """Whether a request is being answered."""
