@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.gateway.callers.callers import Callers
-from penstock.gateway.callers.console_sessions import ConsoleSessions, check_token, cookie_of
+from penstock.gateway.callers.console_sessions import ConsoleSessions, check_no_change, check_token, cookie_of
 from penstock.gateway.callers.credentials import CERTIFICATE, Presented, not_signed_in, presented
 from penstock.gateway.callers.rates import CallerRates
 from penstock.gateway.callers.session import CallerSession
@@ -24,6 +24,9 @@ from penstock.gateway.web.application import Application, raw_path
 from penstock.gateway.web.connection_policy import CERTIFICATE_KEY
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.web.quotas import PRINCIPAL, address_of, caller_of
+
+# Headers that only browsers send.
+BROWSERS = frozenset((b"origin", b"sec-fetch-site"))
 
 Render = Callable[[Problem], Response]
 Choose = Callable[[CallerSession], Awaitable[Application]]
@@ -68,6 +71,9 @@ class SignInDoor:
             if session is not None:
                 check_token(session, scope.get("method", "GET"), headers)
                 return await self._signed_in(session.presented, scope, name)
+        if found is not None and found.method == CERTIFICATE and BROWSERS & headers.keys():
+            # Browsers show their certificate for whoever asks them to.
+            check_no_change(scope.get("method", "GET"))
         if found is None:
             to_browser = in_browser or name is not None
             raise not_signed_in("this takes a sign-in", self._methods, to_browser=to_browser)

@@ -116,7 +116,8 @@ def _gate(
 ) -> Gate:
     settings = parts.settings
     rates = CallerRates(settings.caller_requests_per_s_max, settings.caller_bytes_per_s_max)
-    sign_in = sign_in_operations(*(console or (None, ConsoleSessions(1, 1, 1))))
+    ask, sessions = console or (None, ConsoleSessions(1, 1, 1))
+    sign_in = sign_in_operations(ask, sessions, settings.sign_in_methods)
 
     async def details_for(scope: Scope) -> tuple[Admin, Groups]:
         found = await (await door.session(scope)).open()

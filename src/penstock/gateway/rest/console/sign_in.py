@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from starlette.responses import Response
 
-from penstock.gateway.callers.console_sessions import ConsoleSessions, check_token, cookie_of, set_cookie
-from penstock.gateway.callers.credentials import BASIC, SECRET_LENGTH_MAX, Presented, is_user
+from penstock.gateway.callers.console_sessions import (
+    ConsoleSession,
+    ConsoleSessions,
+    check_token,
+    cookie_of,
+    set_cookie,
+)
+from penstock.gateway.callers.credentials import BASIC, CERTIFICATE, SECRET_LENGTH_MAX, Presented, is_user
 from penstock.gateway.callers.session import CallerSession
 from penstock.gateway.web.application import json_response
+from penstock.gateway.web.connection_policy import CERTIFICATE_KEY
 from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.web.quotas import address_of
+from penstock.model.access import USER_PREFIX
 
 TAG = "Console"
 PATH = "/console/session"
@@ -31,7 +39,9 @@ NO_STORE = {"Cache-Control": "no-store"}
 SignIn = Callable[[Presented, str], Awaitable[CallerSession]]
 
 
-def sign_in_operations(sign_in: SignIn | None, sessions: ConsoleSessions) -> list[Operation]:
+def sign_in_operations(
+    sign_in: SignIn | None, sessions: ConsoleSessions, methods: Collection[str] = ()
+) -> list[Operation]:
     """Operations on the caller's own session. Without `sign_in`, nobody has to sign in."""
 
     async def show(call: Call) -> Response:
@@ -39,14 +49,18 @@ def sign_in_operations(sign_in: SignIn | None, sessions: ConsoleSessions) -> lis
             return json_response({"required": False}, headers=NO_STORE)
         name = _name_of(call)
         session = sessions.find(name, time.monotonic()) if name is not None else None
-        if session is None:
+        if session is not None:
+            return _shown(session, NO_STORE)
+        certificate = call.request.scope.get(CERTIFICATE_KEY)
+        if certificate is None or CERTIFICATE not in methods:
             return json_response({"required": True, "user": None}, headers=NO_STORE)
-        shown = {"required": True, "user": session.presented.name, "token": session.token}
-        return json_response(shown, headers=NO_STORE)
+        # Whose browser shows a certificate need not type anything, but has a token like everybody.
+        name, session = sessions.create(Presented(CERTIFICATE, certificate), time.monotonic())
+        return _shown(session, {**NO_STORE, "Set-Cookie": set_cookie(name, tls=_is_tls(call))})
 
     async def create(call: Call) -> Response:
-        if sign_in is None:
-            raise Problem(404, 40411, "nobody signs in to this gateway", "use the console as it is")
+        if sign_in is None or BASIC not in methods:
+            raise Problem(404, 40411, "nobody signs in here with a password", "use a certificate instead")
         user, password = call.body["username"], call.body["password"]
         if not is_user(user) or "\0" in password:
             raise Problem(400, 40001, "this cannot be a user and a password", "correct them")
@@ -61,8 +75,7 @@ def sign_in_operations(sign_in: SignIn | None, sessions: ConsoleSessions) -> lis
         if old is not None:
             sessions.drop(old)
         name, session = sessions.create(presented, time.monotonic())
-        headers = {**NO_STORE, "Set-Cookie": set_cookie(name, tls=_is_tls(call))}
-        return json_response({"required": True, "user": user, "token": session.token}, headers=headers)
+        return _shown(session, {**NO_STORE, "Set-Cookie": set_cookie(name, tls=_is_tls(call))})
 
     async def end(call: Call) -> Response:
         name = _name_of(call)
@@ -77,6 +90,11 @@ def sign_in_operations(sign_in: SignIn | None, sessions: ConsoleSessions) -> lis
         Operation("POST", PATH, create, "Sign in to the console.", TAG, body=Body(SIGN_IN_BODY)),
         Operation("DELETE", PATH, end, "Sign out of the console.", TAG, answers={204: None}),
     ]
+
+
+def _shown(session: ConsoleSession, headers: Mapping[str, str]) -> Response:
+    user = session.presented.name.removeprefix(USER_PREFIX)
+    return json_response({"required": True, "user": user, "token": session.token}, headers=headers)
 
 
 def _is_tls(call: Call) -> bool:
