@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.config.listeners import Endpoint, Listener
+from penstock.config.listeners import Endpoint, Listener, MetricsListener
 from penstock.config.tables import BROKER_PROPERTIES
 from penstock.config.topic import TopicSettings
 
@@ -45,7 +45,7 @@ class NodeSettings:
     controller_quorum_bootstrap_servers: tuple[Endpoint, ...]
     log_dirs: tuple[str, ...]
     metadata_log_dir: str
-    penstock_metrics_listener: Endpoint | None
+    penstock_metrics_listener: MetricsListener | None
     max_connections_per_ip_overrides: Mapping[str, int]
     topic_defaults: TopicSettings
     allow_everyone_if_no_acl_found: bool

@@ -76,13 +76,24 @@ class Node:
         """Where metrics and health are served, host and port; None where they are not."""
         return None if self._metrics is None else self._metrics.address
 
+    @property
+    def metrics_url(self) -> str | None:
+        """The same with its scheme."""
+        return None if self._metrics is None else self._metrics.url
+
     async def start(self) -> None:
         """Join the quorum, then serve clients. Raises CannotStart with a sentence for people."""
         settings, env = self._settings, self._env
         # Before anything is written: a node that cannot serve here leaves the data as it was.
         await self._endpoints.bind()
         if settings.penstock_metrics_listener is not None:
-            self._metrics = MetricsPort(env, *settings.penstock_metrics_listener, self._checks)
+            self._metrics = MetricsPort(
+                env,
+                settings.penstock_metrics_listener.host,
+                settings.penstock_metrics_listener.port,
+                self._checks,
+                self._security.metrics_tls,
+            )
             await self._metrics.start()
         self._directories.claim()
         self._security.read_bootstrap(Path(settings.metadata_log_dir))

@@ -12,6 +12,7 @@ from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.registry.api.application import registry_operations
 from penstock.gateway.registry.api.shapes import REGISTRY_TYPE
+from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.console.cluster import cluster_operations
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
@@ -39,6 +40,7 @@ def console_operations(
     cluster_id: str,
     wire: BrokerWire,
     codec: SchemaCodec,
+    rights: SubjectRights,
 ) -> list[Operation]:
     """Operations under `/api/v1`, and the registry's under `/registry`, so that the console can call them.
 
@@ -63,6 +65,6 @@ def console_operations(
                 tag=f"Registry: {operation.tag}",
                 answer_type=REGISTRY_TYPE,
             )
-            for operation in registry_operations(registry, cluster_id)
+            for operation in registry_operations(registry, cluster_id, rights)
         ),
     ]
