@@ -103,7 +103,7 @@ def test_stopping_under_load_is_clean_and_loses_nothing() -> None:
         writers = [Writer(broker.bootstrap_servers, topic, partition) for partition in range(4)]
         for writer in writers:
             writer.start()
-        eventually(lambda: all(len(writer.acknowledged) > 20 for writer in writers), "every writer writes")
+        assert eventually(lambda: all(len(writer.acknowledged) > 20 for writer in writers), 60)
         assert broker.stop(), broker.logs()[-3000:]
         for writer in writers:
             writer.join(10)
