@@ -65,9 +65,7 @@ def is_long() -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what belongs to long runs only."""
     skip = pytest.mark.skip(reason=want("time", "run `make chaos`, or set PENSTOCK_CHAOS=long"))
-    unseen = pytest.mark.skip(
-        reason=want("links to cut", "with TLS nobody sees which node opened a connection")
-    )
+    unseen = pytest.mark.skip(reason=want("links to cut", "with TLS nobody sees which node opened a connection"))
     for item in items:
         if chaos_security.DIRECTORY and item.path.name in CUTTING:
             item.add_marker(unseen)

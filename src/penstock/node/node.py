@@ -44,7 +44,13 @@ class Node:
         self._settings = settings
         self._env = env
         self._security = NodeSecurity(env, settings)
-        self._endpoints = Endpoints(settings, make_listener, self._security.tls, self._security.session)
+        self._endpoints = Endpoints(
+            settings,
+            make_listener,
+            self._security.tls,
+            self._security.session,
+            self._security.quotas.table.ip_limit,
+        )
         self._directories = Directories(env, settings)
         self._ways: list[ControllerClient] = []
         self._raft: RaftDriver
@@ -70,13 +76,24 @@ class Node:
         """Where metrics and health are served, host and port; None where they are not."""
         return None if self._metrics is None else self._metrics.address
 
+    @property
+    def metrics_url(self) -> str | None:
+        """The same with its scheme."""
+        return None if self._metrics is None else self._metrics.url
+
     async def start(self) -> None:
         """Join the quorum, then serve clients. Raises CannotStart with a sentence for people."""
         settings, env = self._settings, self._env
         # Before anything is written: a node that cannot serve here leaves the data as it was.
         await self._endpoints.bind()
         if settings.penstock_metrics_listener is not None:
-            self._metrics = MetricsPort(env, *settings.penstock_metrics_listener, self._checks)
+            self._metrics = MetricsPort(
+                env,
+                settings.penstock_metrics_listener.host,
+                settings.penstock_metrics_listener.port,
+                self._checks,
+                self._security.metrics_tls,
+            )
             await self._metrics.start()
         self._directories.claim()
         self._security.read_bootstrap(Path(settings.metadata_log_dir))
@@ -97,6 +114,7 @@ class Node:
             voters=lambda: raft.quorum.voters.ids,
             kraft_version=lambda: raft.metadata_log.history.kraft_version,
             next_offset=lambda: raft.log.end_offset,
+            policy=live.topic_policy,
         )
         raft.on_leadership(decisions.on_leadership)
         raft.on_leadership(controller.on_leadership)
@@ -116,6 +134,8 @@ class Node:
                 raft, controller, live, self.cluster_id, self._counters, self._security
             )
             self._endpoints.serve_controllers(self._controller_role.dispatcher)
+            if not settings.is_broker:
+                self._security.audit.start()
             register_controller(env, settings.node_id, self._way(), self._endpoints.controller_addresses())
         if settings.is_broker:
             self._broker = BrokerRole(

@@ -403,6 +403,11 @@ class Connection(asyncio.BufferedProtocol):
             return "it was idle for connections.max.idle.ms"
         return None
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether it is on its way out."""
+        return self._closing
+
     def abort(self) -> None:
         """Close at once; unsent replies are dropped."""
         self._closing = True

@@ -95,11 +95,6 @@ class Authorizer:
         for entry_id, entry in entries:
             self.add(entry_id, entry)
 
-    def set_super_users(self, super_users: Iterable[str]) -> None:
-        """Set the principals that may do everything."""
-        self._super_users = frozenset(super_users)
-        self._answers.clear()
-
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether `principal` at address `host` may do `operation` on the resource."""
         key = (principal, host, operation, kind, name)
