@@ -8,6 +8,7 @@ export const PLACES: Record<string, [string, string]> = {
   x: ['#/transactions', 'Transactions'],
   d: ['#/dead-letters', 'Dead letters'],
   p: ['#/pipelines', 'Pipelines'],
+  a: ['#/audit', 'Audit'],
 }
 const CHORD_MS = 1200
 

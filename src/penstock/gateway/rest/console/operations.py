@@ -13,6 +13,7 @@ from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.registry.api.application import registry_operations
 from penstock.gateway.registry.api.shapes import REGISTRY_TYPE
 from penstock.gateway.registry.service import Registry
+from penstock.gateway.rest.console.audit import audit_operations
 from penstock.gateway.rest.console.cluster import cluster_operations
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
 from penstock.gateway.rest.console.dead_letters import dead_letter_operations
@@ -54,6 +55,7 @@ def console_operations(
         *transaction_operations(snapshots, wire),
         *dead_letter_operations(admin, groups, snapshots, readers, publisher),
         *pipeline_operations(readers),
+        *audit_operations(readers),
         *(
             replace(
                 operation,
