@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 import time
 import uuid
 import warnings
@@ -124,7 +125,9 @@ def trail(ruled: SecureCluster) -> Iterator[Trail]:
     reader.close()
 
 
-def test_the_trail_tells_who_did_what(ruled: SecureCluster, trail: Trail) -> None:
+def test_the_trail_tells_who_did_what(
+    ruled: SecureCluster, trail: Trail, run_penstock: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     admin = KafkaAdminClient(
         bootstrap_servers=ruled.servers(),
@@ -166,6 +169,11 @@ def test_the_trail_tells_who_did_what(ruled: SecureCluster, trail: Trail) -> Non
     trail.find(api="CreateAcls", type="change")
     for secret in (PASSWORD, "alice-secret", "not-hers"):
         assert secret not in trail.text
+    config = ruled.directory / "admin.properties"
+    config.write_text("".join(f"{name}={value}\n" for name, value in ruled.librdkafka().items()))
+    shown = run_penstock("security", "audit", "--command-config", str(config), "--resource", topic)
+    assert shown.returncode == 0, shown.stderr
+    assert f"CreateTopics  topic {topic}  OK" in shown.stdout
     # Both brokers write it, whichever of them leads it.
     assert {event["broker"] for event in trail.events} <= {1, 2}
 
