@@ -1,8 +1,8 @@
 import './app.css'
 import { mount } from 'svelte'
-import App from './App.svelte'
+import Entrance from './Entrance.svelte'
 import { applyTheme } from './lib/theme'
 
 applyTheme()
 const target = document.getElementById('app')
-if (target) mount(App, { target })
+if (target) mount(Entrance, { target })

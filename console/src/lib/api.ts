@@ -1,3 +1,5 @@
+import { session } from './session.svelte'
+
 const TIMEOUT_MS = 12_000
 
 /** A call that failed, in words that people can use. `status` is 0 when there was no answer at all. */
@@ -25,7 +27,10 @@ async function call<T>(method: string, path: string, body?: string, signal?: Abo
   try {
     response = await fetch(path, {
       method,
-      headers: body === undefined ? {} : { 'Content-Type': 'application/json' },
+      headers: {
+        ...(body === undefined ? {} : { 'Content-Type': 'application/json' }),
+        ...(method === 'GET' ? {} : session.headers),
+      },
       body,
       signal: signal ? AbortSignal.any([signal, limit]) : limit,
     })
@@ -34,6 +39,7 @@ async function call<T>(method: string, path: string, body?: string, signal?: Abo
     if (limit.aborted) throw new ApiError(0, `no answer within ${TIMEOUT_MS / 1000} s`, 'it is asked again')
     throw new ApiError(0, 'the gateway does not answer', 'check that it runs')
   }
+  if (response.status === 401) session.expired()
   const text = await response.text()
   let value: unknown = null
   try {

@@ -33,6 +33,7 @@ from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.runtime.security.access_control import AccessControl
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.runtime.security.sign_in import DelegationTokens
+from penstock.runtime.security.tenants import Tenants
 from penstock.wire.apis import ApiKey
 
 
@@ -77,6 +78,7 @@ class BrokerServices(SharedServices):
     transaction_guard: TransactionGuard
     schema_guard: SchemaGuard
     backpressure: BackPressure
+    tenants: Tenants
     write_marker: WriteMarker
     counters: RequestCounters
 

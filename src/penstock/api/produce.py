@@ -28,6 +28,7 @@ from penstock.runtime.replication.partition import Appended, Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard, Unchecked
 from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.security.tenants import Tenants
 from penstock.wire.apis import ApiKey
 from penstock.wire.compression import Compression
 from penstock.wire.messages.produce import (
@@ -54,6 +55,7 @@ API = Api(
             services.schema_guard,
             services.access,
             services.backpressure,
+            tenants=services.tenants,
             sync_on_ack=services.settings.node.penstock_sync_on_ack,
             failed=services.counters.api("Produce").failed,
         ).produce
@@ -102,6 +104,7 @@ class Produce:
         "_partitions",
         "_schemas",
         "_sync_on_ack",
+        "_tenants",
         "_transactions",
     )
 
@@ -114,6 +117,7 @@ class Produce:
         access: AccessControl,
         backpressure: BackPressure | None = None,
         *,
+        tenants: Tenants | None = None,
         sync_on_ack: bool = True,
         failed: Callable[[int], None] = lambda _: None,
     ) -> None:
@@ -124,6 +128,7 @@ class Produce:
         self._schemas = schemas
         self._access = access if access.is_on else None
         self._backpressure = backpressure
+        self._tenants = tenants
         self._sync_on_ack = sync_on_ack
         self._failed = failed
 
@@ -315,6 +320,8 @@ class Produce:
         if version < ZSTD_SINCE and attributes & CODEC == Compression.ZSTD:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
         assert isinstance(records, memoryview)
+        if self._tenants is not None and self._tenants.meters:
+            self._tenants.check_room(partition.name.topic, len(records))
         if attributes & TRANSACTIONAL:
             verification = admission.verification((topic.name, topic.topic_id, data.index))
             return partition.append(records, now_ms, verification=verification)

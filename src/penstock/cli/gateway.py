@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -13,9 +15,69 @@ import click
 from penstock.cli.client import check_reachable
 from penstock.cli.failures import CommandFailure
 from penstock.cli.logs import log_options, log_to_stderr
-from penstock.cli.options import Connection, connection_options, parse_assignments
+from penstock.cli.options import Connection, connection_options, parse_assignments, read_properties_file
 from penstock.cli.server import _stop_with_parent
 from penstock.cli.style import StyledCommand
+
+
+def _security_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options about TLS, sign-in and roles; the command receives them as fields of `GatewaySettings`."""
+
+    @click.option(
+        "--http",
+        "http",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A setting of the HTTP ports by Kafka's names, such as ssl.keystore.location=FILE; see docs/security.md.",
+    )
+    @click.option(
+        "--http-config",
+        type=click.Path(dir_okay=False),
+        envvar="PENSTOCK_HTTP_CONFIG",
+        metavar="FILE",
+        help="The same as a properties file, for passwords; --http wins over it.",
+    )
+    @click.option(
+        "--auth",
+        envvar="PENSTOCK_GATEWAY_AUTH",
+        metavar="METHOD,…",
+        help="How callers sign in: basic, bearer, certificate. Without it they act as the gateway.",
+    )
+    @click.option(
+        "--caller",
+        "callers",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="With --auth: a librdkafka property of callers' connections that differs from the gateway's own.",
+    )
+    @click.option(
+        "--role",
+        default="all",
+        show_default=True,
+        metavar="ROLE,…",
+        help="What it serves: ingress, egress, registry, console.",
+    )
+    @functools.wraps(function)
+    def command(
+        *args: Any,
+        http: tuple[str, ...],
+        http_config: str | None,
+        auth: str | None,
+        callers: tuple[str, ...],
+        role: str,
+        **kwargs: Any,
+    ) -> None:
+        properties = read_properties_file(http_config, "--http-config") if http_config else {}
+        security = {
+            "http_properties": properties | parse_assignments(http, "--http"),
+            "sign_in_methods": _words(auth or ""),
+            "caller_properties": parse_assignments(callers, "--caller"),
+        }
+        if role != "all":
+            security["roles"] = _words(role)
+        function(*args, security=security, **kwargs)
+
+    return command
 
 
 @click.command(cls=StyledCommand)
@@ -49,6 +111,7 @@ from penstock.cli.style import StyledCommand
     metavar="ADDRESS",
     help="A proxy, or a network of them, whose X-Forwarded-For is trusted.",
 )
+@_security_options
 @click.option("--limit", "limits", multiple=True, metavar="NAME=VALUE", help="A limit; see docs/rest.md.")
 @log_options
 @click.option("--ready-fd", type=click.IntRange(0), hidden=True)
@@ -61,6 +124,7 @@ def command(
     hosts: tuple[str, ...],
     origins: tuple[str, ...],
     proxies: tuple[str, ...],
+    security: dict[str, Any],
     limits: tuple[str, ...],
     log_level: str,
     log_format: str,
@@ -76,6 +140,7 @@ def command(
 
         from penstock.gateway.gateway import serve
         from penstock.gateway.settings import GatewaySettings, SettingError
+        from penstock.runtime.security.tls import TlsUnusable
     except ImportError as error:
         raise CommandFailure(
             "the gateway's packages are not installed",
@@ -91,6 +156,7 @@ def command(
         allowed_hosts=hosts,
         allowed_origins=origins,
         trusted_proxies=proxies,
+        **security,
     )
     try:
         settings = settings.limited(parse_assignments(limits, "--limit")).checked()
@@ -114,7 +180,13 @@ def command(
         raise CommandFailure(
             f"the brokers at {connection.bootstrap} cannot be used", reason, "`penstock doctor` checks the connection"
         ) from None
+    except TlsUnusable as error:
+        raise CommandFailure("the HTTP ports cannot speak TLS", str(error), "correct --http ssl.*") from None
     except OSError as error:
         raise CommandFailure(
             f"cannot listen on {host}", error.strerror or str(error), "choose other ports with --port, --registry-port"
         ) from None
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word.strip().lower() for word in text.split(",") if word.strip()))

@@ -68,6 +68,21 @@ def connection_options(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def read_properties_file(path: str, option: str) -> dict[str, str]:
+    """The properties in a file. Raises CommandFailure that names the option."""
+    from penstock.config.load import read_properties
+    from penstock.config.properties import ConfigError
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            return {entry.name: entry.value for entry in read_properties(file.read())}
+    except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8"
+        raise CommandFailure(f"cannot read {path}", why, f"name a properties file with {option}") from None
+    except (ValueError, ConfigError) as error:
+        raise CommandFailure(f"the properties in {path} cannot be used", str(error)) from None
+
+
 def read_client_file(path: str) -> dict[str, str]:
     """A client's properties in librdkafka's words, whichever the file has. Raises CommandFailure."""
     from penstock.client.settings import librdkafka_properties, read_settings

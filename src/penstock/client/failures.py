@@ -17,6 +17,14 @@ class AuthenticationFailed(NoAnswer):
     """Authentication failed on either side, by SASL or by certificate. Retrying does not help."""
 
 
+class CredentialsRejected(AuthenticationFailed):
+    """The broker knows the mechanism, and rejects these credentials."""
+
+
+class MechanismMissing(AuthenticationFailed):
+    """The broker's listener does not have the mechanism."""
+
+
 def reason_of(error: Exception) -> str:
     """Why a connection could not be opened, or broke; `tls.reason_of` covers TLS as well."""
     if isinstance(error, socket.gaierror):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from penstock.client.failures import AuthenticationFailed, NoAnswer, NotServed
+from penstock.client.failures import AuthenticationFailed, CredentialsRejected, MechanismMissing, NoAnswer, NotServed
 from penstock.client.sasl import conversation
 from penstock.client.settings import Credentials
 from penstock.model.errors import error_name
@@ -117,7 +117,7 @@ class Protocol:
         answer = yield SaslHandshakeRequest(credentials.mechanism)
         if answer.error_code:
             known = ", ".join(answer.mechanisms) or error_name(answer.error_code)
-            raise AuthenticationFailed(
+            raise MechanismMissing(
                 f"{self.name} does not support sasl.mechanism {credentials.mechanism}, only: {known}"
             )
         steps = conversation(credentials)
@@ -126,7 +126,7 @@ class Protocol:
             reply = yield SaslAuthenticateRequest(message)
             if reply.error_code:
                 why = reply.error_message or error_name(reply.error_code)
-                raise AuthenticationFailed(f"{self.name} rejected {credentials.username}: {why}")
+                raise CredentialsRejected(f"{self.name} rejected {credentials.username}: {why}")
             self.sign_in_lifetime_ms = reply.session_lifetime_ms
             try:
                 message = steps.send(bytes(reply.auth_bytes))

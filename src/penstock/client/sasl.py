@@ -1,4 +1,4 @@
-"""The client's side of SASL: PLAIN, and SCRAM (RFC 5802, RFC 7677).
+"""The client's side of SASL: PLAIN, SCRAM (RFC 5802, RFC 7677) and OAUTHBEARER (RFC 7628).
 
 A conversation is a generator: it yields what to send, is sent the server's reply, and returns when the server has
 proved that it knows the password too. It raises AuthenticationFailed if the server does not, and ValueError if its
@@ -16,6 +16,7 @@ from collections.abc import Generator
 from penstock.client.failures import AuthenticationFailed
 from penstock.client.settings import Credentials
 
+OAUTHBEARER = "OAUTHBEARER"
 ITERATIONS_MIN = 4096
 # Kafka's maximum is a quarter of this. The broker chooses it, and computing it blocks an event loop: 40 ms at most.
 ITERATIONS_MAX = 65_536
@@ -26,11 +27,21 @@ def conversation(credentials: Credentials, nonce: str | None = None) -> Generato
     """The exchange of a mechanism; `nonce` is for tests."""
     if credentials.mechanism == "PLAIN":
         return _plain(credentials)
+    if credentials.mechanism == OAUTHBEARER:
+        return _bearer(credentials)
     return _scram(credentials, nonce or secrets.token_urlsafe(24))
 
 
 def _plain(credentials: Credentials) -> Generator[bytes, bytes, None]:
     yield b"\0" + credentials.username.encode() + b"\0" + credentials.password.encode()
+
+
+def _bearer(credentials: Credentials) -> Generator[bytes, bytes, None]:
+    """The password is the token."""
+    refused = yield f"n,,\x01auth=Bearer {credentials.password}\x01\x01".encode()
+    if refused:
+        # The broker ends the exchange with an error after this.
+        yield b"\x01"
 
 
 def _scram(credentials: Credentials, nonce: str) -> Generator[bytes, bytes, None]:

@@ -8,7 +8,14 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from penstock.config.checks import check_settings, check_text, check_units
-from penstock.config.listeners import Endpoint, Listeners, ListenerTexts, parse_endpoint, resolve_listeners
+from penstock.config.listeners import (
+    Endpoint,
+    Listeners,
+    ListenerTexts,
+    MetricsListener,
+    parse_endpoint,
+    resolve_listeners,
+)
 from penstock.config.names import check_names, find_property, has_listener_prefix
 from penstock.config.node import NodeSettings, Voter
 from penstock.config.properties import INT_MAX, ConfigError, Finding, UpdateMode, Value
@@ -213,17 +220,20 @@ def _bootstrap_servers(values: dict[str, Value], errors: list[Finding]) -> tuple
     return tuple(endpoints)
 
 
-def _metrics_listener(values: dict[str, Value], errors: list[Finding]) -> Endpoint | None:
+def _metrics_listener(values: dict[str, Value], errors: list[Finding]) -> MetricsListener | None:
     name = "penstock.metrics.listener"
     text = str(values[name] or "").strip()
     if not text:
         return None
+    scheme, separator, rest = text.rpartition("://")
     # Without a host it is every interface.
-    endpoint = parse_endpoint(f"any{text}" if text.startswith(":") else text)
-    if endpoint is None:
-        errors.append(Finding(name, f"{name}: {text!r}: expected host:port or :port, for example 127.0.0.1:9644"))
+    endpoint = parse_endpoint(f"any{rest}" if rest.startswith(":") else rest)
+    if endpoint is None or (separator and scheme.lower() not in ("http", "https")):
+        example = "expected host:port or :port, with https:// before it for TLS, for example 127.0.0.1:9644"
+        errors.append(Finding(name, f"{name}: {text!r}: {example}"))
         return None
-    return Endpoint("", endpoint.port) if text.startswith(":") else endpoint
+    host = "" if rest.startswith(":") else endpoint.host
+    return MetricsListener(host, endpoint.port, tls=scheme.lower() == "https")
 
 
 def connection_overrides(text: str) -> Mapping[str, int]:

@@ -25,6 +25,14 @@ class Endpoint(NamedTuple):
     port: int
 
 
+class MetricsListener(NamedTuple):
+    """Where metrics and health are served; an empty host means every interface."""
+
+    host: str
+    port: int
+    tls: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Listener:
     """One address. An empty host means every interface, or, when advertised, this machine's own name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.config.listeners import Endpoint, Listener
+from penstock.config.listeners import Endpoint, Listener, MetricsListener
 from penstock.config.tables import BROKER_PROPERTIES
 from penstock.config.topic import TopicSettings
 
@@ -45,7 +45,7 @@ class NodeSettings:
     controller_quorum_bootstrap_servers: tuple[Endpoint, ...]
     log_dirs: tuple[str, ...]
     metadata_log_dir: str
-    penstock_metrics_listener: Endpoint | None
+    penstock_metrics_listener: MetricsListener | None
     max_connections_per_ip_overrides: Mapping[str, int]
     topic_defaults: TopicSettings
     allow_everyone_if_no_acl_found: bool
@@ -89,6 +89,7 @@ class NodeSettings:
     penstock_backpressure_throttle_max_ms: int
     penstock_connection_write_buffer_bytes: int
     penstock_disk_full_percent: float
+    penstock_tenant_usage_interval_ms: int
     penstock_loop: str
     penstock_metrics_counting: bool
     penstock_request_read_timeout_ms: int

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -17,34 +18,34 @@ import uvicorn
 from confluent_kafka.admin import AdminClient
 from starlette.types import ASGIApp
 
-from penstock.gateway.kafka.admin import Admin
-from penstock.gateway.kafka.broker_requests import BrokerWire
-from penstock.gateway.kafka.consumer_instances import ConsumerInstances
-from penstock.gateway.kafka.groups import Groups
+from penstock.gateway.callers.broker_sign_in import BrokerSignIn
+from penstock.gateway.callers.callers import Callers
+from penstock.gateway.callers.gate import Gate, open_gate, sign_in_gate
+from penstock.gateway.callers.session import CallerSession
+from penstock.gateway.kafka.consumer_instances import instance_places
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
-from penstock.gateway.kafka.live_tails import LiveTails
+from penstock.gateway.kafka.live_tails import tail_places
 from penstock.gateway.kafka.memory import share_arenas, trim_memory
-from penstock.gateway.kafka.publisher import Publisher
-from penstock.gateway.kafka.reader import Readers
+from penstock.gateway.kafka.reader import ReaderThreads
 from penstock.gateway.kafka.shared_idempotency import SharedKeys
-from penstock.gateway.kafka.subscriptions import Subscriptions
 from penstock.gateway.metrics import HOT_PATH, GatewayMetrics, Gauges
 from penstock.gateway.registry.analysis import answer
 from penstock.gateway.registry.analysis_cache import AnalysisCache
-from penstock.gateway.registry.api.application import registry_application
 from penstock.gateway.registry.service import Registry
-from penstock.gateway.rest.application import RestServices, rest_application
+from penstock.gateway.rest.application import RestServices
 from penstock.gateway.rest.native.hot_publish import HotPublish
 from penstock.gateway.rest.values.record_json import v2_records
-from penstock.gateway.rest.values.schema_codec import SchemaCodec
+from penstock.gateway.services import SharedParts
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.access import Access, AccessGuard
+from penstock.gateway.web.application import Load
 from penstock.gateway.web.body_reader import BodyReader
 from penstock.gateway.web.connection import Connection, plain_protocol
 from penstock.gateway.web.connection_policy import ConnectionPolicy
 from penstock.gateway.web.hot_path import hot_protocol
 from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.socket_connection import SocketConnection
+from penstock.gateway.web.tls import HANDSHAKE_TIMEOUT_S, HttpTls, is_on
 from penstock.gateway.work.pool import WorkerPool
 from penstock.node.process_limits import allow_open_files
 
@@ -59,6 +60,9 @@ CHECK_TICKS = 3
 NAMES_TIMEOUT_S = 2.0
 # File descriptors needed besides callers' connections: libraries, logs, pipes, and connections to brokers.
 OTHER_FILES = 1000
+
+# With every response: browsers must neither guess types nor show it in frames.
+HEADERS = [("x-content-type-options", "nosniff"), ("x-frame-options", "DENY")]
 
 Ready = Callable[[dict[str, Any]], None]
 Connected = Callable[[str], None]
@@ -78,12 +82,31 @@ class _Server(uvicorn.Server):
     It checks the deadlines of its connections.
     """
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
         super().__init__(config)
+        self._tls = tls
         self.up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """uvicorn's, with a deadline for TLS handshakes."""
+        assert sockets is not None
+        config = self.config
+        port_connections: Any = config.http_protocol_class
+        make_connection = partial(
+            port_connections, config=config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(
+                make_connection,
+                sock=bound,
+                backlog=BACKLOG,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_TIMEOUT_S,
+            )
+            for bound in sockets
+        ]
+        self.started = True
         self.up.set()
 
     async def on_tick(self, counter: int) -> bool:
@@ -124,30 +147,32 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    tls = HttpTls(settings.tls_properties()) if is_on(settings.http_properties) else None
     cluster_id = await asyncio.to_thread(_cluster_id, settings)
     connected(cluster_id)
     async with contextlib.AsyncExitStack() as stack:
-        keeper = asyncio.create_task(trim_memory(), name="gateway-memory")
-        stack.callback(keeper.cancel)
-        pools = _pools(settings, stack)
-        analyses = AnalysisCache(settings.budgets)
-        registry = Registry(settings.client(), pools["the registry"], analyses)
-        await registry.start()
-        stack.push_async_callback(registry.stop)
-        services = await _services(settings, registry, pools, cluster_id, stack)
-        metrics = GatewayMetrics(cluster_id, services.admin, services.groups)
+        for work, name in [(trim_memory(), "memory"), *([] if tls is None else [(tls.keep_current(), "certificates")])]:
+            task = asyncio.create_task(work, name=f"gateway-{name}")
+            stack.callback(task.cancel)
+        parts = await _shared_parts(settings, cluster_id, stack)
+        own = CallerSession(parts, settings)
+        stack.push_async_callback(own.stop)
+        services = await own.open()
+        gate = _gate(parts, own, services, stack)
+        metrics = GatewayMetrics(cluster_id, services.admin, gate.details_for)
         metrics.start()
         stack.push_async_callback(metrics.stop)
-        rest = rest_application(services, settings.limits)
-        schemas = registry_application(
-            registry, cluster_id, settings.limits, BodyReader(pools["the registry"], settings.budgets).read
-        )
         metrics.gauges = Gauges(
-            {"rest": lambda: rest.under_way.count, "registry": lambda: schemas.under_way.count},
-            {"consumer instances": lambda: len(services.instances), "tails": lambda: len(services.tails)},
+            {"rest": lambda: parts.rest_load.under_way.count, "registry": lambda: parts.registry_load.under_way.count},
+            {
+                "consumer instances": lambda: parts.instances.taken,
+                "tails": lambda: parts.tails.taken,
+                "callers": gate.callers_count,
+            },
         )
         access = Access([settings.host, *await _machine_names(), *settings.allowed_hosts], settings.allowed_origins)
-        policy = ConnectionPolicy(_affordable(settings.limits), access, settings.trusted_proxies)
+        certificate_of = tls.principal_of if tls is not None else lambda _: None
+        policy = ConnectionPolicy(_affordable(settings.limits), access, settings.trusted_proxies, certificate_of)
 
         def guarded(application: ASGIApp, name: str) -> ASGIApp:
             counters = metrics.port(name)
@@ -155,14 +180,51 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
                 metrics.measured(application, name), access, lambda status: counters.answered("refused", status, 0)
             )
 
-        hot = HotPublish(services.publisher, rest.under_way)
+        hot = HotPublish(gate.publisher_of, parts.rest_load.under_way)
         connections = hot_protocol(hot.routes, partial(metrics.port("rest").answered, HOT_PATH), policy)
         ports = {
-            "rest": _Port(guarded(rest, "rest"), settings.rest_port, connections),
-            "registry": _Port(guarded(schemas, "registry"), settings.registry_port, plain_protocol(policy)),
+            "rest": _Port(guarded(gate.rest, "rest"), settings.rest_port, connections),
+            "registry": _Port(guarded(gate.registry, "registry"), settings.registry_port, plain_protocol(policy)),
         }
-        await _listen(settings, ports, ready, stopping, services.tails.end)
+        await _listen(settings, ports, ready, stopping, gate.end_streams, None if tls is None else tls.context)
     return 0
+
+
+def _gate(parts: SharedParts, own: CallerSession, services: RestServices, stack: contextlib.AsyncExitStack) -> Gate:
+    """Who is served, and by what."""
+    settings = parts.settings
+    if not settings.sign_in_methods:
+        return open_gate(parts, own, services)
+    callers = Callers(parts, BrokerSignIn(settings, services.wire))
+    callers.start()
+    stack.push_async_callback(callers.stop)
+    return sign_in_gate(parts, own, services, callers)
+
+
+async def _shared_parts(settings: GatewaySettings, cluster_id: str, stack: contextlib.AsyncExitStack) -> SharedParts:
+    """What all callers share; each part is stopped when the stack is left."""
+    pools = _pools(settings, stack)
+    registry = Registry(settings.client(), pools["the registry"], AnalysisCache(settings.budgets))
+    await registry.start()
+    stack.push_async_callback(registry.stop)
+    shared_keys = SharedKeys(settings)
+    stack.push_async_callback(shared_keys.stop)
+    readers = ReaderThreads(settings)
+    stack.push_async_callback(readers.stop)
+    return SharedParts(
+        settings=settings,
+        cluster_id=cluster_id,
+        registry=registry,
+        pools=pools,
+        keys=IdempotencyKeys(settings.idempotency_keys_max, settings.idempotency_s, shared_keys),
+        readers=readers,
+        instances=instance_places(settings),
+        tails=tail_places(settings),
+        rest_load=Load(settings.limits),
+        registry_load=Load(settings.limits),
+        bodies=BodyReader(pools["REST"], settings.budgets),
+        registry_bodies=BodyReader(pools["the registry"], settings.budgets),
+    )
 
 
 def _pools(settings: GatewaySettings, stack: contextlib.AsyncExitStack) -> dict[str, WorkerPool]:
@@ -175,55 +237,15 @@ def _pools(settings: GatewaySettings, stack: contextlib.AsyncExitStack) -> dict[
     return pools
 
 
-async def _services(
-    settings: GatewaySettings,
-    registry: Registry,
-    pools: dict[str, WorkerPool],
-    cluster_id: str,
-    stack: contextlib.AsyncExitStack,
-) -> RestServices:
-    """The parts of the REST port; each is stopped when the stack is left."""
-    client = AdminClient(settings.client())
-    admin = Admin(client)
-    publisher = Publisher(settings, admin)
-    stack.push_async_callback(publisher.stop)
-    readers = Readers(settings)
-    stack.push_async_callback(readers.stop)
-    instances = ConsumerInstances(settings)
-    instances.start()
-    stack.push_async_callback(instances.stop)
-    wire = BrokerWire(settings)
-    stack.push_async_callback(wire.stop)
-    tails = LiveTails(settings)
-    stack.push_async_callback(tails.stop)
-    shared = SharedKeys(settings)
-    stack.push_async_callback(shared.stop)
-    return RestServices(
-        admin=admin,
-        publisher=publisher,
-        readers=readers,
-        groups=Groups(client),
-        instances=instances,
-        subscriptions=Subscriptions(instances, settings),
-        tails=tails,
-        keys=IdempotencyKeys(settings.idempotency_keys_max, settings.idempotency_s, shared),
-        registry=registry,
-        wire=wire,
-        cluster_id=cluster_id,
-        settings=settings,
-        codec=SchemaCodec(registry, pools["REST"], settings.budgets),
-        console_codec=SchemaCodec(registry, pools["the console"], settings.budgets),
-        bodies=BodyReader(pools["REST"], settings.budgets),
-    )
-
-
 async def _listen(
     settings: GatewaySettings,
     ports: dict[str, _Port],
     ready: Ready,
     stopping: asyncio.Event,
     end_streams: Callable[[], None],
+    tls: ssl.SSLContext | None,
 ) -> None:
+    scheme = "http" if tls is None else "https"
     sockets = {name: _bind(settings.host, port.port) for name, port in ports.items()}
     servers = [
         _Server(
@@ -241,11 +263,12 @@ async def _listen(
                 ws_max_size=SOCKET_MESSAGE_BYTES_MAX,
                 # Compression contexts cost memory for each client, and the loop's time for each record.
                 ws_per_message_deflate=False,
+                headers=HEADERS,
                 # Connection closes idle ones itself.
                 timeout_keep_alive=ceil(settings.limits.idle_timeout_s) + 1,
                 timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
-                backlog=BACKLOG,
-            )
+            ),
+            tls,
         )
         for port in ports.values()
     ]
@@ -255,7 +278,7 @@ async def _listen(
     ]
     for server in servers:
         await server.up.wait()
-    addresses = {name: f"http://{_address(bound)}" for name, bound in sockets.items()}
+    addresses = {name: f"{scheme}://{_address(bound)}" for name, bound in sockets.items()}
     for name, address in addresses.items():
         log.info("%s at %s", name, address)
     ready(addresses)

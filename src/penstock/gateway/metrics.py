@@ -22,6 +22,7 @@ from penstock.core.metrics.histogram import Histogram
 from penstock.core.metrics.sheet import OPENMETRICS_TYPE, TEXT_TYPE, Metric, Sheet
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.groups import Groups
+from penstock.gateway.web.application import plain_error
 from penstock.gateway.web.problem import Problem
 from penstock.runtime import process_metrics
 from penstock.runtime.process_metrics import ProcessCollector
@@ -68,6 +69,7 @@ LAG_SUM = Metric(
 METRICS = (INFO, REQUESTS, DURATION, UNDER_WAY, IN_USE, OFFSET, LAG, LAG_SUM, *process_metrics.METRICS)
 
 Answer = tuple[int, str, bytes]
+DetailsFor = Callable[[Scope], Awaitable[tuple[Admin, Groups]]]
 
 
 class Gauges(NamedTuple):
@@ -96,10 +98,11 @@ class HttpCounters:
 class GatewayMetrics:
     """All counters of a gateway, and its monitoring endpoints."""
 
-    def __init__(self, cluster_id: str, admin: Admin, groups: Groups) -> None:
+    def __init__(self, cluster_id: str, admin: Admin, details_for: DetailsFor) -> None:
+        """`details_for` returns who asks the brokers for details; it raises Problem if the request must sign in."""
         self._cluster_id = cluster_id
         self._admin = admin
-        self._groups = groups
+        self._details_for = details_for
         self._ports: dict[str, HttpCounters] = {}
         self._process = ProcessCollector()
         self._watching: asyncio.Task[None] | None = None
@@ -159,21 +162,21 @@ class GatewayMetrics:
         for name, value in self.gauges.in_use.items():
             sheet.add(IN_USE, value(), name)
         if asked or only_details:
-            await self._lags(sheet)
+            await self._lags(sheet, *await self._details_for(scope))
         for _ in self._process(sheet):
             pass
         accept = dict(scope["headers"]).get(b"accept", b"")
         openmetrics = b"application/openmetrics-text" in accept
         return 200, OPENMETRICS_TYPE if openmetrics else TEXT_TYPE, b"".join(sheet.render(openmetrics=openmetrics))
 
-    async def _lags(self, sheet: Sheet) -> None:
+    async def _lags(self, sheet: Sheet, admin: Admin, groups: Groups) -> None:
         """The lag of every group, as far as the brokers answer in time."""
         room = asyncio.Semaphore(GROUPS_AT_ONCE)
 
         async def one(name: str) -> None:
             async with room:
                 try:
-                    rows = await self._groups.lags(name)
+                    rows = await groups.lags(name)
                 except (Problem, KafkaException):
                     return
             sums: Counter[str] = Counter()
@@ -186,7 +189,7 @@ class GatewayMetrics:
 
         try:
             async with asyncio.timeout(GROUPS_TIMEOUT_S):
-                client = self._admin.client
+                client = admin.client
                 listed = await asyncio.wrap_future(client.list_consumer_groups(request_timeout=GROUPS_TIMEOUT_S))
                 names = sorted(group.group_id for group in listed.valid)[:GROUPS_MAX]
                 await asyncio.gather(*map(one, names))
@@ -212,7 +215,12 @@ class _Measured:
         path: str = scope["path"]
         machine = self._paths.get(path) if scope["method"] in ("GET", "HEAD") else None
         if machine is not None:
-            await _send(send, await machine(scope), has_body=scope["method"] == "GET")
+            try:
+                answer = await machine(scope)
+            except Problem as problem:
+                await plain_error(problem)(scope, receive, send)
+                return
+            await _send(send, answer, has_body=scope["method"] == "GET")
             return
         started = perf_counter()
         word = first_word(path)

@@ -29,6 +29,7 @@ from penstock.node.metrics.coordinators import CoordinatorCollector
 from penstock.node.metrics.health import Check
 from penstock.node.metrics.replicas import ReplicaCollector
 from penstock.node.metrics.rules import RulesCollector
+from penstock.node.metrics.tenants import TenantCollector
 from penstock.node.metrics.topics import TopicCollector
 from penstock.node.security import NodeSecurity
 from penstock.runtime.controller.broker_lifecycle import BrokerLifecycle, RegistrationRefused
@@ -64,6 +65,7 @@ from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.runtime.schemas.registry_client import RegistryClient
 from penstock.runtime.security.access_control import OPEN
 from penstock.runtime.security.audit_topic import AuditTopic
+from penstock.runtime.security.tenants import Tenants
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from penstock.wire.messages.broker_registration import Listener as RegisteredListener
@@ -154,6 +156,16 @@ class BrokerRole:
         self._cleaner = Cleaner(env, self.partitions, self._live.current)
         self._cleaner.start()
         keeper = self._replicate()
+        self._tenants = Tenants(
+            env,
+            settings.node_id,
+            self.partitions,
+            self._security.quotas,
+            self._make_peer,
+            settings.penstock_tenant_usage_interval_ms,
+        )
+        self._tenants.start()
+        raft.on_commit(self._tenants.follow)
         self._endpoints.serve_brokers(self._dispatcher(keeper, controller, unreachable))
         raft.on_commit(self._report_during_shutdowns)
         raft.on_leader(lambda leader_id: self._lifecycle.heartbeat_now() if leader_id >= 0 else None)
@@ -265,6 +277,7 @@ class BrokerRole:
             transaction_guard=TransactionGuard(env, self._verifier.verify, lambda: is_verification_enabled(self._live)),
             schema_guard=self._schema_guard,
             backpressure=self._backpressure,
+            tenants=self._tenants,
             write_marker=self._marker_writer.write,
             counters=self._counters,
         )
@@ -334,8 +347,6 @@ class BrokerRole:
         if any(broker.in_controlled_shutdown and broker.broker_id != self._settings.node_id for broker in brokers):
             self._lifecycle.heartbeat_now()
 
-    # Facts.
-
     def collectors(self) -> list[Collector]:
         """The collectors of this broker, once it has started."""
         return [
@@ -343,6 +354,7 @@ class BrokerRole:
             ReplicaCollector(self._env, self.partitions, self._fetchers, self._cleaner),
             CoordinatorCollector(self._env, self._groups, self._transactions, self._lag),
             RulesCollector(self._security.audit, self._backpressure),
+            TenantCollector(self._raft.image, self._tenants),
         ]
 
     def checks(self) -> Iterator[Check]:

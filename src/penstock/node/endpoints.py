@@ -159,8 +159,6 @@ class Endpoints:
         """Every bound address."""
         return [*self._brokers, *self._controllers]
 
-    # Advertised addresses.
-
     def broker_addresses(self) -> list[tuple[str, str, int, int]]:
         """Name, host, port and protocol code of the broker listeners, for clients."""
         return self._advertised(self._brokers, self._settings.broker_listeners)

@@ -10,6 +10,7 @@ from penstock.config.node import NodeSettings
 from penstock.core.metadata.topics import TopicDefaults
 from penstock.core.metrics.counters import RequestCounters
 from penstock.core.raft.events import QuorumTimes
+from penstock.core.raft.voters import VoterEndpoint
 from penstock.node.broker_role import BrokerRole
 from penstock.node.controller_role import ControllerRole, register_controller
 from penstock.node.directories import Directories
@@ -75,19 +76,29 @@ class Node:
         """Where metrics and health are served, host and port; None where they are not."""
         return None if self._metrics is None else self._metrics.address
 
+    @property
+    def metrics_url(self) -> str | None:
+        """The same with its scheme."""
+        return None if self._metrics is None else self._metrics.url
+
     async def start(self) -> None:
         """Join the quorum, then serve clients. Raises CannotStart with a sentence for people."""
         settings, env = self._settings, self._env
         # Before anything is written: a node that cannot serve here leaves the data as it was.
         await self._endpoints.bind()
         if settings.penstock_metrics_listener is not None:
-            self._metrics = MetricsPort(env, *settings.penstock_metrics_listener, self._checks)
+            self._metrics = MetricsPort(
+                env,
+                settings.penstock_metrics_listener.host,
+                settings.penstock_metrics_listener.port,
+                self._checks,
+                self._security.metrics_tls,
+            )
             await self._metrics.start()
         self._directories.claim()
         self._security.read_bootstrap(Path(settings.metadata_log_dir))
         self._raft = raft = self._quorum()
-        for _, host, port, _ in self._endpoints.controller_addresses()[:1]:
-            raft.set_endpoint(host, port)
+        raft.set_endpoints(VoterEndpoint(*row[:3]) for row in self._endpoints.controller_addresses())
         live = LiveSettings(settings, raft.image)
         raft.on_commit(live.follow)
         raft.on_commit(self._security.committed)

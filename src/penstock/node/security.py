@@ -28,7 +28,7 @@ from penstock.runtime.peer import PLAIN_TEXT, PeerSecurity
 from penstock.runtime.raft.metadata_files import read_bootstrap
 from penstock.runtime.security.access_control import STANDARD_AUTHORIZER, AccessControl
 from penstock.runtime.security.audit import AuditTrail
-from penstock.runtime.security.certificate_reload import ReloadingContext
+from penstock.runtime.security.certificate_reload import CurrentContext, ReloadingContext
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.runtime.security.sign_in import DelegationTokens, SignIn, SignInSettings, SignInUnusable
 from penstock.runtime.security.tls import TlsUnusable, client_context, distinguished_name, server_context
@@ -36,6 +36,7 @@ from penstock.server.connection import Session
 from penstock.wire.messages.metadata_records import RemoveDelegationTokenRecord
 
 WATCH_INTERVAL_S = 5.0
+METRICS = "METRICS"
 
 logger = logging.getLogger("penstock.security")
 
@@ -80,6 +81,7 @@ class NodeSecurity:
                 self._prepare(listener)
             except (TlsUnusable, SignInUnusable, InvalidRules) as error:
                 raise CannotStart(f"listener {listener.name} ({listener.security_protocol}): {error}") from error
+        self.metrics_tls = self._prepare_metrics()
         inter_broker = settings.inter_broker_listener_name
         self.to_brokers = self._to_peers(inter_broker, "sasl.mechanism.inter.broker.protocol")
         self.to_controllers = self._to_peers(
@@ -107,6 +109,18 @@ class NodeSecurity:
         if protocol.startswith("SASL"):
             read = SignInSettings.read(look_up, partial(self.jaas, name))
             self._sign_in[name] = SignIn(self._env, read, self._known, self.tokens)
+
+    def _prepare_metrics(self) -> ssl.SSLContext | None:
+        """The context of the metrics listener; None for plain HTTP."""
+        wanted = self._settings.penstock_metrics_listener
+        if wanted is None or not wanted.tls:
+            return None
+        try:
+            reloading = ReloadingContext("for metrics", self._look_up(METRICS), server_context)
+        except TlsUnusable as error:
+            raise CannotStart(f"penstock.metrics.listener (https): {error}") from error
+        self._contexts.append(reloading)
+        return CurrentContext(reloading.context)
 
     def _look_up(self, listener_name: str) -> Callable[[str], str | None]:
         """Looks up a listener's current properties by name."""

@@ -73,8 +73,8 @@ async def _serve(
     logger.info("node %d of cluster %s serves %s", settings.node_id, node.cluster_id, node.addresses)
     for listener, why in unprotected(settings.listeners, bool(settings.authorizer_class_name)):
         logger.warning("listener %s is open to the network: %s (docs/security.md)", listener, why)
-    if node.metrics_address is not None:
-        logger.info("metrics and health at http://%s", node.metrics_address)
+    if node.metrics_url is not None:
+        logger.info("metrics and health at %s", node.metrics_url)
     if ready is not None:
         facts = {"listeners": node.addresses, "node_id": settings.node_id, "cluster_id": node.cluster_id}
         ready(facts if node.metrics_address is None else {**facts, "metrics": node.metrics_address})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Generator, Mapping
 from http import HTTPStatus
 from time import perf_counter
@@ -23,6 +24,7 @@ IDLE_S_MAX = 120.0
 CONNECTIONS_MAX = 16
 # How long the loop serves others between two slices of a response.
 SLICE_S = 0.004
+HANDSHAKE_TIMEOUT_S = 5.0
 
 logger = logging.getLogger("penstock.server")
 
@@ -50,18 +52,28 @@ HttpHandler = Callable[[HttpRequest], Generator[None, None, HttpAnswer]]
 class HttpListener:
     """Serves some paths at one address."""
 
-    def __init__(self, host: str, port: int, handlers: Mapping[str, HttpHandler]) -> None:
+    def __init__(
+        self, host: str, port: int, handlers: Mapping[str, HttpHandler], tls: ssl.SSLContext | None = None
+    ) -> None:
+        """With `tls` it serves HTTPS."""
         self.host = host
         self.port = port
         self._handlers = handlers
+        self._tls = tls
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._labour = asyncio.Lock()
 
     async def start(self) -> None:
         """Bind the port (0 picks a free one, then found in `port`) and serve; raises OSError."""
+        timeout_s = None if self._tls is None else HANDSHAKE_TIMEOUT_S
         self._server = await asyncio.start_server(
-            self._connected, self.host or None, self.port, limit=REQUEST_BYTES_MAX
+            self._connected,
+            self.host or None,
+            self.port,
+            limit=REQUEST_BYTES_MAX,
+            ssl=self._tls,
+            ssl_handshake_timeout=timeout_s,
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -169,6 +181,7 @@ async def _send(writer: asyncio.StreamWriter, answer: HttpAnswer, *, has_body: b
     head = (
         f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\n"
         f"Content-Type: {answer.content_type}\r\nContent-Length: {len(answer.body)}\r\n"
+        f"X-Content-Type-Options: nosniff\r\n"
         f"Cache-Control: no-store\r\nConnection: {'keep-alive' if keep else 'close'}\r\n\r\n"
     )
     writer.write(head.encode("latin-1"))

@@ -146,8 +146,6 @@ class Listener:
             if held is not None:
                 held.close()
 
-    # Accepting.
-
     def _resume_accepting(self) -> None:
         waits = self._crowded or self._waiting is not None
         if not (self._accepting or waits or self._stopping) and self._socket is not None:

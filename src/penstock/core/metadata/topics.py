@@ -19,6 +19,7 @@ from penstock.core.metadata.image import (
     partition_record,
 )
 from penstock.core.metadata.result import Result
+from penstock.core.metadata.tenants import TenantRoom
 from penstock.core.metadata.topic_names import METADATA_TOPIC, check_topic_name, folded
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
@@ -79,6 +80,7 @@ def create_topics(
     ]
     added: dict[str, str] = {}
     budget = PARTITIONS_PER_REQUEST_MAX
+    room = TenantRoom(image)
     for topic in wanted:
         if topic.name in twice:
             continue
@@ -86,6 +88,7 @@ def create_topics(
             configs = _check_topic(image, added, topic)
             check_configs(configs)
             replicas = _choose_replicas(image, topic, defaults, place, budget)
+            room.take(topic.name, len(replicas), is_new=True)
             admit(topic.name, len(replicas), len(replicas[0]), configs)
             created, outcome = _create_topic(image, topic.name, new_id(), replicas, configs)
         except ApiError as error:
@@ -213,6 +216,7 @@ def add_partitions(
     added = total - present
     if added > PARTITIONS_PER_REQUEST_MAX:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may create {PARTITIONS_PER_REQUEST_MAX} partitions")
+    TenantRoom(image).take(name, added, is_new=False)
     factor = len(topic.partitions[0].replicas)
     if assignments is None:
         replicas = place(added, factor)

@@ -139,13 +139,19 @@ class RateMeter:
         samples[-1][1] += value
         self._forget(now_ms)
 
+    def rate(self, now_ms: float) -> float:
+        """What was recorded per second."""
+        self._forget(now_ms)
+        if not self._samples:
+            return 0.0
+        return sum(amount for _, amount in self._samples) * 1000 / self._span_ms(now_ms)
+
     def throttle_ms(self, limit: float, now_ms: float) -> int:
         """How long to wait until the rate is at the limit again; 0 below it."""
-        self._forget(now_ms)
+        rate = self.rate(now_ms)
         if not self._samples:
             return 0
         span_ms = self._span_ms(now_ms)
-        rate = sum(amount for _, amount in self._samples) * 1000 / span_ms
         if rate <= limit:
             return 0
         # Nothing is allowed at all: the longest throttle time that the windows can give.
@@ -219,6 +225,11 @@ class Quotas:
             meter = self._meters[key, limit.shared_by] = RateMeter(self._windows)
         meter.record(amount, now_ms)
         return meter.throttle_ms(limit.value, now_ms)
+
+    def rate(self, key: str, user: str, now_ms: float) -> float:
+        """The rate of all clients of a user that has a quota of its own; 0 where nothing is measured."""
+        meter = self._meters.get((key, (user, "")))
+        return meter.rate(now_ms) if meter is not None else 0.0
 
     def mutation_throttle_ms(self, user: str, client_id: str, now_ms: float) -> int:
         """For how long a client may not change the cluster."""

@@ -7,12 +7,14 @@ says so, and what depends on it is left out of responses.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from penstock.client.address import Address
 from penstock.client.failures import NoAnswer
 from penstock.client.peers import ANSWER_TIMEOUT_MS, Peers
-from penstock.client.settings import read_settings
+from penstock.client.settings import ConnectionSettings, Credentials, read_settings
+from penstock.gateway.kafka.errors import not_allowed
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem
 from penstock.model.errors import error_name
@@ -21,16 +23,34 @@ RETRY_AFTER = {"Retry-After": "1"}
 NOT_NOW = {"NOT_CONTROLLER", "REQUEST_TIMED_OUT", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"}
 
 
+def connection_settings(settings: GatewaySettings, credentials: Credentials | None = None) -> ConnectionSettings:
+    """How to connect; raises ValueError for settings that only librdkafka supports."""
+    words = {name: str(value) for name, value in settings.client().items() if not callable(value)}
+    if credentials is None:
+        return read_settings(words)
+    protocol = words.pop("security.protocol", "PLAINTEXT").upper()
+    # The mechanism and the password among the settings don't count.
+    read = read_settings({**words, "security.protocol": protocol.removeprefix("SASL_")})
+    return replace(read, credentials=credentials)
+
+
 class BrokerWire:
     """Sends requests to any broker that answers, or to particular ones."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, credentials: Credentials | None = None) -> None:
+        """With `credentials` it signs in with those instead of the ones in the settings."""
         self._refused = ""
         self._peers: Peers | None = None
         try:
-            self._peers = Peers(read_settings({name: str(value) for name, value in settings.client().items()}))
+            self._peers = Peers(connection_settings(settings, credentials))
         except ValueError as error:
             self._refused = str(error)
+
+    async def renew(self, settings: GatewaySettings, credentials: Credentials) -> None:
+        """Sign in with other credentials from now on."""
+        old, self._peers = self._peers, Peers(connection_settings(settings, credentials))
+        if old is not None:
+            await old.close()
 
     @property
     def is_usable(self) -> bool:
@@ -74,6 +94,8 @@ def check(code: int, message: str | None, what: str) -> None:
     if not code:
         return
     said = f"{what}: {message or error_name(code)}"
+    if error_name(code).endswith("AUTHORIZATION_FAILED"):
+        raise not_allowed(said)
     if error_name(code) in NOT_NOW:
         raise Problem(503, 50301, said, "try again in a moment", headers=RETRY_AFTER)
     raise Problem(400, 40003, said, "check the request")

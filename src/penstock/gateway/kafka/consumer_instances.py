@@ -28,6 +28,11 @@ POLL_INTERVAL_MS_MIN = 60_000
 Result = TypeVar("Result")
 
 
+def instance_places(settings: GatewaySettings) -> CallerQuota:
+    """The quota of consumer instances of one gateway."""
+    return CallerQuota("consumer instances", settings, "instances")
+
+
 @dataclass(eq=False, slots=True)
 class Instance:
     """A group member, with a lock that serializes its use."""
@@ -46,12 +51,13 @@ class Instance:
 class ConsumerInstances:
     """All consumer instances of this gateway, by group and name."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, places: CallerQuota | None = None) -> None:
+        """`places` is the quota that this shares with others."""
         self._settings = settings
         # One thread per instance: a poll may take a minute, and must not delay other instances' polls.
         self._threads = ThreadPoolExecutor(settings.instances_max, thread_name_prefix="instance")
         self._instances: dict[tuple[str, str], Instance] = {}
-        self._places = CallerQuota("consumer instances", settings, "instances")
+        self._places = places or instance_places(settings)
         self._keeper: asyncio.Task[None] | None = None
         # Called for every instance that is removed.
         self.on_remove: Callable[[Instance], None] = lambda _: None

@@ -43,6 +43,7 @@ CONFLICT = {
 TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
 NOT_SERVED = {"UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "SECURITY_DISABLED"}
 RETRY_AFTER_S = 1
+NOT_ALLOWED = 40301
 # What confluent_kafka raises for invalid arguments, before anything is sent.
 ARGUMENT_ERRORS = (ValueError, TypeError, OverflowError)
 
@@ -79,6 +80,11 @@ def checked_call(call: Callable[Parameters, Result], *arguments: Parameters.args
         raise problem_of(error) from None
 
 
+def not_allowed(message: str) -> Problem:
+    """403: the brokers' access lists don't allow it."""
+    return Problem(403, NOT_ALLOWED, message, "ask for this right; `penstock security acl add` grants it")
+
+
 def problem_of(error: KafkaError | KafkaException | BaseException, what: str = "") -> Problem:
     """A Problem with Kafka's error message and what can be done about it."""
     if isinstance(error, KafkaException):
@@ -101,7 +107,7 @@ def problem_of(error: KafkaError | KafkaException | BaseException, what: str = "
     if name in NOT_SERVED:
         return KafkaProblem(name, 400, 40010, message, "the cluster does not support this")
     if name.endswith("AUTHORIZATION_FAILED") or name == "_AUTHENTICATION":
-        return Problem(403, 40301, message, "grant the gateway's user this permission")
+        return not_allowed(message)
     fix = "try again; check that the brokers can be reached"
     if name == "_INVALID_DIFFERENT_RECORD":
         fix = "this record is valid, but another record of its batch was rejected; send it again"

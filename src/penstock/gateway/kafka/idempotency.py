@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -45,6 +46,13 @@ class IdempotencyKeys(Generic[Answer]):
         self._remember_s = remember_s
         self._shared = shared
         self._known: OrderedDict[tuple[str, str], _Known[Answer]] = OrderedDict()
+        self._owner = ""
+
+    def of(self, owner: str) -> IdempotencyKeys[Answer]:
+        """The keys of one caller: the same key of another is another key. The limits are shared."""
+        theirs = copy(self)
+        theirs._owner = owner
+        return theirs
 
     async def once(
         self, scope: str, key: str | None, request: bytes, carry_out: Callable[[], Awaitable[Answer]]
@@ -57,6 +65,8 @@ class IdempotencyKeys(Generic[Answer]):
             return await carry_out(), False
         if not 0 < len(key) <= KEY_LENGTH_MAX:
             raise Problem(400, 40001, "this Idempotency-Key is too long", f"use up to {KEY_LENGTH_MAX} characters")
+        if self._owner:
+            scope = f"{self._owner}\0{scope}"
         self._drop_expired()
         fingerprint = hashlib.sha256(request).digest()
         known = self._known.get((scope, key))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 from typing import NamedTuple
 
 from confluent_kafka import KafkaException, Producer
@@ -36,22 +37,24 @@ class Publisher:
     """
 
     def __init__(self, settings: GatewaySettings, admin: Admin) -> None:
-        producer = Producer(
-            settings.client(
-                **{
-                    "acks": "all",
-                    "enable.idempotence": True,
-                    "partitioner": "murmur2_random",
-                    "linger.ms": settings.linger_ms,
-                    "message.timeout.ms": settings.publish_timeout_ms,
-                    "queue.buffering.max.messages": settings.queued_records_max,
-                    "message.max.bytes": MESSAGE_BYTES_MAX,
-                }
-            )
-        )
-        self._delivery = Delivery(producer)
+        self._settings = settings
         self._admin = admin
         self._rotation = rotation_for(settings.client_properties, settings.linger_ms)
+
+    @cached_property
+    def _delivery(self) -> Delivery:
+        """Created with the first record: many callers never publish."""
+        settings = self._settings
+        properties = {
+            "acks": "all",
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+            "linger.ms": settings.linger_ms,
+            "message.timeout.ms": settings.publish_timeout_ms,
+            "queue.buffering.max.messages": settings.queued_records_max,
+            "message.max.bytes": MESSAGE_BYTES_MAX,
+        }
+        return Delivery(Producer(settings.client(**properties)))
 
     async def publish(self, topic: str, record: OutgoingRecord) -> Delivered:
         """Publish one record and wait for all in-sync replicas; raises Problem if it failed."""
@@ -137,4 +140,5 @@ class Publisher:
 
     async def stop(self) -> None:
         """Flush the queue for a short time, and stop."""
-        await self._delivery.stop(FLUSH_S)
+        if "_delivery" in self.__dict__:
+            await self._delivery.stop(FLUSH_S)

@@ -34,17 +34,34 @@ class Watermarks(NamedTuple):
     end: int
 
 
-class Readers:
-    """A few consumers that requests share."""
+class ReaderThreads:
+    """The threads of all reads of a gateway, and how many reads wait for them."""
 
     def __init__(self, settings: GatewaySettings) -> None:
-        self._settings = settings
-        self._threads = ThreadPoolExecutor(settings.readers_max, thread_name_prefix="reader")
+        self.threads = ThreadPoolExecutor(settings.readers_max, thread_name_prefix="reader")
         # Reads that wait for records have their own threads, or a few of them would block all others.
-        self._waiting_threads = ThreadPoolExecutor(settings.long_polls_max, thread_name_prefix="long-poll")
-        self._long_polls = CallerQuota("long polls", settings, "long_polls")
+        self.waiting_threads = ThreadPoolExecutor(settings.long_polls_max, thread_name_prefix="long-poll")
+        self.long_polls = CallerQuota("long polls", settings, "long_polls")
+        self.under_way = 0
+
+    async def stop(self) -> None:
+        """Let no more reads begin."""
+        for threads in (self.threads, self.waiting_threads):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+
+class Readers:
+    """A few consumers that requests share; up to `idle_max` of them stay open."""
+
+    def __init__(
+        self, settings: GatewaySettings, shared: ReaderThreads | None = None, idle_max: int | None = None
+    ) -> None:
+        self._settings = settings
+        self._shared = shared or ReaderThreads(settings)
+        self._owns_threads = shared is None
         self._idle: list[Consumer] = []
-        self._under_way = 0
+        self._idle_max = settings.readers_max if idle_max is None else idle_max
+        self._stopped = False
 
     async def read(
         self,
@@ -72,33 +89,36 @@ class Readers:
     def _turn(self, caller: str, timeout_ms: int) -> Iterator[ThreadPoolExecutor]:
         """The threads to run a read on; 429 if too many are waiting."""
         if timeout_ms > 0:
-            self._long_polls.take(caller)
+            self._shared.long_polls.take(caller)
             try:
-                yield self._waiting_threads
+                yield self._shared.waiting_threads
             finally:
-                self._long_polls.release(caller)
+                self._shared.long_polls.release(caller)
             return
-        if self._under_way >= self._settings.readers_max * WAITING_PER_READER_MAX:
+        if self._shared.under_way >= self._settings.readers_max * WAITING_PER_READER_MAX:
             raise too_busy(f"{WAITING_PER_READER_MAX} reads wait for each of {self._settings.named('readers_max')}")
-        self._under_way += 1
+        self._shared.under_way += 1
         try:
-            yield self._threads
+            yield self._shared.threads
         finally:
-            self._under_way -= 1
+            self._shared.under_way -= 1
 
     async def watermarks(self, topic: str, partition: int) -> Watermarks:
         """A partition's beginning and end offsets."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._watermarks, topic, partition)
+            return await asyncio.get_running_loop().run_in_executor(
+                self._shared.threads, self._watermarks, topic, partition
+            )
         except KafkaException as error:
             raise problem_of(error) from None
 
     async def stop(self) -> None:
         """Close the consumers."""
-        for threads in (self._threads, self._waiting_threads):
-            threads.shutdown(wait=False, cancel_futures=True)
-        for consumer in self._idle:
-            await asyncio.to_thread(consumer.close)
+        self._stopped = True
+        if self._owns_threads:
+            await self._shared.stop()
+        while self._idle:
+            await asyncio.to_thread(self._idle.pop().close)
 
     async def _explained(self, error: KafkaException, topic: str, partition: int, offset: int) -> Problem:
         if error.args[0].name() not in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
@@ -138,7 +158,7 @@ class Readers:
         except BaseException:
             consumer.close()
             raise
-        if len(self._idle) < self._settings.readers_max:
+        if len(self._idle) < self._idle_max and not self._stopped:
             self._idle.append(consumer)
         else:
             consumer.close()

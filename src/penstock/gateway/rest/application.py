@@ -18,6 +18,7 @@ from penstock.gateway.kafka.live_tails import LiveTails
 from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.subscriptions import Subscriptions
+from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.console.operations import console_operations
 from penstock.gateway.rest.docs_page import docs_headers, docs_page
@@ -41,10 +42,10 @@ from penstock.gateway.rest.v3.schemas import ProduceSchemas
 from penstock.gateway.rest.v3.shapes import V3
 from penstock.gateway.rest.v3.topics import v3_partition_operations, v3_topic_operations
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
+from penstock.gateway.roles import CONSOLE, EGRESS, INGRESS, LOOKING_AROUND, serving
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.application import Application, json_response
+from penstock.gateway.web.application import Application, Load, json_response
 from penstock.gateway.web.body_reader import BodyReader
-from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.openapi import document
 from penstock.gateway.web.operations import Call, Operation
 
@@ -69,6 +70,7 @@ class RestServices:
     tails: LiveTails
     keys: IdempotencyKeys[Delivered]
     registry: Registry
+    rights: SubjectRights
     wire: BrokerWire
     cluster_id: str
     settings: GatewaySettings
@@ -76,42 +78,44 @@ class RestServices:
     codec: SchemaCodec
     console_codec: SchemaCodec
     bodies: BodyReader
+    load: Load
 
 
 def rest_operations(services: RestServices) -> list[Operation]:
-    """All operations of the REST port."""
-
-    async def ready(call: Call) -> Response:
-        del call
-        await services.admin.names()
-        return json_response({"status": "ready"})
-
-    async def alive(call: Call) -> Response:
-        del call
-        return json_response({"status": "alive"})
-
+    """All operations of the REST port that a caller has."""
+    roles = services.settings.roles
+    plain = plain_message_operations(
+        services.admin, services.publisher, services.readers, services.groups, services.keys
+    )
+    publishing = [operation for operation in plain if operation.path.endswith("/topics/{topic}/messages")]
     return [
-        *simple_topic_operations(services.admin),
-        *publish_operations(services.publisher, services.keys, services.bodies),
-        *subscribe_operations(services.admin, services.subscriptions, services.readers, services.groups),
-        *tail_operations(services.admin, services.tails),
-        *plain_message_operations(services.admin, services.publisher, services.readers, services.groups, services.keys),
+        *serving(CONSOLE, simple_topic_operations(services.admin), roles),
+        *serving(INGRESS, publish_operations(services.publisher, services.keys, services.bodies), roles),
+        *serving(
+            EGRESS,
+            subscribe_operations(services.admin, services.subscriptions, services.readers, services.groups),
+            roles,
+        ),
+        *serving(EGRESS, tail_operations(services.admin, services.tails), roles),
+        *serving(INGRESS, publishing, roles),
+        *serving(EGRESS, [operation for operation in plain if operation not in publishing], roles),
         *_proxy_operations(services),
-        *console_operations(
-            services.admin,
-            services.groups,
-            services.readers,
-            services.tails,
-            services.publisher,
-            services.registry,
-            services.cluster_id,
-            services.wire,
-            services.console_codec,
+        *serving(
+            CONSOLE,
+            console_operations(
+                services.admin,
+                services.groups,
+                services.readers,
+                services.tails,
+                services.publisher,
+                services.registry,
+                services.cluster_id,
+                services.wire,
+                services.console_codec,
+                services.rights,
+            ),
+            roles,
         ),
-        Operation(
-            "GET", "/status/ready", ready, "Check that the brokers can be reached.", "Health", always_served=True
-        ),
-        Operation("GET", "/status/alive", alive, "Answer.", "Health", always_served=True),
     ]
 
 
@@ -129,21 +133,43 @@ def _proxy_operations(services: RestServices) -> list[Operation]:
         *v3_reassignment_operations(admin, services.wire, v3),
         *v3_group_operations(admin, services.groups, v3),
     ]
+    roles, budgets = services.settings.roles, services.settings.budgets
+    topics = v2_topic_operations(admin, readers, codec)
+    reading = [operation for operation in topics if operation.path.endswith("/records")]
     return [
-        *v2_topic_operations(admin, readers, codec),
-        *v2_produce_operations(publisher, codec, services.settings.budgets.produce_records_max, services.bodies),
-        *v2_consumer_operations(services.instances, codec, services.settings),
-        *(with_v3_codes(operation) for operation in managing),
-        *v3_record_operations(
-            publisher, codec, ProduceSchemas(services.registry, codec), services.keys, v3, services.bodies
+        *serving(LOOKING_AROUND, [operation for operation in topics if operation not in reading], roles),
+        *serving(EGRESS, reading, roles),
+        *serving(INGRESS, v2_produce_operations(publisher, codec, budgets.produce_records_max, services.bodies), roles),
+        *serving(EGRESS, v2_consumer_operations(services.instances, codec, services.settings), roles),
+        *serving(CONSOLE, map(with_v3_codes, managing), roles),
+        *serving(
+            INGRESS,
+            v3_record_operations(
+                publisher, codec, ProduceSchemas(services.registry, codec), services.keys, v3, services.bodies
+            ),
+            roles,
         ),
     ]
 
 
-def rest_application(services: RestServices, limits: Limits) -> Application:
-    """The application that listens on the REST port."""
-    operations = rest_operations(services)
-    described = document(operations, title="Penstock REST", version=__version__, description=DESCRIPTION)
+def rest_application(services: RestServices) -> Application:
+    """The application of one caller on the REST port."""
+    return Application(
+        rest_operations(services),
+        limits=services.settings.limits,
+        sockets=tail_sockets(services.admin, services.tails) if EGRESS in services.settings.roles else {},
+        invalid_status=_invalid_status,
+        read_json=services.bodies.read,
+        load=services.load,
+    )
+
+
+def public_application(services: RestServices, sign_in: list[Operation]) -> Application:
+    """What the REST port shows to everybody; `services` are the gateway's own."""
+    health = _health_operations(services.admin)
+    described = document(
+        [*rest_operations(services), *health], title="Penstock REST", version=__version__, description=DESCRIPTION
+    )
     page = docs_page(described)
 
     async def openapi(call: Call) -> Response:
@@ -168,13 +194,31 @@ def rest_application(services: RestServices, limits: Limits) -> Application:
         Operation("GET", "/openapi.json", openapi, "Get the OpenAPI document of this API.", "Health"),
         Operation("GET", "/docs", docs, "Show this API's documentation page.", "Health", answer_type="text/html"),
     ]
+    console = serving(CONSOLE, [*sign_in, *console_pages()], services.settings.roles)
     return Application(
-        [*operations, *itself, *console_pages()],
-        limits=limits,
-        sockets=tail_sockets(services.admin, services.tails),
-        invalid_status=_invalid_status,
+        [*health, *itself, *console],
+        limits=services.settings.limits,
         read_json=services.bodies.read,
+        load=services.load,
     )
+
+
+def _health_operations(admin: Admin) -> list[Operation]:
+    async def ready(call: Call) -> Response:
+        del call
+        await admin.names()
+        return json_response({"status": "ready"})
+
+    async def alive(call: Call) -> Response:
+        del call
+        return json_response({"status": "alive"})
+
+    return [
+        Operation(
+            "GET", "/status/ready", ready, "Check that the brokers can be reached.", "Health", always_served=True
+        ),
+        Operation("GET", "/status/alive", alive, "Answer.", "Health", always_served=True),
+    ]
 
 
 def _invalid_status(path: str) -> int:

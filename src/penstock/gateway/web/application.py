@@ -44,6 +44,14 @@ class RequestCount:
     count: int = 0
 
 
+class Load:
+    """What is being served: requests, and the bytes of their large bodies."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.under_way = RequestCount(limits.requests_max)
+        self.large_bodies = CallerQuota("bytes of large bodies", limits, "large_bodies_bytes")
+
+
 def finite(value: Any) -> Any:
     """The value with null in place of numbers that JSON does not have."""
     if isinstance(value, float):
@@ -102,7 +110,9 @@ class Application:
         render_error: ErrorRenderer = plain_error,
         rewrite: Rewrite = lambda path: (path, {}),
         read_json: ReadJson = read_at_once,
+        load: Load | None = None,
     ) -> None:
+        """`load` is what the requests of several applications are counted in together."""
         self._read_body = read_json
         self._router = Router(operations)
         self._limits = limits
@@ -110,8 +120,17 @@ class Application:
         self._invalid_status = invalid_status
         self._render_error = render_error
         self._rewrite = rewrite
-        self.under_way = RequestCount(limits.requests_max)
-        self._large_bodies = CallerQuota("bytes of large bodies", limits, "large_bodies_bytes")
+        load = load or Load(limits)
+        self.under_way = load.under_way
+        self._large_bodies = load.large_bodies
+
+    def serves(self, method: str, path: str) -> bool:
+        """Whether a request is for one of these operations."""
+        try:
+            self._router.find(method, self._rewrite(path)[0])
+        except Problem as problem:
+            return problem.status != 404
+        return True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI entry point."""

@@ -25,7 +25,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from penstock.gateway.web.connection_policy import ConnectionPolicy, SlowReader, SlowReaderProtocol
+from penstock.gateway.web.connection_policy import CERTIFICATE_KEY, ConnectionPolicy, SlowReader, SlowReaderProtocol
 from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.web.socket_connection import SocketConnection
@@ -64,6 +64,7 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
         self._overhead_bytes = 0
         self._ignores_upgrade = False
         self._caller: str | None = None
+        self._certificate: str | None = None
         self.reader = SlowReader(self.policy.limits)
         # A peer that has just connected is expected to send a request.
         self._wait_s_max = self.policy.limits.head_timeout_s
@@ -71,6 +72,7 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection, or refuse it if there are too many."""
         super().connection_made(transport)
+        self._certificate = self.policy.certificate_of(transport)
         self._since = self.loop.time()
         caller = self.policy.caller(self.client)
         problem = self.policy.places.refusal(caller)
@@ -137,7 +139,9 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
         elif not self.transport.is_closing():
             # Closing with unread input would reset the connection, and the peer might never see the response.
             self.flow.resume_reading()
-            self.transport.write_eof()
+            # TLS ends both directions at once.
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
 
     def is_busy(self) -> bool:
         """Whether a request is being answered."""
@@ -165,12 +169,12 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
         elif waited_s > self._wait_s_max:
             self.transport.close()
 
-    # Callbacks of the parser.
-
     def on_message_begin(self) -> None:
         """A request starts."""
         self._reading, self._since = Reading.HEAD, self.loop.time()
         super().on_message_begin()
+        if self._certificate is not None:
+            self.scope[CERTIFICATE_KEY] = self._certificate  # type: ignore[literal-required]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header. Trailers are ignored, because they would be taken for headers."""
@@ -242,7 +246,7 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
         super().handle_websocket_upgrade()
         socket = self.transport.get_protocol()
         assert isinstance(socket, SocketConnection)
-        socket.take_over(self.policy, caller)
+        socket.take_over(self.policy, caller, self._certificate)
 
 
 def plain_protocol(of: ConnectionPolicy) -> type[Connection]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from penstock.gateway.web.access import Access
 from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.quotas import UNKNOWN, CallerQuota, caller_at
 
 PROXY = "a trusted proxy"
+# Where a scope has the principal of the client's certificate.
+CERTIFICATE_KEY = "penstock.certificate"
 
 
 class ConnectionPolicy:
@@ -19,7 +21,15 @@ class ConnectionPolicy:
     `trusted_proxies` are addresses or networks whose connections carry the requests of many callers.
     """
 
-    def __init__(self, limits: Limits | None = None, access: Access | None = None, trusted_proxies: Iterable[str] = ()):
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        access: Access | None = None,
+        trusted_proxies: Iterable[str] = (),
+        certificate_of: Callable[[asyncio.BaseTransport], str | None] = lambda _: None,
+    ) -> None:
+        """`certificate_of` returns the principal of a TLS client's certificate."""
+        self.certificate_of = certificate_of
         self.limits = limits or Limits()
         self.access = access or Access()
         self._proxies = [ipaddress.ip_network(each, strict=False) for each in trusted_proxies]

@@ -1,7 +1,7 @@
 """Quotas: what a gateway has a limited number of, and how much of it one caller gets.
 
-Callers do not authenticate, so a caller is an IP address. For IPv6 it is the /64 network, because a host usually has
-a whole one.
+A caller that has signed in is its principal; others are their IP address. For IPv6 that is the /64 network, because a
+host usually has a whole one.
 """
 
 from __future__ import annotations
@@ -18,10 +18,18 @@ from penstock.gateway.web.problem import Problem, too_busy
 RETRY_AFTER_S = 5
 NETWORK_BITS = 64
 UNKNOWN = "unknown"
+# Where a scope has the principal of a caller that has signed in.
+PRINCIPAL = "penstock.principal"
 
 
 def caller_of(scope: Scope) -> str:
     """The caller of a request."""
+    principal: str | None = scope.get(PRINCIPAL)
+    return address_of(scope) if principal is None else principal
+
+
+def address_of(scope: Scope) -> str:
+    """The address that a request comes from."""
     client = scope.get("client")
     return caller_at(client[0]) if client else UNKNOWN
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from penstock.gateway.web.connection_policy import ConnectionPolicy, SlowReader, SlowReaderProtocol
+from penstock.gateway.web.connection_policy import CERTIFICATE_KEY, ConnectionPolicy, SlowReader, SlowReaderProtocol
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +27,13 @@ class SocketConnection(SlowReaderProtocol, WebSocketsSansIOProtocol):
         self.reader = SlowReader(self._policy.limits)
         self._dropped_at: float | None = None
 
-    def take_over(self, policy: ConnectionPolicy, caller: str | None) -> None:
-        """Continue in place of an HTTP connection."""
+    def take_over(self, policy: ConnectionPolicy, caller: str | None, certificate: str | None) -> None:
+        """Continue in place of an HTTP connection, whose client sent a certificate of this principal."""
         self._policy = policy
         self._caller = caller
         self.reader = SlowReader(policy.limits)
+        if self.handshake_initiated and certificate is not None:
+            self.scope[CERTIFICATE_KEY] = certificate  # type: ignore[literal-required]
         if not self.handshake_initiated:
             # The WebSocket parser rejected the handshake as too large, and its response is still to be sent.
             self.transport.write(b"".join(self.conn.data_to_send()))

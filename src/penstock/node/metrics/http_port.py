@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 from penstock.node.failures import CannotStart
 from penstock.node.metrics.collector import Collector
@@ -16,11 +17,12 @@ from penstock.server.http import HttpListener
 class MetricsPort:
     """Serves the metrics of collectors, of which there are more the further a node has started."""
 
-    def __init__(self, env: Env, host: str, port: int, ready: Checks) -> None:
+    def __init__(self, env: Env, host: str, port: int, ready: Checks, tls: ssl.SSLContext | None = None) -> None:
         self._env = env
         self._process = ProcessCollector(env)
         self._collectors: list[Collector] = [self._process]
-        self._listener = HttpListener(host, port, make_handlers(self._collectors, ready))
+        self._listener = HttpListener(host, port, make_handlers(self._collectors, ready), tls)
+        self._scheme = "http" if tls is None else "https"
         self._watching: asyncio.Task[None] | None = None
 
     @property
@@ -28,6 +30,11 @@ class MetricsPort:
         """Host and port, as a client on this machine would use them."""
         host = self._listener.host or "127.0.0.1"
         return f"[{host}]:{self._listener.port}" if ":" in host else f"{host}:{self._listener.port}"
+
+    @property
+    def url(self) -> str:
+        """The same with its scheme."""
+        return f"{self._scheme}://{self.address}"
 
     async def start(self) -> None:
         """Bind the port; raises CannotStart."""

@@ -100,8 +100,6 @@ class Controller:
         # The connection of each broker's last heartbeat; the end of any other connection is ignored.
         self._heard_through: dict[int, object] = {}
 
-    # Leadership.
-
     def on_leadership(self, is_leader: bool) -> None:
         """Start or stop the duties of the active controller; called by the quorum."""
         if self._duties is not None:
@@ -127,8 +125,6 @@ class Controller:
     def _rules(self) -> ElectionRules:
         topic = self._broker()
         return ElectionRules(topic.min_insync_replicas, topic.unclean_leader_election_enable)
-
-    # Brokers.
 
     async def register_broker(self, request: BrokerRegistrationRequest) -> int:
         """Register a broker, or a new incarnation of one; returns its epoch. Raises ApiError."""
@@ -243,8 +239,6 @@ class Controller:
         """Record the log directory of each replica of a broker."""
         return self._raft.decide(lambda image: directories.assign_replicas(image, request, self._rules()))
 
-    # Partitions.
-
     async def alter_partition(self, request: AlterPartitionRequest) -> list[AlterPartitionResponseTopicData]:
         """Change the in-sync replicas of partitions, as their leader asks."""
         rows: dict[Uuid, list[AlterPartitionResponsePartitionData]] = {}
@@ -299,8 +293,6 @@ class Controller:
             return Result((), None) if validate_only else result
 
         return self._raft.decide(decision)
-
-    # Topics and settings.
 
     def create_topics(
         self, wanted: Sequence[topics.NewTopic], charge: Charge = _free, *, validate_only: bool = False

@@ -5,10 +5,25 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable
+from typing import Any
 
 from penstock.runtime.security.tls import TlsSettings, TlsUnusable, own_certificate
 
 logger = logging.getLogger("penstock.security")
+
+
+class CurrentContext(ssl.SSLContext):
+    """Hands every new connection to the context that is current then; for servers that take one context for all."""
+
+    def __new__(cls, current: Callable[[], ssl.SSLContext]) -> CurrentContext:  # noqa: ARG004
+        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+
+    def __init__(self, current: Callable[[], ssl.SSLContext]) -> None:
+        self._current = current
+
+    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
+        """The TLS side of a new connection."""
+        return self._current().wrap_bio(*arguments, **named)
 
 
 class ReloadingContext:

@@ -65,6 +65,10 @@ class ClientQuotas:
         """Count the time that a request took, in hundredths of one core; returns its throttle time in milliseconds."""
         return self._record(REQUEST_PERCENTAGE, asker, client_id, work_s * 100)
 
+    def rate(self, key: str, user: str) -> float:
+        """What all clients of a user do per second, if it has such a quota of its own."""
+        return self._quotas.rate(key, user, self._env.monotonic_ms())
+
     def mutations(self, asker: Asker, client_id: str | None, *, is_strict: bool) -> MutationQuota:
         """What a request may change of the cluster: a strict quota refuses, another one only throttles afterwards."""
         return MutationQuota(self._env, self._quotas, _user(asker), client_id or "", is_strict=is_strict)

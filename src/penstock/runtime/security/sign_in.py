@@ -199,15 +199,14 @@ class SignIn:
 
     def _account(self, mechanism: scram.Mechanism, user: str, is_token: bool) -> scram.Account | None:
         security = self._image().security
-        if is_token:
+        found = None if is_token else security.credentials.get((user, mechanism.code))
+        if found is None:
+            # Of the clients only Java's sends tokenauth=true; the others may name a token as they name a user.
             token = security.tokens.get(user)
             if token is None or not self._tokens.are_on or token.expiration_timestamp < self._env.now_ms():
                 return None
             credential = self._tokens.credential(mechanism, user, self._salt(user))
             return scram.Account(token.owner, credential, is_token=True, expires_ms=token.expiration_timestamp)
-        found = security.credentials.get((user, mechanism.code))
-        if found is None:
-            return None
         credential = scram.Credential(found.salt, found.stored_key, found.server_key, found.iterations)
         return scram.Account(USER_PREFIX + user, credential)
 

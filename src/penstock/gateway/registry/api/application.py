@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from urllib.parse import unquote
 
 from starlette.responses import Response
 
 from penstock import __version__
+from penstock.gateway.registry.api.access import with_rights
 from penstock.gateway.registry.api.schemas import schema_operations
 from penstock.gateway.registry.api.settings import settings_operations
 from penstock.gateway.registry.api.shapes import PAGE, REGISTRY_TYPE, answer, page
 from penstock.gateway.registry.api.subjects import subject_operations
 from penstock.gateway.registry.api.versions import version_operations
+from penstock.gateway.registry.rights import ALL_RIGHTS, SubjectRights
 from penstock.gateway.registry.service import Registry
-from penstock.gateway.web.application import Application, ReadJson, json_response
+from penstock.gateway.roles import ALL, REGISTRY, serving
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.web.application import Application, Load, ReadJson, json_response
 from penstock.gateway.web.bodies import read_at_once
 from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.openapi import document
@@ -25,8 +30,8 @@ from penstock.gateway.web.problem import Problem
 IN_CONTEXT = re.compile(r"/contexts/([^/]+)(/(?:compatibility/subjects|subjects|config|mode|schemas))(?:/([^/]*)(.*))?")
 
 
-def registry_operations(registry: Registry, cluster_id: str) -> list[Operation]:
-    """All operations of the registry."""
+def registry_operations(registry: Registry, cluster_id: str, rights: SubjectRights = ALL_RIGHTS) -> list[Operation]:
+    """All operations of the registry, for a caller with these rights."""
 
     async def root(call: Call) -> Response:
         del call
@@ -46,7 +51,7 @@ def registry_operations(registry: Registry, cluster_id: str) -> list[Operation]:
 
     def with_analyses(operation: Operation) -> Operation:
         """An operation on schemas may have to wait for a worker."""
-        handler = operation.handler
+        handler = with_rights(operation, rights).handler
         return replace(operation, handler=lambda call: registry.with_analyses(lambda: handler(call)))
 
     return [
@@ -54,22 +59,42 @@ def registry_operations(registry: Registry, cluster_id: str) -> list[Operation]:
         Operation("GET", "/contexts", contexts, "List the contexts.", "Server", PAGE),
         Operation("GET", "/v1/metadata/id", metadata_id, "Show the cluster's id.", "Server"),
         Operation("GET", "/v1/metadata/version", metadata_version, "Show the version of the registry.", "Server"),
-        *map(with_analyses, subject_operations(registry)),
+        *map(with_analyses, subject_operations(registry, rights)),
         *map(with_analyses, version_operations(registry)),
-        *map(with_analyses, schema_operations(registry)),
+        *map(with_analyses, schema_operations(registry, rights)),
         *map(with_analyses, settings_operations(registry)),
     ]
 
 
 def registry_application(
-    registry: Registry, cluster_id: str, limits: Limits, read_json: ReadJson = read_at_once
+    registry: Registry,
+    cluster_id: str,
+    limits: Limits,
+    read_json: ReadJson = read_at_once,
+    *,
+    rights: SubjectRights = ALL_RIGHTS,
+    load: Load | None = None,
+    roles: Collection[str] = ALL,
 ) -> Application:
-    """The application that listens on the registry's port."""
+    """The application of one caller on the registry's port."""
     operations = [
-        replace(operation, answer_type=REGISTRY_TYPE) for operation in registry_operations(registry, cluster_id)
+        replace(operation, answer_type=REGISTRY_TYPE) for operation in registry_operations(registry, cluster_id, rights)
     ]
+    return Application(
+        serving(REGISTRY, operations, roles),
+        limits=limits,
+        invalid_status=lambda _: 422,
+        render_error=registry_error,
+        rewrite=_rewrite,
+        read_json=read_json,
+        load=load,
+    )
+
+
+def public_registry(registry: Registry, cluster_id: str, settings: GatewaySettings) -> Application:
+    """What the registry's port shows to everybody."""
     described = document(
-        operations,
+        [replace(each, answer_type=REGISTRY_TYPE) for each in registry_operations(registry, cluster_id)],
         title="Penstock schema registry",
         version=__version__,
         description="Confluent's Schema Registry API for Avro, JSON Schema and Protobuf.",
@@ -81,17 +106,11 @@ def registry_application(
         return json_response(described)
 
     itself = Operation("GET", "/openapi.json", openapi, "Get the OpenAPI document of this API.", "Server")
-    return Application(
-        [*operations, itself],
-        limits=limits,
-        invalid_status=lambda _: 422,
-        render_error=_error,
-        rewrite=_rewrite,
-        read_json=read_json,
-    )
+    return Application([itself], limits=settings.limits, render_error=registry_error)
 
 
-def _error(problem: Problem) -> Response:
+def registry_error(problem: Problem) -> Response:
+    """A Problem as the registry answers it."""
     response = answer(problem.as_json(), problem.status)
     response.headers.update(problem.headers)
     return response

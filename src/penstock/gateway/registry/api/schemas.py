@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from penstock.gateway.registry import errors
+from penstock.gateway.registry.api.access import readable
 from penstock.gateway.registry.api.shapes import (
     DELETED,
     FORMAT,
@@ -17,6 +18,7 @@ from penstock.gateway.registry.api.shapes import (
     text_answer,
 )
 from penstock.gateway.registry.lookup import parse_stored
+from penstock.gateway.registry.rights import Right, SubjectRights
 from penstock.gateway.registry.schema import SCHEMA_TYPES, StoredSchema
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.subjects import context_of, parse_subject
@@ -27,36 +29,40 @@ TAG = "Schemas"
 GUID = path("guid", "A schema's guid.", pattern="^[0-9a-fA-F-]{32,36}$")
 
 
-def schema_operations(registry: Registry) -> list[Operation]:
+def schema_operations(registry: Registry, rights: SubjectRights) -> list[Operation]:
     """Operations on schemas, independent of their subjects."""
 
-    def holders(call: Call) -> list[StoredSchema]:
+    async def holders(call: Call) -> list[StoredSchema]:
         found = registry.state.with_id(parse_subject(call["subject"]).context, call["id"])
         if not found:
             raise errors.schema_not_found(call["id"])
-        return sorted(found, key=lambda schema: (schema.subject, schema.version))
+        allowed = await readable(rights, found)
+        if not allowed:
+            await rights.check(found[0].subject, Right.READ)
+            raise errors.schema_not_found(call["id"])
+        return sorted(allowed, key=lambda schema: (schema.subject, schema.version))
 
     def text_of(call: Call, schema: StoredSchema) -> str:
         form = call["format"]
         return parse_stored(registry.state, schema).formatted(form) if form else schema.text
 
     async def by_id(call: Call) -> Response:
-        schema = holders(call)[0]
+        schema = (await holders(call))[0]
         shown = {**schema.contents(text_of(call, schema)), "guid": schema.guid}
         if call["fetchMaxId"]:
             shown["maxId"] = registry.state.last_id(context_of(schema.subject))
         return answer(shown)
 
     async def text_by_id(call: Call) -> Response:
-        schema = holders(call)[0]
+        schema = (await holders(call))[0]
         return text_answer(schema, text_of(call, schema))
 
     async def subjects_of(call: Call) -> Response:
-        found = [schema for schema in holders(call) if call["deleted"] or not schema.deleted]
+        found = [schema for schema in await holders(call) if call["deleted"] or not schema.deleted]
         return answer(page(call, list(dict.fromkeys(schema.subject for schema in found))))
 
     async def versions_of(call: Call) -> Response:
-        found = [schema for schema in holders(call) if call["deleted"] or not schema.deleted]
+        found = [schema for schema in await holders(call) if call["deleted"] or not schema.deleted]
         return answer(page(call, [{"subject": each.subject, "version": each.version} for each in found]))
 
     async def types(call: Call) -> Response:
@@ -72,9 +78,10 @@ def schema_operations(registry: Registry) -> list[Operation]:
                     registry.state.versions(subject) if call["deleted"] else registry.state.live_versions(subject)
                 )
                 found += versions[-1:] if call["latestOnly"] else versions
+        found = await readable(rights, found)
         return answer([describe(schema, deleted=schema.deleted) for schema in page(call, found)])
 
-    def with_guid(call: Call) -> list[StoredSchema]:
+    async def with_guid(call: Call) -> list[StoredSchema]:
         wanted = call["guid"].lower()
         found = [
             schema
@@ -84,14 +91,18 @@ def schema_operations(registry: Registry) -> list[Operation]:
         ]
         if not found:
             raise errors.schema_not_found(wanted)
-        return found
+        allowed = await readable(rights, found)
+        if not allowed:
+            await rights.check(found[0].subject, Right.READ)
+            raise errors.schema_not_found(wanted)
+        return allowed
 
     async def by_guid(call: Call) -> Response:
-        schema = with_guid(call)[0]
+        schema = (await with_guid(call))[0]
         return answer({**schema.contents(text_of(call, schema)), "guid": schema.guid})
 
     async def ids_of_guid(call: Call) -> Response:
-        pairs = {(context_of(schema.subject), schema.id) for schema in with_guid(call)}
+        pairs = {(context_of(schema.subject), schema.id) for schema in await with_guid(call)}
         return answer([{"context": context, "id": schema_id} for context, schema_id in sorted(pairs)])
 
     one = (SCHEMA_ID, IN_SUBJECT)

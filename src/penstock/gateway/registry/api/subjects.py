@@ -19,6 +19,7 @@ from penstock.gateway.registry.api.shapes import (
 )
 from penstock.gateway.registry.decisions import delete_subject
 from penstock.gateway.registry.lookup import find_same, parse_source, parse_stored, pinned
+from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, checked_subject, context_of
 from penstock.gateway.web.operations import Call, Operation
@@ -27,7 +28,7 @@ from penstock.gateway.web.parameters import flag, query
 TAG = "Subjects"
 
 
-def subject_operations(registry: Registry) -> list[Operation]:
+def subject_operations(registry: Registry, rights: SubjectRights) -> list[Operation]:
     """Operations on whole subjects."""
 
     async def list_subjects(call: Call) -> Response:
@@ -40,7 +41,8 @@ def subject_operations(registry: Registry) -> list[Operation]:
             gone = any(schema.deleted for schema in registry.state.versions(name))
             if (gone and not live) if call["deletedOnly"] else (live or call["deleted"]):
                 names.append(name)
-        return answer(page(call, names))
+        allowed = await rights.readable(names)
+        return answer(page(call, [name for name in names if name in allowed]))
 
     async def look_up(call: Call) -> Response:
         subject = checked_subject(call["subject"])

@@ -12,6 +12,7 @@ from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.registry.api.application import registry_operations
 from penstock.gateway.registry.api.shapes import REGISTRY_TYPE
+from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.console.audit import audit_operations
 from penstock.gateway.rest.console.cluster import cluster_operations
@@ -21,6 +22,7 @@ from penstock.gateway.rest.console.groups import group_operations, reset_operati
 from penstock.gateway.rest.console.messages import message_operations
 from penstock.gateway.rest.console.moves import move_operations, transaction_operations
 from penstock.gateway.rest.console.pipelines import pipeline_operations
+from penstock.gateway.rest.console.tenants import tenant_operations
 from penstock.gateway.rest.console.throughput import Throughput
 from penstock.gateway.rest.console.topics import topic_operations
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
@@ -39,6 +41,7 @@ def console_operations(
     cluster_id: str,
     wire: BrokerWire,
     codec: SchemaCodec,
+    rights: SubjectRights,
 ) -> list[Operation]:
     """Operations under `/api/v1`, and the registry's under `/registry`, so that the console can call them.
 
@@ -53,6 +56,7 @@ def console_operations(
         *reset_operations(admin, groups),
         *move_operations(wire),
         *transaction_operations(snapshots, wire),
+        *tenant_operations(snapshots, wire),
         *dead_letter_operations(admin, groups, snapshots, readers, publisher),
         *pipeline_operations(readers),
         *audit_operations(readers),
@@ -63,6 +67,6 @@ def console_operations(
                 tag=f"Registry: {operation.tag}",
                 answer_type=REGISTRY_TYPE,
             )
-            for operation in registry_operations(registry, cluster_id)
+            for operation in registry_operations(registry, cluster_id, rights)
         ),
     ]

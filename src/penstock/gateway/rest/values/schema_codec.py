@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.registry.decisions import Decision, register
 from penstock.gateway.registry.lookup import stored_text
+from penstock.gateway.registry.rights import ALL_RIGHTS, Right, SubjectRights
 from penstock.gateway.registry.schema import AVRO, JSON, PROTOBUF, SchemaText, Source, StoredSchema
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.state import RegistryState
@@ -50,10 +51,14 @@ Shown = TypeVar("Shown")
 class SchemaCodec:
     """Encodes and decodes values with the schemas of the registry in this process."""
 
-    def __init__(self, registry: Registry, workers: WorkerPool, budgets: Budgets) -> None:
+    def __init__(
+        self, registry: Registry, workers: WorkerPool, budgets: Budgets, rights: SubjectRights = ALL_RIGHTS
+    ) -> None:
+        """`rights` are the caller's, whose schemas are registered."""
         self._registry = registry
         self._workers = workers
         self._budgets = budgets
+        self._rights = rights
 
     async def schema(self, subject: str, schema_type: str, text: str | None, schema_id: int | None) -> StoredSchema:
         """The schema to encode with: by id, or a text, which is registered under the subject."""
@@ -71,6 +76,7 @@ class SchemaCodec:
                     422, 42202, f"no schema is given, and subject {subject} has no versions", "send a schema or its id"
                 )
             return latest[-1]
+        await self._rights.check(subject, Right.REGISTER)
         source = Source(schema_type, text)
 
         def decide(state: RegistryState) -> Decision:

@@ -1,0 +1,105 @@
+"""Sessions of the console: what a cookie stands for, how long, and the token that every change must carry."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+
+from penstock.gateway.callers.credentials import Presented
+from penstock.gateway.web.problem import Problem
+
+ID_BYTES = 32
+# Browsers accept this prefix only from TLS and for the whole host, so no other page can set such a cookie.
+SECURE_COOKIE, PLAIN_COOKIE = "__Host-penstock", "penstock-session"
+TOKEN_HEADER = b"x-csrf-token"
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+NO_TOKEN = 40303
+_KEY = secrets.token_bytes(32)
+
+
+@dataclass(slots=True)
+class ConsoleSession:
+    """Somebody who has signed in to the console."""
+
+    presented: Presented
+    token: str = field(repr=False)
+    created_at: float
+    used_at: float
+
+
+class ConsoleSessions:
+    """All sessions by their ids, which are random and kept as digests. Time is an argument."""
+
+    def __init__(self, sessions_max: int, idle_s: float, lifetime_s: float) -> None:
+        self._sessions_max = sessions_max
+        self._idle_s = idle_s
+        self._lifetime_s = lifetime_s
+        self._sessions: OrderedDict[bytes, ConsoleSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def create(self, presented: Presented, now: float) -> tuple[str, ConsoleSession]:
+        """A new session and its id, which was never used before: what a browser had sent is not taken up."""
+        name = secrets.token_urlsafe(ID_BYTES)
+        session = ConsoleSession(presented, secrets.token_urlsafe(ID_BYTES), now, now)
+        self._sessions[_digest(name)] = session
+        if len(self._sessions) > self._sessions_max:
+            self._sessions.popitem(last=False)
+        return name, session
+
+    def find(self, name: str, now: float) -> ConsoleSession | None:
+        """The session of an id; None if there is none, or none any more."""
+        digest = _digest(name)
+        session = self._sessions.get(digest)
+        if session is None:
+            return None
+        if now - session.used_at > self._idle_s or now - session.created_at > self._lifetime_s:
+            del self._sessions[digest]
+            return None
+        session.used_at = now
+        self._sessions.move_to_end(digest)
+        return session
+
+    def drop(self, name: str) -> None:
+        """End a session."""
+        self._sessions.pop(_digest(name), None)
+
+
+def check_token(session: ConsoleSession, method: str, headers: dict[bytes, bytes]) -> None:
+    """403 if a request that may change something lacks the session's token, which other sites' pages cannot know."""
+    if not hmac.compare_digest(headers.get(TOKEN_HEADER, b""), session.token.encode()):
+        check_no_change(method)
+
+
+def check_no_change(method: str) -> None:
+    """403 if a request without a session's token may change something."""
+    if method not in SAFE_METHODS:
+        raise Problem(403, NO_TOKEN, "the request lacks the session's X-CSRF-Token", "reload the console and try again")
+
+
+def cookie_of(headers: dict[bytes, bytes], *, tls: bool) -> str | None:
+    """The session's id in a request's cookies."""
+    try:
+        cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
+    except CookieError:
+        return None
+    found = cookies.get(SECURE_COOKIE if tls else PLAIN_COOKIE)
+    return found.value if found is not None and found.value else None
+
+
+def set_cookie(name: str | None, *, tls: bool) -> str:
+    """The Set-Cookie header that begins a session, or ends it."""
+    parts = [f"{SECURE_COOKIE if tls else PLAIN_COOKIE}={name or ''}", "Path=/", "HttpOnly", "SameSite=Strict"]
+    if tls:
+        parts.append("Secure")
+    if name is None:
+        parts.append("Max-Age=0")
+    return "; ".join(parts)
+
+
+def _digest(name: str) -> bytes:
+    return hmac.digest(_KEY, name.encode("utf-8", "surrogatepass"), "sha256")

@@ -1,0 +1,160 @@
+"""The door of a gateway: who sends a request, and which caller's application serves it.
+
+Without sign-in all requests go to one application. With it, what everybody may see (the documentation, the console's
+files, health) is an application of its own, which knows nothing else, and everything else goes to the application of
+the caller that signed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from penstock.gateway.callers.callers import Callers
+from penstock.gateway.callers.console_sessions import ConsoleSessions, check_no_change, check_token, cookie_of
+from penstock.gateway.callers.credentials import CERTIFICATE, Presented, not_signed_in, presented
+from penstock.gateway.callers.rates import CallerRates
+from penstock.gateway.callers.session import CallerSession
+from penstock.gateway.web.application import Application, raw_path
+from penstock.gateway.web.connection_policy import CERTIFICATE_KEY
+from penstock.gateway.web.problem import Problem
+from penstock.gateway.web.quotas import PRINCIPAL, address_of, caller_of
+
+# Headers that only browsers send.
+BROWSERS = frozenset((b"origin", b"sec-fetch-site"))
+
+Render = Callable[[Problem], Response]
+Choose = Callable[[CallerSession], Awaitable[Application]]
+
+
+class Door(Protocol):
+    """Finds the session of a request's caller."""
+
+    async def session(self, scope: Scope) -> CallerSession:
+        """The session; raises Problem if the request must not be served."""
+        ...
+
+
+class OpenDoor:
+    """Where nobody signs in: one session for all."""
+
+    def __init__(self, session: CallerSession) -> None:
+        self._session = session
+
+    async def session(self, scope: Scope) -> CallerSession:
+        """The only one."""
+        del scope
+        return self._session
+
+
+class SignInDoor:
+    """Where callers sign in, with each request or, in the console, with a session."""
+
+    def __init__(self, callers: Callers, sessions: ConsoleSessions, methods: tuple[str, ...]) -> None:
+        self._callers = callers
+        self._sessions = sessions
+        self._methods = methods
+
+    async def session(self, scope: Scope) -> CallerSession:
+        """The caller's session; 401 without credentials, or with wrong ones."""
+        headers = dict(scope["headers"])
+        in_browser = b"sec-fetch-mode" in headers and headers[b"sec-fetch-mode"] != b"navigate"
+        name = cookie_of(headers, tls=scope["scheme"] in ("https", "wss"))
+        found = presented(scope["headers"], scope.get(CERTIFICATE_KEY), self._methods)
+        if name is not None and (found is None or found.method == CERTIFICATE):
+            session = self._sessions.find(name, time.monotonic())
+            if session is not None:
+                check_token(session, scope.get("method", "GET"), headers)
+                return await self._signed_in(session.presented, scope, name)
+        if found is not None and found.method == CERTIFICATE and BROWSERS & headers.keys():
+            # Browsers show their certificate for whoever asks them to.
+            check_no_change(scope.get("method", "GET"))
+        if found is None:
+            to_browser = in_browser or name is not None
+            raise not_signed_in("this takes a sign-in", self._methods, to_browser=to_browser)
+        return await self._signed_in(found, scope, None)
+
+    async def _signed_in(self, found: Presented, scope: Scope, name: str | None) -> CallerSession:
+        try:
+            return await self._callers.sign_in(found, address_of(scope))
+        except Problem as problem:
+            if problem.status != 401 or name is None:
+                raise
+            self._sessions.drop(name)
+            raise not_signed_in("your sign-in is no longer valid", self._methods, to_browser=True) from None
+
+
+class Served:
+    """The ASGI application of one port."""
+
+    def __init__(
+        self, door: Door, choose: Choose, public: Application | None, rates: CallerRates, render: Render
+    ) -> None:
+        """`choose` returns a caller's application for this port; `public` serves what takes no sign-in."""
+        self._door = door
+        self._choose = choose
+        self._public = public
+        self._rates = rates
+        self._render = render
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI entry point."""
+        if scope["type"] not in ("http", "websocket"):
+            return
+        public = self._public
+        if public is not None and scope["type"] == "http" and public.serves(scope["method"], raw_path(scope)):
+            await public(scope, receive, send)
+            return
+        try:
+            session = await self._door.session(scope)
+            if session.principal:
+                scope[PRINCIPAL] = session.principal
+                send = _uncached(send)
+            if self._rates.are_limited:
+                self._rates.take(caller_of(scope), time.monotonic())
+                receive, send = self._weighed(scope, receive, send)
+            wait_s = session.wait_s()
+            if wait_s:
+                await asyncio.sleep(wait_s)
+            application: ASGIApp = await self._choose(session)
+        except Problem as problem:
+            await self._render(problem)(scope, receive, send)
+            return
+        with session.in_use():
+            await application(scope, receive, send)
+
+    def _weighed(self, scope: Scope, receive: Receive, send: Send) -> tuple[Receive, Send]:
+        caller, rates = caller_of(scope), self._rates
+
+        async def weighed_receive() -> Message:
+            message = await receive()
+            size = len(message.get("body") or b"")
+            if size:
+                rates.spend(caller, size, time.monotonic())
+            return message
+
+        async def weighed_send(message: Message) -> None:
+            size = len(message.get("body") or message.get("text") or b"")
+            if size:
+                rates.spend(caller, size, time.monotonic())
+            await send(message)
+
+        return weighed_receive, weighed_send
+
+
+def _uncached(send: Send) -> Send:
+    """What one caller may see must not be kept for another by a proxy or a browser."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = message.setdefault("headers", [])
+            if not any(name.lower() == b"cache-control" for name, _ in headers):
+                message["headers"] = [*headers, (b"cache-control", b"no-store")]
+        await send(message)
+
+    return sent

@@ -1,0 +1,54 @@
+"""Limits the guessing of passwords: failures of an address cost time, and too many of them end its tries for a while.
+
+Users are not locked out, or whoever knows a name could lock out its owner: the limit is for an address and a name, and,
+higher, for an address.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+
+from penstock.gateway.web.problem import Problem
+
+WINDOW_S = 60.0
+KNOWN_MAX = 20_000
+TOO_MANY = 42904
+
+
+class FailedSignIns:
+    """Counts failures in windows of a minute. Time is an argument, in seconds of any clock that never jumps."""
+
+    def __init__(self, per_user_max: int, per_address_max: int) -> None:
+        self._limits = (per_user_max, per_address_max)
+        # When the window of an (address, user) began, and its failures; "" stands for all users of the address.
+        self._counts: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
+
+    def check(self, address: str, user: str, now: float) -> None:
+        """429 if this address has failed too often."""
+        for key, limit in zip(((address, user), (address, "")), self._limits, strict=True):
+            since, count = self._counts.get(key, (now, 0))
+            left_s = since + WINDOW_S - now
+            if count >= limit and left_s > 0:
+                wait_s = math.ceil(left_s)
+                raise Problem(
+                    429,
+                    TOO_MANY,
+                    f"sign-ins from {address} have failed {count} times within {WINDOW_S:g} s",
+                    f"check the user and the password, and try again in {wait_s} s",
+                    headers={"Retry-After": str(wait_s)},
+                )
+
+    def failed(self, address: str, user: str, now: float) -> None:
+        """Count a failure."""
+        for key in ((address, user), (address, "")):
+            since, count = self._counts.pop(key, (now, 0))
+            if now - since >= WINDOW_S:
+                since, count = now, 0
+            self._counts[key] = (since, count + 1)
+        while len(self._counts) > KNOWN_MAX:
+            self._counts.popitem(last=False)
+
+    def succeeded(self, address: str, user: str) -> None:
+        """A user who has signed in may mistype again; the address as a whole gets nothing back."""
+        self._counts.pop((address, user), None)

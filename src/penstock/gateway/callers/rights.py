@@ -1,0 +1,65 @@
+"""A caller's rights on subjects, asked from the brokers in the caller's name (KIP-430), anew with each request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.gateway.kafka.broker_requests import BrokerWire
+from penstock.gateway.kafka.errors import not_allowed
+from penstock.gateway.registry.rights import Right, topic_of
+from penstock.model.access import Operation
+from penstock.model.errors import ErrorCode
+from penstock.wire.messages.describe_cluster import DescribeClusterRequest
+from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+
+class BrokerRights:
+    """What the access lists allow one caller."""
+
+    def __init__(self, principal: str, wire: BrokerWire) -> None:
+        self._principal = principal
+        self._wire = wire
+
+    async def check(self, subject: str, right: Right) -> None:
+        """403 if the caller may not; an empty subject stands for what applies to all."""
+        topic = topic_of(subject) if subject else None
+        if topic is None:
+            await self._check_other(subject, right)
+            return
+        [found] = await self._topics([topic])
+        if not _allows(found, right.value):
+            raise not_allowed(
+                f"{self._principal} needs the right {right.value.name} on topic {topic} for subject {subject} "
+                "(TOPIC_AUTHORIZATION_FAILED)"
+            )
+
+    async def readable(self, subjects: Iterable[str]) -> set[str]:
+        """Those of the subjects that the caller may read."""
+        topics = {subject: topic_of(subject) for subject in subjects}
+        wanted = sorted({topic for topic in topics.values() if topic is not None})
+        allowed = (
+            {each.name for each in await self._topics(wanted) if _allows(each, Right.READ.value)} if wanted else set()
+        )
+        return {subject for subject, topic in topics.items() if topic is None or topic in allowed}
+
+    async def _check_other(self, subject: str, right: Right) -> None:
+        """Whether the caller may change what belongs to no topic."""
+        if right is Right.READ:
+            return
+        answer = await self._wire.ask(DescribeClusterRequest(True))
+        if answer.cluster_authorized_operations < 0 or not answer.cluster_authorized_operations >> Operation.ALTER & 1:
+            what = f"subject {subject} belongs to no topic" if subject else "this applies to all subjects"
+            raise not_allowed(
+                f"{what}, so {self._principal} needs the right ALTER on the cluster (CLUSTER_AUTHORIZATION_FAILED)"
+            )
+
+    async def _topics(self, names: Iterable[str]) -> list[Any]:
+        request = MetadataRequest([MetadataRequestTopic(name=name) for name in names], False, False, True)
+        return list((await self._wire.ask(request)).topics)
+
+
+def _allows(topic: Any, operation: Operation) -> bool:
+    operations: int = topic.topic_authorized_operations
+    is_known = topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED and operations >= 0
+    return is_known and bool(operations >> operation & 1)

@@ -1,0 +1,161 @@
+"""What one caller uses: its own connections to the brokers, and the applications that use them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from penstock.client.settings import Credentials
+from penstock.gateway.callers.rights import BrokerRights
+from penstock.gateway.kafka.broker_requests import BrokerWire
+from penstock.gateway.kafka.errors import problem_of
+from penstock.gateway.registry.api.application import registry_application
+from penstock.gateway.registry.rights import ALL_RIGHTS, SubjectRights
+from penstock.gateway.rest.application import RestServices, rest_application
+from penstock.gateway.services import SharedParts, open_services
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.web.application import Application
+from penstock.gateway.web.problem import Problem
+
+log = logging.getLogger(__name__)
+
+# A request of a caller whom the brokers throttle waits this long; for longer it is told to come back.
+THROTTLE_WAIT_S = 1.0
+THROTTLED = 42905
+
+
+class CallerSession:
+    """One caller. `principal` is empty for the only caller of a gateway where nobody signs in."""
+
+    def __init__(
+        self,
+        parts: SharedParts,
+        settings: GatewaySettings,
+        principal: str = "",
+        credentials: Credentials | None = None,
+    ) -> None:
+        self.principal = principal
+        self.settings = settings
+        self.active = 0
+        self.used_at = time.monotonic()
+        self.is_closed = False
+        self._parts = parts
+        self._stack = contextlib.AsyncExitStack()
+        self._wire = BrokerWire(settings, credentials)
+        self._stack.push_async_callback(self._wire.stop)
+        self._rights: SubjectRights = BrokerRights(principal, self._wire) if principal else ALL_RIGHTS
+        self._services: RestServices | None = None
+        self._rest: Application | None = None
+        self._registry: Application | None = None
+        self._throttled_until = 0.0
+
+    @property
+    def services(self) -> RestServices | None:
+        """Its parts behind the REST port, once they are open."""
+        return self._services
+
+    async def open(self) -> RestServices:
+        """Its parts behind the REST port."""
+        if self._services is None:
+            try:
+                self._services = await open_services(
+                    self._parts,
+                    self.settings,
+                    self._stack,
+                    wire=self._wire,
+                    rights=self._rights,
+                    owner=self.principal,
+                )
+            except KafkaException as error:
+                raise problem_of(error) from None
+        return self._services
+
+    async def rest(self) -> Application:
+        """Its application of the REST port."""
+        if self._rest is None:
+            services = await self.open()
+            # Another request may have been faster.
+            if self._rest is None:
+                self._rest = rest_application(services)
+        return self._rest
+
+    async def registry(self) -> Application:
+        """Its application of the registry's port."""
+        if self._registry is None:
+            self._registry = registry_application(
+                self._parts.registry,
+                self._parts.cluster_id,
+                self.settings.limits,
+                self._parts.registry_bodies.read,
+                rights=self._rights,
+                load=self._parts.registry_load,
+                roles=self.settings.roles,
+            )
+        return self._registry
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """While a request is served, the session stays open."""
+        self.active += 1
+        try:
+            yield
+        finally:
+            self.active -= 1
+            self.used_at = time.monotonic()
+
+    def throttled(self, event: Any) -> None:
+        """librdkafka's report that a broker throttles this caller."""
+        self._throttled_until = max(self._throttled_until, time.monotonic() + event.throttle_time)
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether brokers throttle this caller now."""
+        return time.monotonic() < self._throttled_until
+
+    def wait_s(self) -> float:
+        """How long a request has to wait, because brokers throttle this caller; 429 if that is too long."""
+        left_s = self._throttled_until - time.monotonic()
+        if left_s > THROTTLE_WAIT_S:
+            seconds = math.ceil(left_s)
+            raise Problem(
+                429,
+                THROTTLED,
+                f"{self.principal} has exceeded its quota at the brokers",
+                f"try again in {seconds} s",
+                headers={"Retry-After": str(seconds)},
+            )
+        return max(0.0, left_s)
+
+    async def renew(self, credentials: Credentials) -> None:
+        """Sign in to the brokers with newer credentials of the same caller from now on."""
+        await self._wire.renew(self.settings, credentials)
+
+    def end(self) -> None:
+        """Serve no further request, and end the streams."""
+        self.is_closed = True
+        if self._services is not None:
+            self._services.tails.end()
+
+    async def stop(self) -> None:
+        """Close all of its connections."""
+        self.end()
+        try:
+            await self._stack.aclose()
+        except KafkaException as error:
+            log.warning("closing the connections of %s: %s", self.principal or "the gateway", error)
+
+
+def caller_settings(
+    settings: GatewaySettings, credentials: Credentials, callbacks: Mapping[str, Any]
+) -> GatewaySettings:
+    """The settings of librdkafka's clients that act as a caller."""
+    properties = {"sasl.mechanisms": credentials.mechanism}
+    if "oauth_cb" not in callbacks:
+        properties |= {"sasl.username": credentials.username, "sasl.password": credentials.password}
+    return settings.for_callers(properties, callbacks)

@@ -1,0 +1,60 @@
+"""The rights that each operation of the registry takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from starlette.responses import Response
+
+from penstock.gateway.registry.rights import Right, SubjectRights
+from penstock.gateway.registry.schema import StoredSchema
+from penstock.gateway.registry.subjects import context_of, in_context, parse_subject
+from penstock.gateway.web.operations import Call, Operation
+
+# Methods and beginnings of paths, with what they take. What is not listed takes the right to read.
+TAKES = (
+    ("POST", "/subjects/{subject}/versions", Right.REGISTER),
+    ("DELETE", "/subjects/", Right.DELETE),
+    ("PUT", "/config", Right.CONFIGURE),
+    ("DELETE", "/config", Right.CONFIGURE),
+    ("PUT", "/mode", Right.CONFIGURE),
+    ("DELETE", "/mode", Right.CONFIGURE),
+)
+
+
+def right_of(operation: Operation) -> Right:
+    """What an operation takes on its subject."""
+    for method, beginning, right in TAKES:
+        if operation.method == method and operation.path.startswith(beginning):
+            return right
+    return Right.READ
+
+
+def with_rights(operation: Operation, rights: SubjectRights) -> Operation:
+    """The operation, for callers that have the right it takes. Those without a subject in their path filter instead."""
+    right, handler = right_of(operation), operation.handler
+    has_subject = "{subject}" in operation.path
+    if right is Right.READ and not has_subject:
+        return operation
+
+    async def handle(call: Call) -> Response:
+        subject = parse_subject(call["subject"]).qualified if has_subject else ""
+        await rights.check(subject, right)
+        for referenced in _references(call, subject):
+            await rights.check(referenced, Right.READ)
+        return await handler(call)
+
+    return replace(operation, handler=handle)
+
+
+def _references(call: Call, subject: str) -> Iterable[str]:
+    """Subjects whose schemas the one in the body builds on: what is in them could be seen in the answer."""
+    references = call.body.get("references") if isinstance(call.body, dict) else None
+    return {in_context(context_of(subject), each["subject"]) for each in references or ()}
+
+
+async def readable(rights: SubjectRights, schemas: Sequence[StoredSchema]) -> list[StoredSchema]:
+    """Those of the schemas whose subjects the caller may read."""
+    allowed = await rights.readable({schema.subject for schema in schemas})
+    return [schema for schema in schemas if schema.subject in allowed]

@@ -1,0 +1,61 @@
+"""Who may do what with a subject.
+
+A subject `<topic>-key` or `<topic>-value` belongs to that topic, in whichever context it is, and what a caller may do
+with it follows from what the access lists allow the caller to do with the topic. Other subjects, such as those named
+after records, belong to no topic: everybody may read them, and who may alter the cluster may change them, and global
+settings as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Protocol
+
+from penstock.gateway.registry.subjects import parse_subject
+from penstock.model.access import Operation
+
+SUFFIXES = ("-key", "-value")
+
+
+class Right(Enum):
+    """What is done with a subject; its value is the operation on the topic that allows it."""
+
+    READ = Operation.DESCRIBE
+    REGISTER = Operation.WRITE
+    DELETE = Operation.DELETE
+    CONFIGURE = Operation.ALTER_CONFIGS
+
+
+class SubjectRights(Protocol):
+    """A caller's rights."""
+
+    async def check(self, subject: str, right: Right) -> None:
+        """403 if the caller may not; an empty subject stands for what applies to all."""
+
+    async def readable(self, subjects: Iterable[str]) -> set[str]:
+        """Those of the subjects that the caller may read."""
+        ...
+
+
+class AllRights:
+    """Where nobody signs in."""
+
+    async def check(self, subject: str, right: Right) -> None:
+        """Everything is allowed."""
+
+    async def readable(self, subjects: Iterable[str]) -> set[str]:
+        """All of them."""
+        return set(subjects)
+
+
+ALL_RIGHTS = AllRights()
+
+
+def topic_of(subject: str) -> str | None:
+    """The topic that a subject belongs to; None if it belongs to none."""
+    name = parse_subject(subject).name
+    for suffix in SUFFIXES:
+        if name.endswith(suffix) and len(name) > len(suffix):
+            return name.removesuffix(suffix)
+    return None

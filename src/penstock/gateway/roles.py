@@ -1,0 +1,40 @@
+"""The roles of a gateway: which of the calls one process serves, so that several can share the work."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from starlette.responses import Response
+
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.problem import Problem
+
+INGRESS, EGRESS, REGISTRY, CONSOLE = "ingress", "egress", "registry", "console"
+ALL = (INGRESS, EGRESS, REGISTRY, CONSOLE)
+# Where topics and partitions are, which whoever writes or reads asks for.
+LOOKING_AROUND = (INGRESS, EGRESS, CONSOLE)
+
+
+def serving(wanted: str | Collection[str], operations: Iterable[Operation], roles: Collection[str]) -> list[Operation]:
+    """The operations of some roles; on a gateway that has none of these they answer 404 and say who serves them."""
+    names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    if any(name in roles for name in names):
+        return list(operations)
+
+    async def elsewhere(call: Call) -> Response:
+        del call
+        raise not_served(names, roles)
+
+    return [replace(operation, handler=elsewhere, parameters=(), body=None) for operation in operations]
+
+
+def not_served(wanted: Collection[str], roles: Collection[str]) -> Problem:
+    """404: another gateway serves this."""
+    offered = " or ".join(f"--role {name}" for name in wanted)
+    return Problem(
+        404,
+        40410,
+        f"this gateway has the role {', '.join(roles)} and does not serve this",
+        f"call one that was started with {offered}",
+    )

@@ -1,0 +1,96 @@
+"""The parts of a gateway: those that all callers share, and those that belong to one caller.
+
+A caller's own parts are its connections to the brokers and what hangs on them: consumers, subscriptions, tails. They
+are found through the caller only, so nobody can use what another has opened. Without sign-in, all callers are one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from confluent_kafka.admin import AdminClient
+
+from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.kafka.broker_requests import BrokerWire
+from penstock.gateway.kafka.consumer_instances import ConsumerInstances
+from penstock.gateway.kafka.delivery import Delivered
+from penstock.gateway.kafka.groups import Groups
+from penstock.gateway.kafka.idempotency import IdempotencyKeys
+from penstock.gateway.kafka.live_tails import LiveTails
+from penstock.gateway.kafka.publisher import Publisher
+from penstock.gateway.kafka.reader import Readers, ReaderThreads
+from penstock.gateway.kafka.subscriptions import Subscriptions
+from penstock.gateway.registry.rights import ALL_RIGHTS, SubjectRights
+from penstock.gateway.registry.service import Registry
+from penstock.gateway.rest.application import RestServices
+from penstock.gateway.rest.values.schema_codec import SchemaCodec
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.web.application import Load
+from penstock.gateway.web.body_reader import BodyReader
+from penstock.gateway.web.quotas import CallerQuota
+from penstock.gateway.work.pool import WorkerPool
+
+# Open consumers that one caller keeps for its next reads.
+CALLER_READERS_IDLE_MAX = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """What all callers share: the registry, workers, limits."""
+
+    settings: GatewaySettings
+    cluster_id: str
+    registry: Registry
+    pools: dict[str, WorkerPool]
+    keys: IdempotencyKeys[Delivered]
+    readers: ReaderThreads
+    instances: CallerQuota
+    tails: CallerQuota
+    rest_load: Load
+    registry_load: Load
+    bodies: BodyReader
+    registry_bodies: BodyReader
+
+
+async def open_services(
+    parts: SharedParts,
+    settings: GatewaySettings,
+    stack: contextlib.AsyncExitStack,
+    *,
+    wire: BrokerWire,
+    rights: SubjectRights = ALL_RIGHTS,
+    owner: str = "",
+) -> RestServices:
+    """The parts of one caller, with its settings; each is stopped when the stack is left."""
+    client = AdminClient(settings.client())
+    admin = Admin(client)
+    publisher = Publisher(settings, admin)
+    stack.push_async_callback(publisher.stop)
+    readers = Readers(settings, parts.readers, CALLER_READERS_IDLE_MAX if owner else None)
+    stack.push_async_callback(readers.stop)
+    instances = ConsumerInstances(settings, parts.instances)
+    instances.start()
+    stack.push_async_callback(instances.stop)
+    tails = LiveTails(settings, parts.tails)
+    stack.push_async_callback(tails.stop)
+    registry, budgets = parts.registry, settings.budgets
+    return RestServices(
+        admin=admin,
+        publisher=publisher,
+        readers=readers,
+        groups=Groups(client),
+        instances=instances,
+        subscriptions=Subscriptions(instances, settings),
+        tails=tails,
+        keys=parts.keys.of(owner) if owner else parts.keys,
+        registry=registry,
+        rights=rights,
+        wire=wire,
+        cluster_id=parts.cluster_id,
+        settings=settings,
+        codec=SchemaCodec(registry, parts.pools["REST"], budgets, rights),
+        console_codec=SchemaCodec(registry, parts.pools["the console"], budgets, rights),
+        bodies=parts.bodies,
+        load=parts.rest_load,
+    )
