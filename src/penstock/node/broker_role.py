@@ -191,7 +191,6 @@ class BrokerRole:
         self.partitions.on_removed(self._backpressure.forget)
         for partition in self.partitions:
             self._backpressure.note(partition)
-        self._backpressure.start()
         self._producer_ids = ProducerIds(self._requests.ask, settings.node_id, self._broker_epoch)
         self._marker_writer = MarkerWriter(env, self.partitions, self._groups)
         markers = TransactionMarkers(
