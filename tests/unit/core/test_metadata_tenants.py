@@ -76,6 +76,12 @@ def test_a_topic_that_is_refused_takes_no_room() -> None:
     assert tenant_usage(world.image, "acme") == TenantUsage(2, 6)
 
 
+def test_one_request_creates_no_more_partitions_than_there_is_room_for() -> None:
+    world = world_with(partitions=5)
+    outcomes = create(world, NewTopic("acme.a"), NewTopic("acme.b"), NewTopic("acme.c"), NewTopic("acme.d", 1))
+    assert refused(outcomes) == {"acme.c"}
+
+
 def test_partitions_are_counted_however_they_come() -> None:
     world = world_with(partitions=5)
     assigned = NewTopic("acme.assigned", assignments={0: (1,), 1: (1,)})
