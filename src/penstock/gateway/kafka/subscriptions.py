@@ -71,6 +71,11 @@ class Subscriptions:
         while True:
             record = self._due(subscription) or (subscription.waiting.popleft() if subscription.waiting else None)
             if record is not None:
+                try:
+                    await self._instances.check_readable([record])
+                except Problem:
+                    subscription.waiting.appendleft(record)
+                    raise
                 return self._lease(subscription, record)
             self._check_leases(subscription)
             left_s = deadline - time.monotonic()
