@@ -122,8 +122,6 @@ class Frames:
             return batch(random)
         return random.randbytes(random.choice((0, 1, 20, 300)))
 
-    # What is sent.
-
     def frame(self, number: int) -> bytes:
         """Frame number `number`: mostly a request with something wrong, sometimes whole, sometimes noise."""
         random = Random(self.seed << 40 | number)

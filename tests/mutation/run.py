@@ -27,16 +27,16 @@ TESTS = {
     "core/": ("tests/unit/core/test_*.py",),
     "core/group/": ("tests/unit/core/group/test_*.py", "tests/scenario/test_*.py"),
     "core/lifecycle/": ("tests/unit/test_lifecycle.py", "tests/unit/test_compaction_planner.py"),
-    "core/metadata/": ("tests/unit/core/test_metadata_*.py", "tests/unit/runtime/test_controller*.py"),
-    "core/raft/": ("tests/unit/core/test_quorum.py", "tests/unit/runtime/test_raft_*.py"),
+    "core/metadata/": ("tests/unit/core/test_metadata_*.py", "tests/unit/runtime/controller/test_*.py"),
+    "core/raft/": ("tests/unit/core/test_quorum.py", "tests/unit/runtime/raft/test_*.py"),
     "core/replica/": (
         "tests/unit/core/test_[flr]*.py",
         "tests/unit/test_producer_state.py",
-        "tests/unit/runtime/test_*.py",
+        "tests/unit/runtime/**/test_*.py",
     ),
     "core/transaction/": ("tests/unit/core/transaction/test_*.py", "tests/scenario/test_*.py"),
     "storage/": ("tests/unit/storage/test_*.py", "tests/unit/test_producer_state.py"),
-    "runtime/": ("tests/unit/runtime/test_*.py",),
+    "runtime/": ("tests/unit/runtime/**/test_*.py",),
 }
 # What no unit test noticed may still break a promise of the whole: a few clusters, with everything going wrong.
 SIMULATIONS = (("--seeds", "6"), ("--seeds", "3", "--transactions"))

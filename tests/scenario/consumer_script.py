@@ -52,7 +52,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from support.consumer_world import GROUP, ConsumerWorld, assignment, subscription
+from support.worlds.consumer_world import GROUP, ConsumerWorld, assignment, subscription
 
 
 class Client:
@@ -92,8 +92,6 @@ class ConsumerScript(Play):
 
     def _name(self, member_id: str) -> str:
         return self.names.get(member_id, member_id)
-
-    # Events.
 
     def _set(self, arguments: list[str]) -> None:
         values = {name: _setting(value) for name, value in pairs(arguments).items()}
@@ -244,8 +242,6 @@ class ConsumerScript(Play):
     def _failover(self, _arguments: list[str]) -> None:
         self.asked.clear()
         self.world.reload()
-
-    # Effects.
 
     def _ask(self, client: Client, method: str, request: Any, version: int = 9) -> None:
         self.asked[self.world._next_token] = (client, method)

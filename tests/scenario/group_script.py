@@ -40,7 +40,7 @@ from penstock.wire.messages.offset_commit import (
 )
 from penstock.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from support.group_world import GroupWorld
+from support.worlds.group_world import GroupWorld
 
 GROUP = "g"
 DEFAULT_VERSION = 9
@@ -80,8 +80,6 @@ class GroupScript(Play):
 
     def _name(self, member_id: str | None) -> str:
         return self.names.get(member_id or "", member_id or "-")
-
-    # Events.
 
     def _set(self, arguments: list[str]) -> None:
         values = {name: number(value) for name, value in pairs(arguments).items()}
@@ -193,8 +191,6 @@ class GroupScript(Play):
 
     def _unload(self, arguments: list[str]) -> None:  # noqa: ARG002
         self.world.perform(self.world.shard.unloaded())
-
-    # Effects.
 
     def _ask(self, client: Client, method: str, request: Any, version: int = DEFAULT_VERSION) -> None:
         self.asked[self.world._next_token] = (client, method)

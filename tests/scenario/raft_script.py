@@ -159,8 +159,6 @@ class RaftScript(Play):
         self.voters = VoterSet(())
         self.sent: list[Sent] = []
 
-    # Before the first event.
-
     def _voters(self, arguments: list[str]) -> None:
         ids = [int(word) for word in arguments if word != "carried"]
         self.voters = VoterSet(map(_carried, ids)) if "carried" in arguments else VoterSet.of_ids(ids)
@@ -181,8 +179,6 @@ class RaftScript(Play):
         node, offset = map(int, arguments)
         log = self.nodes[node].log
         log.begin, log.entries = LogEnd(offset, log.entries[offset - 1].epoch), log.entries[offset:]
-
-    # Events.
 
     def _start(self, arguments: list[str]) -> None:
         for node in map(self._node, arguments):
@@ -296,8 +292,6 @@ class RaftScript(Play):
                 f"{node.node_id} {role} in epoch {quorum.epoch}{leader}, "
                 f"log {_end(node.log.end())}, committed {quorum.high_watermark}"
             )
-
-    # What a driver does.
 
     def _receive(self, node: Node, sent: Sent) -> None:
         message = sent.message

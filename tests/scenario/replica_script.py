@@ -119,8 +119,6 @@ class ReplicaScript(Play):
             self.lines.append(f"{replica.broker}: high watermark {before} -> {after}")
         self._watermarks[replica.broker] = after
 
-    # The cluster.
-
     def _replicas(self, arguments: list[str]) -> None:
         options = pairs([word for word in arguments if "=" in word])
         self.min_in_sync = int(options.get("min", 1))
@@ -142,8 +140,6 @@ class ReplicaScript(Play):
 
     def _wait(self, arguments: list[str]) -> None:
         self.now_ms += number(arguments[0])
-
-    # The controller.
 
     def _lead(self, arguments: list[str]) -> None:
         options = pairs(arguments[1:])
@@ -215,8 +211,6 @@ class ReplicaScript(Play):
     def _min(self, arguments: list[str]) -> None:
         self.min_in_sync = int(arguments[0])
         self._leading.set_min_in_sync(self.min_in_sync)
-
-    # The brokers.
 
     def _produce(self, arguments: list[str]) -> None:
         options = pairs(arguments[1:])

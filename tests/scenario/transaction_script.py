@@ -31,7 +31,7 @@ from penstock.core.transaction.contract import Markers, TransactionSettings
 from penstock.core.transaction.transaction import Transaction, by_topic
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from support.transaction_world import TransactionWorld
+from support.worlds.transaction_world import TransactionWorld
 
 ID = "copy"
 NOBODY = ProducerIdentity(-1, -1)
@@ -57,8 +57,6 @@ class TransactionScript(Play):
         self.world = TransactionWorld()
         self.world.observer = self._observe
         self.clients: dict[str, Client] = {}
-
-    # Events.
 
     def _set(self, arguments: list[str]) -> None:
         values = {name: number(value) for name, value in (word.split("=") for word in arguments)}
@@ -137,8 +135,6 @@ class TransactionScript(Play):
         partitions = [TopicPartition(topic.topic, index) for topic in row.topics for index in topic.partitions]
         where = f" {_named(partitions)}" if partitions else ""
         self.lines.append(f"{row.transaction_state} {row.producer_id}/{row.producer_epoch}{where}")
-
-    # Effects.
 
     def _observe(self, effects: Effects) -> None:
         for record in effects.records:

@@ -8,15 +8,8 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from access_probes import (
-    CREATED,
-    FORGOTTEN,
-    PROBES,
-    VICTIM,
-    VICTIM_BY_ID,
-    Probe,
-    World,
-)
+from access_probe import CREATED, FORGOTTEN, VICTIM, VICTIM_BY_ID, Probe, World
+from access_probes import PROBES
 from access_rights import HIDDEN, RESOURCES, SEEN, Entry, cases
 
 from penstock.model.access import Operation, PatternType, Permission, ResourceType

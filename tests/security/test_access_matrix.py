@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from access_probes import PROBES, World
+from access_probe import World
+from access_probes import PROBES
 from access_rights import HIDDEN, SEEN, Entry, cases
 from matrix import TOPICS, Matrix, secured
 

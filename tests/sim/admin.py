@@ -145,8 +145,6 @@ class Admin:
             with contextlib.suppress(Failed):
                 await self._cluster.call(address, DeleteRecordsRequest([wanted], TIMEOUT_MS))
 
-    # At the end.
-
     async def replicas_in_sync(self, topic: str) -> dict[int, list[int]]:
         """Wait until all replicas of a topic are in sync, and say who they are."""
         request = MetadataRequest([MetadataRequestTopic(name=topic)], False)
@@ -161,7 +159,9 @@ class Admin:
     async def look_at_everything(self) -> None:
         """Read everything that was ever changed."""
         for thing in dict.fromkeys(
-            operation.key for operation in self._history.operations if operation.kind.value == "change"
+            operation.key
+            for operation in self._history.operations
+            if operation.kind.value == "change" and operation.process == self.name
         ):
             kind, _, topic = thing.rpartition(" ")
             if kind == "topic":

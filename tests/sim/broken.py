@@ -15,6 +15,8 @@ from unittest.mock import patch
 
 from penstock.core.metadata import alter_partition
 from penstock.core.metadata.partition_change import PartitionChange
+from penstock.core.metadata.security import REPLAY as SECURITY_REPLAY
+from penstock.core.metadata.security import SecurityState
 from penstock.core.raft.messages import NOBODY
 from penstock.core.raft.quorum import Quorum
 from penstock.core.replica.producer_state import ProducerState
@@ -30,6 +32,8 @@ from penstock.runtime.replication.partition import Partition
 from penstock.storage import recovery
 from penstock.storage.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EndOffset
 from penstock.storage.log import Log
+from penstock.storage.producers.recall import RecalledBatches
+from penstock.wire.messages.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from sim.disk import SimFile
 
 
@@ -173,6 +177,42 @@ def lead_without_an_epoch() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def know_the_last_batches_only() -> Iterator[None]:
+    """Refuse a repeated batch that is not among those in memory, although it is in the log."""
+    with patch.object(RecalledBatches, "find", lambda *_: None):
+        yield
+
+
+# Of security.
+
+
+@contextmanager
+def leave_lists_out_of_snapshots() -> Iterator[None]:
+    """Write snapshots without access lists."""
+    right = SecurityState.snapshot
+
+    def snapshot(state: SecurityState) -> Iterator[Any]:
+        return (record for record in right(state) if not isinstance(record, AccessControlEntryRecord))
+
+    with patch.object(SecurityState, "snapshot", snapshot):
+        yield
+
+
+@contextmanager
+def keep_what_is_revoked() -> Iterator[None]:
+    """Skip the removal of an entry when the log is replayed."""
+    with patch.dict(SECURITY_REPLAY, {RemoveAccessControlEntryRecord: lambda *_: None}):
+        yield
+
+
+@contextmanager
+def grant_what_a_snapshot_revoked() -> Iterator[None]:
+    """Do not tell the authorizer what is missing in the snapshot with which a node starts again."""
+    with patch.object(SecurityState, "differences", lambda *_: ()):
+        yield
+
+
 # Of transactions.
 
 
@@ -251,6 +291,12 @@ VARIANTS = (
     accept_a_hole,
     trust_an_unheard_leader,
     lead_without_an_epoch,
+    know_the_last_batches_only,
+)
+SECURITY_VARIANTS = (
+    leave_lists_out_of_snapshots,
+    keep_what_is_revoked,
+    grant_what_a_snapshot_revoked,
 )
 # Not found yet: it takes a power cut in the moment between losing the last follower and the next acknowledgement.
 UNSEEN = (forget_a_sync,)

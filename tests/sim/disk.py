@@ -230,8 +230,6 @@ class SimFilesystem:
         if self.disk.is_full:
             raise storage_error(action, path, OSError(errno.ENOSPC, "No space left on device"))
 
-    # Walking.
-
     def _find(self, path: Path) -> Inode | Directory | None:
         found: Inode | Directory | None = self.disk.root
         for part in path.parts[1:]:
@@ -261,8 +259,6 @@ class SimFilesystem:
         if not isinstance(found, Inode):
             raise StorageError(f"Cannot open {path}: Is a directory.", errno.EISDIR)
         return found
-
-    # The protocol.
 
     def open(self, path: Path, *, create: bool = False) -> SimFile:
         self.touch("open", path)

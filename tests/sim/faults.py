@@ -84,8 +84,6 @@ class Faults:
     def _machines(self, fault: Fault) -> list[Machine]:
         return [self._world.machines[node] for node in fault.nodes if node in self._world.machines]
 
-    # Links.
-
     def _cut(self, fault: Fault, links: list[Link]) -> None:
         self._network.cut(links)
         self._later(fault.duration_s, self._network.heal, links)
@@ -137,8 +135,6 @@ class Faults:
             ends = list(machine.host.ends)
             for end in self._world.random.sample(ends, min(len(ends), fault.amount)):
                 end.break_off()
-
-    # Processes.
 
     def pause(self, fault: Fault) -> None:
         for machine in self._machines(fault):
@@ -196,8 +192,6 @@ class Faults:
         elif not machine.is_running:
             machine.start()
 
-    # Operators.
-
     def reassign(self, fault: Fault) -> None:
         """A partition is moved to these nodes."""
         partition = ReassignablePartition(fault.amount, fault.nodes)
@@ -212,8 +206,6 @@ class Faults:
     def elect(self, fault: Fault) -> None:
         """Preferred leaders are asked for."""
         self._world.operate(ElectLeadersRequest(fault.amount, None, OPERATOR_TIMEOUT_MS))
-
-    # Disks and clocks.
 
     def disk_full(self, fault: Fault) -> None:
         for machine in self._machines(fault):

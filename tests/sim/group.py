@@ -95,8 +95,6 @@ class Member:
     async def settle(self) -> None:
         """Something between two polls: take or give back partitions."""
 
-    # The coordinator.
-
     async def _ask(self, request: Any, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
         """Ask the coordinator; raises Failed, after which it is looked for again."""
         if self._coordinator is None:
@@ -160,8 +158,6 @@ class Member:
         """The member and epoch that we name when we ask for committed offsets."""
         return None, -1
 
-    # Committed offsets.
-
     async def _fetch_committed(self, partition: int) -> int | None:
         operation = self._history.fetch_committed(self.name, self._group, f"{self._topic}-{partition}")
         topics = [OffsetFetchRequestTopics(self._topic, partition_indexes=[partition])]
@@ -201,8 +197,6 @@ class Member:
                 await asyncio.sleep(BACKOFF_S)
                 continue
             return
-
-    # Committing.
 
     async def _commit(self) -> None:
         """Commit once how far we have read, where that is news."""

@@ -158,8 +158,6 @@ class Machine:
     def part_of_us(self, duration_us: int) -> int:
         return self._random.randint(0, duration_us)
 
-    # Life and death.
-
     def start(self) -> None:
         """Start the node; it is up when its state says so."""
         assert not self.is_running

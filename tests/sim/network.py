@@ -92,8 +92,6 @@ class SimNetwork:
             self.hosts[name] = Host(name)
         return self.hosts[name]
 
-    # Cutting.
-
     def cut(self, links: Iterable[Link]) -> None:
         """Let nothing pass on these links (each one way) until they are healed as often."""
         for link in links:
@@ -156,8 +154,6 @@ class SimNetwork:
     def refuse(self, end: StreamEnd) -> None:
         """Tell an end that nobody knows its stream on the other side."""
         self.kernel.call_at_us(self.scheduler.now_us + self.delay_us(), end.refused)
-
-    # Connecting.
 
     async def connect(
         self, source: Host, host: str, port: int, make_protocol: Callable[[], asyncio.BaseProtocol]
@@ -223,8 +219,6 @@ class StreamEnd(asyncio.Transport):
         if self._inbox:
             self._loop.call_soon(self._read)
 
-    # Sending.
-
     def write(self, data: Any) -> None:
         if self._closing or self._closed:
             return
@@ -274,8 +268,6 @@ class StreamEnd(asyncio.Transport):
             self._writing_paused = False
             self._protocol.resume_writing()
 
-    # Receiving.
-
     def _arrive(self, message: bytes) -> None:
         if self._is_held_up:
             self._held_up.append(message)
@@ -314,8 +306,6 @@ class StreamEnd(asyncio.Transport):
             if not self._reading and position < len(message):
                 self._inbox.appendleft(message[position:])
                 return
-
-    # Ending.
 
     def close(self) -> None:
         if self._closing or self._closed:

@@ -125,8 +125,6 @@ class Producer:
                 return
             await asyncio.sleep(BACKOFF_S)
 
-    # One partition.
-
     async def _drive(self, lane: Lane) -> None:
         while True:
             lane.wake.clear()

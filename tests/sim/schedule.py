@@ -9,6 +9,10 @@ from sim.faults import HOUR_MS, STRIKES, Fault
 from sim.shape import COMPACT, KEEP, RETAIN, Shape
 
 QUIET_S = 2.0
+# Of all seeds, the part in which access lists decide.
+GUARDED_PART = 0.3
+# The part in which a full disk holds acknowledgements back before all brokers are killed.
+HELD_BACK_PART = 0.06
 STORM_TRANSACTION_TIMEOUTS_MS = (400, 700, 1_000)
 # Of a partition with one replica consumers get records before they are on disk, and a power cut may take them back.
 READ_BEFORE_SYNCED = frozenset(
@@ -58,6 +62,7 @@ def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan
     shape = draw_dimensions(dimensions, _draw_shape(random, nodes))
     shape = replace(
         shape,
+        guarded=_is_guarded(seed),
         policy=KEEP,
         retention_ms=None,
         retention_bytes=None,
@@ -91,6 +96,10 @@ def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
 
 
+def _is_guarded(seed: int) -> bool:
+    return Random(f"{seed} security").random() < GUARDED_PART
+
+
 def _draw_coordinator_storm(random: Random, seed: int, shape: Shape, seconds: float) -> Plan:
     """Whoever coordinates transactions is killed again and again, on a network on which decisions take their time.
 
@@ -115,7 +124,7 @@ def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
     if nodes > 1 and random.random() < 0.1:
         return _draw_storm(random, seed, nodes, seconds)
     dimensions = Random(f"{seed} dimensions")
-    shape = draw_dimensions(dimensions, _draw_shape(random, nodes))
+    shape = replace(draw_dimensions(dimensions, _draw_shape(random, nodes)), guarded=_is_guarded(seed))
     everybody = list(range(1, nodes + 1)) + list(range(101, 101 + shape.controllers))
     blackout = nodes > 1 and random.random() < 0.1
     faults: list[Fault] = []
@@ -124,6 +133,7 @@ def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
         faults.append(_draw_fault(random, at_s, everybody, shape))
     if not blackout:
         faults += _draw_together(dimensions, everybody, shape, seconds)
+        faults += _draw_held_back(Random(f"{seed} held back"), shape, seconds)
     if shape.deletes_records:
         for _ in range(dimensions.randint(1, 4)):
             at_s, partition = round(dimensions.uniform(QUIET_S, seconds), 3), dimensions.randrange(shape.partitions)
@@ -152,6 +162,7 @@ def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
 def _draw_storm(random: Random, seed: int, nodes: int, seconds: float) -> Plan:
     """A quorum of five on a slow network that is hardly left alone long enough to elect anybody."""
     shape = replace(_draw_shape(random, nodes), controllers=5, members=0, producers=1, delay_ms_max=30)
+    shape = replace(shape, guarded=_is_guarded(seed))
     faults = []
     at_s = QUIET_S
     while at_s < seconds:
@@ -269,6 +280,19 @@ def _draw_left_alone(random: Random, shape: Shape, seconds: float) -> list[Fault
         Fault(round(at_s - 1.0, 3), "slow_disk", (one,), 3.0, random.choice((20, 100, 500))),
         *(Fault(round(at_s, 3), "kill", (other,), 3.0) for other in killed),
         Fault(round(dark_s, 3), "power", (one,), round(random.uniform(0.1, 1.0), 3)),
+    ]
+
+
+def _draw_held_back(random: Random, shape: Shape, seconds: float) -> list[Fault]:
+    """A replica cannot write, so that batches are in the log and their requests time out; then all brokers die."""
+    if shape.replication_factor == 1 or random.random() >= HELD_BACK_PART:
+        return []
+    brokers = range(1, shape.nodes + 1)
+    at_s, full_s = random.uniform(QUIET_S, seconds - 5.0), random.uniform(2.0, 4.5)
+    killed_s = at_s + full_s + random.uniform(-1.0, 0.5)
+    return [
+        Fault(round(at_s, 3), "disk_full", (random.choice(brokers),), round(full_s, 3)),
+        Fault(round(killed_s, 3), "kill", tuple(brokers), round(random.uniform(0.1, 1.0), 3)),
     ]
 
 

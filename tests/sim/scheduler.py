@@ -135,8 +135,6 @@ class SimLoop(_Loop):  # type: ignore[misc]
         self.paused = False
         self.missed: list[SimHandle] = []
 
-    # Dying and pausing.
-
     def kill(self) -> None:
         """Nothing of this process runs any more."""
         self.dead = True

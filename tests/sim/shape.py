@@ -11,6 +11,12 @@ BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 KEEP, COMPACT, RETAIN = "keep", "compact", "retain"
 
+GUARDED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    # These clients do not sign in.
+    "super.users": "User:ANONYMOUS",
+    "delegation.token.secret.key": "simulated",
+}
 # Times that let more happen in a short run.
 SHORT_TIMES = {
     "group.initial.rebalance.delay.ms": "0",
@@ -78,6 +84,8 @@ class Shape:
     member_lifetime_s: float | None = None
     # Of streams that end with bytes under way, the part whose bytes are dropped.
     reset_part: float = 1.0
+    # Whether access lists decide, and somebody changes them, users, quotas and tokens.
+    guarded: bool = False
 
     @property
     def isolation_level(self) -> int:
@@ -95,6 +103,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "classic": ("classic_members",),
     "lifetimes": ("member_lifetime_s",),
     "late": ("reset_part",),
+    "security": ("guarded",),
 }
 
 
@@ -133,6 +142,7 @@ def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -
         "default.replication.factor": str(shape.replication_factor),
         "log.cleaner.enable": "false" if shape.cleaner_pause_ms is None else "true",
         **({} if shape.default_times else SHORT_TIMES),
+        **(GUARDED if shape.guarded else {}),
         **_given(
             {
                 "group.consumer.session.timeout.ms": None if shape.default_times else shape.session_ms,

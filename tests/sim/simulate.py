@@ -105,6 +105,7 @@ def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
             return [*world.history.noticed, Anomaly("unavailable", f"{what} {limit_s} s later: {world.states()}")]
     watch.run(1.0)
     return [
+        *(world.guard.look_at(world.machines.values()) if world.guard is not None else ()),
         *check(world.history),
         *watch.deletions(any(fault.kind == "clock" for fault in plan.faults)),
         *compare_logs(world),

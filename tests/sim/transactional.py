@@ -93,8 +93,6 @@ class TransactionalProducer:
         self._addresses: dict[tuple[int, str], tuple[str, int]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
-    # Coordinators.
-
     async def ask(self, kind: int, key: str, request: Any) -> Any:
         """Ask the coordinator of a group or transactional id; raises Failed, after which it is looked for again."""
         address = self._addresses.get((kind, key))
@@ -160,8 +158,6 @@ class TransactionalProducer:
     async def _pause(self) -> None:
         await asyncio.sleep(BACKOFF_S * (0.2 + self.cluster.random.random()))
 
-    # Starting.
-
     async def start(self) -> None:
         """Become the one instance; whoever was it before is shut out."""
         operation = self.history.start(self.name, self.transactional_id)
@@ -194,8 +190,6 @@ class TransactionalProducer:
         self._identity = producer_id, producer_epoch
         self._sequences.clear()
         self._in_doubt = False
-
-    # One transaction.
 
     def begin(self) -> Transaction:
         """What is sent from here on is part of a new transaction."""
@@ -329,8 +323,6 @@ class TransactionalProducer:
             self.history.unknown(operation, str(problem) or type(problem).__name__)
             raise
         self.history.ok(operation)
-
-    # Its end.
 
     async def commit(self) -> None:
         """All of it happens; raises Fenced where it may not have."""

@@ -19,6 +19,7 @@ from sim.applications import Application, Copier, Writer
 from sim.classic import ClassicMember
 from sim.consumer import Consumer
 from sim.group import GroupMember, Member, ShardHost
+from sim.guard import PAUSE_S, Guard
 from sim.machine import WALL_START_MS, Machine
 from sim.network import NetworkFaults, SimNetwork
 from sim.producer import Producer
@@ -74,6 +75,7 @@ class World:
         # By the name of a partition, who has it in the end.
         self.replicas: dict[str, list[int]] = {}
         self.admin = Admin("admin", self._cluster("admin"), self.history, shape.replication_factor)
+        self.guard = Guard(self._cluster("guard"), self.history, self._controller_address) if shape.guarded else None
 
     def _make_machines(self) -> dict[int, Machine]:
         shape = self.shape
@@ -118,6 +120,10 @@ class World:
                 return machine
         return None
 
+    def _controller_address(self) -> tuple[str, int] | None:
+        machine = self.controller()
+        return (machine.name, CONTROLLER_PORT) if machine is not None else None
+
     def leader(self, topic: str = TOPIC) -> Machine | None:
         """The machine whose node leads a topic's first partition, as the newest metadata has it."""
         images = [
@@ -129,8 +135,6 @@ class World:
         known = [state for state in states if state is not None]
         newest = max(known, key=lambda state: state.partition_epoch, default=None)
         return self.machines.get(newest.leader) if newest is not None else None
-
-    # Running.
 
     def run(self, seconds: float, done: Callable[[], bool] | None = None) -> bool:
         """Let so much virtual time pass, or less if `done`; True if `done`."""
@@ -177,9 +181,8 @@ class World:
         """Who still waits for what."""
         waiting = [f"{producer.name} has {producer.unanswered} batches unanswered" for producer in self.producers]
         waiting += [f"{one.name} is not done" for one in (*self.writers, *self.copiers) if not one.is_done]
-        return f"{self.states()}; {'; '.join(waiting)}; admin {'done' if self.admin.is_done else 'not done'}"
-
-    # Clients.
+        waiting += [f"{admin.name} is not done" for admin in self._admins if not admin.is_done]
+        return f"{self.states()}; {'; '.join(waiting)}"
 
     def start_clients(self) -> None:
         """Start everybody who works on the topic, which exists by now."""
@@ -200,6 +203,8 @@ class World:
                 self._start_seat(group, f"{group[0]}{number}")
         self._start_applications()
         self.client_loop("admin").create_task(self.admin.run(shape.admin_pause_s))
+        if self.guard is not None:
+            self.client_loop("guard").create_task(self.guard.run(PAUSE_S))
         settings = coordinator_topic_settings(shape)
         if settings:
             self.client_loop("operator").create_task(self.admin.insist(COORDINATOR_TOPICS, settings))
@@ -263,6 +268,10 @@ class World:
         )
 
     @property
+    def _admins(self) -> list[Admin]:
+        return [self.admin] if self.guard is None else [self.admin, self.guard]
+
+    @property
     def topics(self) -> list[str]:
         """The topics that are worked on."""
         return [TOPIC, COPIES] if self.shape.copiers else [TOPIC]
@@ -289,8 +298,6 @@ class World:
         """Ask some broker for something once, whatever comes of it."""
         self.client_loop("operator").create_task(self.admin.try_once(request))
 
-    # The end.
-
     def stop_changes(self) -> None:
         """Nothing new is produced or changed from here on."""
         for producer in self.producers:
@@ -300,7 +307,8 @@ class World:
         for hosts in self.hosts.values():
             for host in hosts:
                 host.settle()
-        self.admin.stopping = True
+        for admin in self._admins:
+            admin.stopping = True
 
     def members_stop(self) -> None:
         """Groups commit and end."""
@@ -331,7 +339,7 @@ class World:
         # Now that nothing new comes there is an end that copiers can reach.
         for copier in self.copiers:
             copier.stop()
-        return all(copier.is_done for copier in self.copiers) and self.admin.is_done
+        return all(copier.is_done for copier in self.copiers) and all(admin.is_done for admin in self._admins)
 
     def is_settled(self) -> bool:
         """All nodes know the same metadata: what they say of it, and who leads what, is up to date."""

@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from penstock.spark import session
-from support.spark_standalone import DRIVER_SETTINGS
+from support.spark.standalone import DRIVER_SETTINGS
 
 # Small micro-batches: there are many moments to be killed at.
 OFFSETS_PER_TRIGGER = os.environ.get("SPARK_CRASH_BATCH", "3000")

@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from penstock.spark import session
-from support.spark_standalone import DRIVER_SETTINGS
+from support.spark.standalone import DRIVER_SETTINGS
 
 
 def main(bootstrap: str, topic: str, master: str) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from penstock.testing import Cluster
-from support.object_store import ACCESS, object_store, object_store_missing
-from support.postgres import Postgres, postgres, postgres_missing
-from support.spark_topics import Entry, write
+from support.spark.object_store import ACCESS, object_store, object_store_missing
+from support.spark.postgres import Postgres, postgres, postgres_missing
+from support.spark.topics import Entry, write
 
 pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
 
@@ -25,8 +25,8 @@ import pyarrow.parquet
 from penstock.demo.reading import read_topic
 from penstock.spark import dead_letters
 from penstock.spark.pipelines.template import render
-from support.connector_jars import connector_library_jars
-from support.pipeline_runner import PipelineRunner
+from support.spark.connector_jars import connector_library_jars
+from support.spark.pipeline_runner import PipelineRunner
 
 pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 

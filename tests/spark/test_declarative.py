@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock.testing import Cluster
-from support.spark_topics import Entry, write
+from support.spark.topics import Entry, write
 from support.tools import REPOSITORY
 
 pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")

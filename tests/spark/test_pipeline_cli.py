@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from penstock.testing import Cluster
 from support.processes import eventually
-from support.spark_topics import Entry, numbered, write
+from support.spark.topics import Entry, numbered, write
 
 pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
 

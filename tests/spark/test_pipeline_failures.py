@@ -11,7 +11,7 @@ import pytest
 
 from penstock.spark import dead_letters
 from penstock.testing import Cluster
-from support.spark_topics import Entry, write
+from support.spark.topics import Entry, write
 
 pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.testing import Cluster
-from support.spark_connector import connector_jars
-from support.spark_topics import Entry, numbered, write
+from support.spark.connector import connector_jars
+from support.spark.topics import Entry, numbered, write
 
 pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from penstock.testing import Cluster
-from support.spark_topics import numbered, write
+from support.spark.topics import numbered, write
 
 pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
 
 from pyspark.sql import SparkSession
 
-from support.spark_fire import Copy, Findings, judge
-from support.spark_standalone import standalone
+from support.spark.fire import Copy, Findings, judge
+from support.spark.standalone import standalone
 
 RECORDS = int(os.environ.get("SPARK_CRASH_RECORDS", "120000"))
 KILLS = int(os.environ.get("SPARK_CRASH_KILLS", "12"))

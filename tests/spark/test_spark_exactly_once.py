@@ -15,7 +15,7 @@ from penstock.spark.markers import Marker, MarkerLog, decode_marker, partition_o
 from penstock.spark.shared import shared_client
 from penstock.wire.records import ControlType, Record, build_batch, control_key
 from support.kafka_broker import kafka_broker
-from support.spark_topics import numbered, write
+from support.spark.topics import numbered, write
 
 
 class FakeTransactions:

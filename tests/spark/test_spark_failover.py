@@ -11,7 +11,7 @@ from penstock.client.settings import read_settings
 from penstock.model.ids import TopicPartition
 from penstock.spark.fetching import OffsetRange, RangeFetcher
 from penstock.testing import Cluster
-from support.spark_topics import numbered, write
+from support.spark.topics import numbered, write
 
 pytest.importorskip("pyarrow")
 

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from penstock.spark import dead_letters
 from penstock.testing import Cluster
-from support.spark_topics import numbered, write
+from support.spark.topics import numbered, write
 
 pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
 

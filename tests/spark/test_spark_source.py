@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from penstock.testing import Cluster
-from support.spark_topics import Entry, Written, add_partitions, numbered, write
+from support.spark.topics import Entry, Written, add_partitions, numbered, write
 
 pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
 

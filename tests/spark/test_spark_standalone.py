@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from penstock.testing import Cluster
-from support.spark_topics import Entry, numbered, write
+from support.spark.topics import Entry, numbered, write
 
 pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
 
 from support.processes import eventually
-from support.spark_fire import Copy, Findings, judge
-from support.spark_standalone import DRIVER_SETTINGS, Standalone, standalone
+from support.spark.fire import Copy, Findings, judge
+from support.spark.standalone import DRIVER_SETTINGS, Standalone, standalone
 
 pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.timeout(900)]
 

@@ -99,8 +99,6 @@ class ChaosCluster:
     def servers(self) -> str:
         return self.cluster.bootstrap_servers
 
-    # Faults.
-
     def kill(self, *nodes: int) -> None:
         for node in nodes:
             self.paused.discard(node)
@@ -128,8 +126,6 @@ class ChaosCluster:
             self.resume(node)
         self.cluster.start()
         self.wait_healthy()
-
-    # What nodes say.
 
     def running(self) -> list[int]:
         """The nodes that can answer."""
@@ -203,8 +199,6 @@ class ChaosCluster:
         return "\n".join(
             f"--- node {node}\n" + "\n".join(self.cluster.logs(node).splitlines()[-lines:]) for node in NODES
         )
-
-    # Files.
 
     def segments(self, node: int, topic: str, partition: int) -> bytes:
         """All of a replica's log, as its files have it."""

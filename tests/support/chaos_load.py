@@ -266,8 +266,6 @@ class Load:
         self.reader.drain({partition: records[-1][0] + 1 for partition, records in found.items() if records})
         return check(self.history)
 
-    # Figures.
-
     def acknowledged(self) -> int:
         """How many records were acknowledged so far."""
         return sum(len(found) for found in self.writer.acknowledged.values())

@@ -15,7 +15,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from support.group_world import GroupWorld
+from support.worlds.group_world import GroupWorld
 
 GROUP = "g"
 

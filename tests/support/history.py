@@ -147,15 +147,11 @@ class History:
         """What the clock says."""
         return self._clock()
 
-    # Producing.
-
     def send(self, process: str, partition: str, value: str, record_key: str | None = None) -> Operation:
         """A record is on its way."""
         operation = self._invoke(Kind.SEND, process, partition, value)
         operation.record_key = record_key
         return operation
-
-    # Transactions.
 
     def start(self, process: str, transactional_id: str) -> Operation:
         """A producer is about to be the only one of its transactional id."""
@@ -195,8 +191,6 @@ class History:
         assert transaction.status is Status.OPEN, f"ended twice: {transaction}"
         transaction.status, transaction.reason = status, reason
 
-    # Consuming.
-
     def moved(self, process: str, partition: str) -> None:
         """The consumer begins to read the partition, or reads on somewhere else; its next poll follows nothing."""
         self._moved[process, partition] = True
@@ -229,8 +223,6 @@ class History:
     def look(self, process: str, thing: str) -> Operation:
         """The present value of a thing is being asked for, where the answer must be up to date."""
         return self._invoke(Kind.LOOK, process, thing, None)
-
-    # Outcomes.
 
     def ok(self, operation: Operation, result: Any = None) -> None:
         """It worked."""

@@ -75,7 +75,9 @@ def test_records_that_are_not_replicated_stay(high_watermark: int, expected: lis
     assert deleted(plan(retention_ms=0, high_watermark=high_watermark)) == expected
 
 
-@pytest.mark.parametrize(("start", "expected"), [(9, []), (10, [0]), (25, [0, 10]), (35, [0, 10, 20])])
+@pytest.mark.parametrize(
+    ("start", "expected"), [(9, []), (10, [0]), (25, [0, 10]), (34, [0, 10, 20]), (35, [0, 10, 20, 30])]
+)
 def test_segments_before_the_start_offset_go_whatever_the_policy(start: int, expected: list[int]) -> None:
     got = plan(start=start, delete=False, retention_ms=0, retention_bytes=0)
     assert deleted(got) == expected

@@ -16,7 +16,7 @@ from penstock.api.table import ROWS
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCE = REPOSITORY / "src" / "penstock"
 GENERATED = SOURCE / "wire" / "messages"
-FILE_LINES_MAX = 600
+FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 IMPURE = {"asyncio", "time", "random", "socket", "threading", "selectors", "subprocess", "datetime"}
 # A type for an injected source of randomness is not randomness.

@@ -33,6 +33,21 @@ export interface Cluster {
   brokers: Broker[]
   links: Link[]
 }
+/** What a tenant has, and what it may have; null for any amount. Limits of rates are for each broker. */
+export interface Use {
+  used: number
+  limit: number | null
+}
+export interface Tenant {
+  name: string
+  prefix: string
+  topics: Use
+  partitions: Use
+  storage_bytes: Use
+  produce_rate: Use
+  consume_rate: Use
+  refused_batches: number
+}
 export interface Throughput {
   points: { at_ms: number; records_per_s: number }[]
   busiest: { topic: string; records_per_s: number }[]

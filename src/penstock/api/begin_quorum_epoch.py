@@ -23,6 +23,6 @@ def make_begin_quorum_epoch(raft: RaftDriver) -> Handler:
     """The handler."""
 
     def begin_quorum_epoch(request: BeginQuorumEpochRequest, context: RequestContext) -> BeginQuorumEpochResponse:
-        return raft.requests.begin_epoch(request)
+        return raft.requests.begin_epoch(request, context.client.listener_name)
 
     return begin_quorum_epoch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from inspect import iscoroutine
 from typing import Any, NamedTuple
 
 from penstock.model.access import ANONYMOUS
@@ -16,7 +17,10 @@ class Client:
     __slots__ = (
         "_on_closed",
         "address",
+        "api_key",
+        "client_id",
         "host",
+        "is_forwarded",
         "is_token",
         "last_write",
         "listener_name",
@@ -35,12 +39,18 @@ class Client:
         principal: str = ANONYMOUS,
         is_token: bool = False,
         security_protocol: str = "PLAINTEXT",
+        is_forwarded: bool = False,
     ) -> None:
+        """`is_forwarded` is for a client of a broker that sent its request on."""
         self.address = address
         self.host = address[0]
         self.listener_name = listener_name
         self.principal = principal
         self.is_token = is_token
+        self.is_forwarded = is_forwarded
+        # Of the request that is served.
+        self.api_key = -1
+        self.client_id: str | None = None
         self.security_protocol = security_protocol
         # Delays further requests for this many milliseconds; set by the connection.
         self.mute: Callable[[int], None] | None = None
@@ -78,3 +88,8 @@ Handler = Callable[[Any, RequestContext], Any]
 Reply = list[Buffer]
 # Serves a request's frame: returns its reply, a future of it, or None for no reply.
 Answer = Callable[[bytearray, Client], Reply | asyncio.Future[Reply | None] | None]
+
+
+async def settled(response: Any) -> Any:
+    """A handler's response, now or later."""
+    return await response if isinstance(response, asyncio.Future) or iscoroutine(response) else response

@@ -27,6 +27,6 @@ def make_controller_fetch(raft: RaftDriver) -> Handler:
     def controller_fetch(
         request: FetchRequest, context: RequestContext
     ) -> FetchResponse | asyncio.Future[FetchResponse]:
-        return raft.requests.fetch(request)
+        return raft.requests.fetch(request, context.client.listener_name)
 
     return controller_fetch

@@ -1,4 +1,4 @@
-"""Versions 0-3. KIP-195: grow a topic, with or without naming the brokers."""
+"""Versions 0-3. KIP-195: grow a topic, with or without naming the brokers. KIP-599 quotas."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller.controller import Controller
 from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.security.client_quotas import ClientQuotas, MutationQuota
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -22,33 +23,40 @@ from penstock.wire.messages.create_partitions import (
 API = shared_api(
     ApiKey.CREATE_PARTITIONS,
     (0, 3),
-    lambda services: make_create_partitions(services.controller, services.access),
+    lambda services: make_create_partitions(services.controller, services.access, services.quotas),
     is_forwarded=True,
 )
 
 
-def make_create_partitions(controller: Controller, access: AccessControl) -> Handler:
+STRICT_QUOTA_SINCE = 3
+
+
+def make_create_partitions(controller: Controller, access: AccessControl, quotas: ClientQuotas) -> Handler:
     """The handler."""
 
     async def create_partitions(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
         named = Counter(topic.name for topic in request.topics)
         results = []
+        is_strict = context.api_version >= STRICT_QUOTA_SINCE
+        quota = quotas.mutations(context.client, context.client_id, is_strict=is_strict)
         for topic in {topic.name: topic for topic in request.topics}.values():
             try:
                 if named[topic.name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the request names it twice")
                 check(access, context, Operation.ALTER, ResourceType.TOPIC, topic.name)
-                await grow(topic, request.validate_only)
+                await grow(topic, quota, request.validate_only)
             except ApiError as error:
                 results.append(CreatePartitionsTopicResult(topic.name, error.code, error.message))
             else:
                 results.append(CreatePartitionsTopicResult(topic.name))
-        return CreatePartitionsResponse(results=results)
+        return CreatePartitionsResponse(quota.throttle_ms(), results)
 
-    async def grow(topic: CreatePartitionsTopic, validate_only: bool) -> None:
+    async def grow(topic: CreatePartitionsTopic, quota: MutationQuota, validate_only: bool) -> None:
         assignments = None
         if topic.assignments is not None:
             assignments = [tuple(row.broker_ids) for row in topic.assignments]
-        await controller.create_partitions(topic.name, topic.count, assignments, validate_only=validate_only)
+        await controller.create_partitions(
+            topic.name, topic.count, assignments, quota.charge, validate_only=validate_only
+        )
 
     return create_partitions

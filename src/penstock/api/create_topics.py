@@ -1,4 +1,4 @@
-"""Versions 2-7. KIP-195 creation with defaults, KIP-525 settings in the answer, KIP-516 topic ids."""
+"""Versions 2-7. KIP-195 creation with defaults, KIP-525 settings in the answer, KIP-516 topic ids, KIP-599 quotas."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller.controller import Controller
 from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.create_topics import (
     CreatableTopic,
@@ -25,13 +26,21 @@ from penstock.wire.messages.create_topics import (
 API = shared_api(
     ApiKey.CREATE_TOPICS,
     (2, 7),
-    lambda services: make_create_topics(services.controller, services.settings.broker_properties, services.access),
+    lambda services: make_create_topics(
+        services.controller, services.settings.broker_properties, services.access, services.quotas
+    ),
     is_forwarded=True,
 )
 
 
+STRICT_QUOTA_SINCE = 6
+
+
 def make_create_topics(
-    controller: Controller, broker_properties: Callable[[], BrokerProperties], access: AccessControl
+    controller: Controller,
+    broker_properties: Callable[[], BrokerProperties],
+    access: AccessControl,
+    quotas: ClientQuotas,
 ) -> Handler:
     """The handler."""
 
@@ -41,15 +50,18 @@ def make_create_topics(
             allowed, refused = split_by_right(
                 access, context, Operation.CREATE, ResourceType.TOPIC, request.topics, lambda topic: topic.name
             )
+        is_strict = context.api_version >= STRICT_QUOTA_SINCE
+        quota = quotas.mutations(context.client, context.client_id, is_strict=is_strict)
         wanted = [_new_topic(topic) for topic in allowed]
         outcomes: list[TopicOutcome] = []
         try:
             if wanted or not refused:
-                outcomes = await controller.create_topics(wanted, validate_only=request.validate_only)
+                outcomes = await controller.create_topics(wanted, quota.charge, validate_only=request.validate_only)
         except ApiError as error:
             outcomes = [TopicOutcome(topic.name, error=error.code, message=error.message) for topic in wanted]
         return CreateTopicsResponse(
-            topics=[result(outcome, context) for outcome in outcomes] + [refuse(topic) for topic in refused]
+            throttle_time_ms=quota.throttle_ms(),
+            topics=[result(outcome, context) for outcome in outcomes] + [refuse(topic) for topic in refused],
         )
 
     def refuse(topic: CreatableTopic) -> CreatableTopicResult:

@@ -6,16 +6,16 @@ collects the declarations, `docs/api_support.md` is generated from them and from
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from penstock.api.context import Answer, Handler
+from penstock.api.context import Answer, Handler, RequestContext
 from penstock.core.metadata.image import Image
 from penstock.core.metrics.counters import RequestCounters
 from penstock.core.replica.fetch_session import SessionCache
-from penstock.runtime.controller.client import TopicCreator
 from penstock.runtime.controller.controller import Controller
+from penstock.runtime.coordinator.backpressure import BackPressure
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.coordinator.lag import LagView
 from penstock.runtime.coordinator.marker_writer import WriteMarker
@@ -31,7 +31,9 @@ from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.runtime.security.sign_in import DelegationTokens
+from penstock.runtime.security.tenants import Tenants
 from penstock.wire.apis import ApiKey
 
 
@@ -45,6 +47,7 @@ class SharedServices:
     settings: LiveSettings
     cluster_id: str
     access: AccessControl
+    quotas: ClientQuotas
     tokens: DelegationTokens
 
 
@@ -60,7 +63,8 @@ class BrokerServices(SharedServices):
     """The services for a broker's handlers."""
 
     env: Env
-    topic_creator: TopicCreator
+    # Has the active controller answer a request that the broker makes for its client.
+    decide: Callable[[ApiKey, Any, RequestContext], Awaitable[Any]]
     partitions: Partitions
     producer_ids: ProducerIds
     sessions: SessionCache
@@ -73,6 +77,8 @@ class BrokerServices(SharedServices):
     verify: Verify
     transaction_guard: TransactionGuard
     schema_guard: SchemaGuard
+    backpressure: BackPressure
+    tenants: Tenants
     write_marker: WriteMarker
     counters: RequestCounters
 

@@ -1,4 +1,4 @@
-"""Versions 1-6. KIP-599 error messages, KIP-516 deletion by topic id."""
+"""Versions 1-6. KIP-599 error messages and quotas, KIP-516 deletion by topic id."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid, format_uuid
 from penstock.runtime.controller.controller import Controller
 from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.security.client_quotas import ClientQuotas, MutationQuota
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 
@@ -18,15 +19,16 @@ API = shared_api(
     ApiKey.DELETE_TOPICS,
     (1, 6),
     lambda services: make_delete_topics(
-        services.controller, services.settings.node.delete_topic_enable, services.access
+        services.controller, services.settings.node.delete_topic_enable, services.access, services.quotas
     ),
     is_forwarded=True,
 )
 
 NAMES_AND_IDS_SINCE = 6
+STRICT_QUOTA_SINCE = 5
 
 
-def make_delete_topics(controller: Controller, enabled: bool, access: AccessControl) -> Handler:
+def make_delete_topics(controller: Controller, enabled: bool, access: AccessControl, quotas: ClientQuotas) -> Handler:
     """The handler; `enabled` is delete.topic.enable."""
 
     async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
@@ -34,9 +36,14 @@ def make_delete_topics(controller: Controller, enabled: bool, access: AccessCont
             wanted = [(topic.name, topic.topic_id) for topic in request.topics]
         else:
             wanted = [(name, ZERO_UUID) for name in request.topic_names]
-        return DeleteTopicsResponse(responses=[await delete(name, topic_id, context) for name, topic_id in wanted])
+        is_strict = context.api_version >= STRICT_QUOTA_SINCE
+        quota = quotas.mutations(context.client, context.client_id, is_strict=is_strict)
+        results = [await delete(name, topic_id, quota, context) for name, topic_id in wanted]
+        return DeleteTopicsResponse(quota.throttle_ms(), results)
 
-    async def delete(name: str | None, topic_id: Uuid, context: RequestContext) -> DeletableTopicResult:
+    async def delete(
+        name: str | None, topic_id: Uuid, quota: MutationQuota, context: RequestContext
+    ) -> DeletableTopicResult:
         def may(operation: Operation, topic: str) -> bool:
             return access.allows_on_cluster(context.client, Operation.DELETE, quiet=True) or access.allows(
                 context.client, operation, ResourceType.TOPIC, topic
@@ -59,7 +66,7 @@ def make_delete_topics(controller: Controller, enabled: bool, access: AccessCont
         try:
             if not enabled:
                 raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this cluster")
-            topic = await controller.delete_topics(choose)
+            topic = await controller.delete_topics(choose, quota.charge)
         except ApiError as error:
             return DeletableTopicResult(shown, topic_id, error.code, error.message)
         return DeletableTopicResult(topic.name, topic.topic_id)

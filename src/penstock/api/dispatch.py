@@ -19,13 +19,15 @@ from struct import error as StructError
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from penstock.api.context import Client, Handler, Reply, RequestContext
-from penstock.api.forwarding import Forwarding
+from penstock.api.context import Client, Handler, Reply, RequestContext, settled
+from penstock.api.forwarding import Forwarding, decoded
 from penstock.api.response_errors import Finder, error_finder
 from penstock.api.table import FORWARDED_KEYS
 from penstock.core.metrics.counters import FETCH_BY_CONSUMERS, FETCH_BY_FOLLOWERS, ApiCounters, RequestCounters
+from penstock.core.security.audited_requests import AUDITED, is_change
 from penstock.model.errors import ApiError, ProtocolError
 from penstock.runtime.replication.fetch_rows import is_follower
+from penstock.runtime.security.audit import AuditTrail
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.wire.apis import APIS, ApiKey, request_class, response_class, response_header_version
 from penstock.wire.codec import decoder, encoder
@@ -49,12 +51,15 @@ logger = logging.getLogger("penstock.api")
 class Route(NamedTuple):
     """Everything needed to serve one API in one version."""
 
+    api_key: int
     decode: Callable[[Buffer, int], tuple[Any, int]]
     handle: Handler
     encode: Callable[[Any, list[Buffer]], None]
     header_version: int
     version: int
     forwarding: Forwarding | None
+    # Not measured against quotas: requests between brokers, and decisions, which wait more than they work.
+    is_exempt: bool
     counters: ApiCounters
     # Finds the errors in a response; None where there cannot be any.
     errors: Finder | None
@@ -77,8 +82,11 @@ class Dispatcher:
         clock: Callable[[], float] = perf_counter,
         followers_fetch: str = FETCH_BY_FOLLOWERS,
         quotas: ClientQuotas | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
-        """`followers_fetch` is the counter for fetches by other nodes. Without `quotas` nobody is throttled."""
+        """`followers_fetch` is the counter for fetches by other nodes. Without `quotas` nobody is throttled.
+
+        `audit` is told of changes to the cluster."""
         self._handlers = handlers
         self._versions = versions
         self._forwarding = forwarding
@@ -86,6 +94,7 @@ class Dispatcher:
         self._clock = clock
         self._followers_fetch = followers_fetch
         self._quotas = quotas
+        self._audit = audit if audit is not None and audit.is_on else None
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -115,22 +124,31 @@ class Dispatcher:
         header, position = decode_request_header(frame)
         # Like Kafka we ignore bytes after the message: librdkafka sends some after a Metadata request.
         request, _ = route.decode(frame, position)
+        client.api_key, client.client_id = api_key, header.client_id
         context = RequestContext(version, header.client_id, client)
-        if self._quotas is not None and self._quotas.are_set and api_key not in BETWEEN_BROKERS:
-            return self._measured(frame, request, context, route, started)
         if route.forwarding is not None:
             return self._own(self._decide(bytes(frame), request, context, route, started))
         if route.of_followers is not None and is_follower(request):
             route = route.of_followers
         response = route.handle(request, context)
         if isinstance(response, asyncio.Future) or iscoroutine(response):
-            return self._park(response, route, correlation_id, started)
-        return self._finish(response, route, correlation_id, started)
+            return self._park(response, route, context, correlation_id, len(frame), started)
+        return self._finish(response, route, context, correlation_id, len(frame), started)
 
     def _finish(
-        self, response: Any, route: Route, correlation_id: int, started: float, waited_s: float | None = None
+        self,
+        response: Any,
+        route: Route,
+        context: RequestContext,
+        correlation_id: int,
+        size_bytes: int,
+        started: float,
+        waited_s: float | None = None,
     ) -> Reply | None:
         """What is sent for a response; None if the request has no reply."""
+        if self._quotas is not None and self._quotas.are_set and not route.is_exempt:
+            work_s = self._clock() - started - (waited_s or 0.0)
+            response = self._charge(self._quotas, response, route, context, size_bytes, work_s)
         reply = None
         if response is not None:
             if route.errors is not None:
@@ -144,43 +162,27 @@ class Dispatcher:
             route.counters.answered_late(self._clock() - started, waited_s)
         return reply
 
-    def _measured(
-        self, frame: bytearray, request: Any, context: RequestContext, route: Route, started: float
-    ) -> asyncio.Future[Reply | None] | Reply | None:
-        """Serve a request of a cluster with quotas; a client over its quota is told, and throttled."""
-        quotas = self._quotas
-        assert quotas is not None
-        if route.of_followers is not None and is_follower(request):
-            route = route.of_followers
-            quotas = None
-        key, _, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
-        size = len(frame)
+    def _charge(
+        self,
+        quotas: ClientQuotas,
+        response: Any,
+        route: Route,
+        context: RequestContext,
+        size_bytes: int,
+        work_s: float,
+    ) -> Any:
+        """Measure a request; a client over its quota is told in the response, and throttled."""
         client_id = context.client_id or ""
-
-        def charge(response: Any, work_s: float) -> Any:
-            if quotas is None:
-                return response
-            if key == ApiKey.PRODUCE:
-                throttle_ms = quotas.produced(context.client, client_id, size)
-            elif key == ApiKey.FETCH and response is not None:
-                throttle_ms = quotas.fetched(context.client, client_id, response)
-            else:
-                throttle_ms = 0
-            throttle_ms = max(throttle_ms, quotas.worked(context.client, client_id, work_s))
-            if not throttle_ms:
-                return response
-            if context.client.mute is not None:
-                context.client.mute(throttle_ms)
-            present = getattr(response, "throttle_time_ms", None)
-            return response if present is None else response._replace(throttle_time_ms=max(present, throttle_ms))
-
-        if route.forwarding is not None:
-            return self._own(self._decide(bytes(frame), request, context, route, started))
-        response = route.handle(request, context)
-        work_s = self._clock() - started
-        if isinstance(response, asyncio.Future) or iscoroutine(response):
-            return self._park(_charged(response, charge, work_s), route, correlation_id, started)
-        return self._finish(charge(response, work_s), route, correlation_id, started)
+        throttle_ms = quotas.worked(context.client, client_id, work_s)
+        if route.api_key == ApiKey.PRODUCE:
+            throttle_ms = max(throttle_ms, quotas.produced(context.client, client_id, size_bytes))
+        elif route.api_key == ApiKey.FETCH and response is not None:
+            throttle_ms = max(throttle_ms, quotas.fetched(context.client, client_id, response))
+        if not throttle_ms:
+            return response
+        _mute(context.client, throttle_ms)
+        present = getattr(response, "throttle_time_ms", None)
+        return response if present is None else response._replace(throttle_time_ms=max(present, throttle_ms))
 
     def _find_route(self, api_key: int, version: int) -> Route | None:
         allowed = self._versions.get(api_key)
@@ -192,19 +194,25 @@ class Dispatcher:
         name = FETCH_BY_CONSUMERS if api_key == ApiKey.FETCH else APIS[api_key].name
         response = response_class(api_key)
         errors = error_finder(response) if self.counters.is_on else None
+        forwarding = self._forwarding if api_key in FORWARDED_KEYS else None
+        handle = self._handlers[api_key]
+        if self._audit is not None and api_key in AUDITED and forwarding is None:
+            handle = _audited(self._audit, api_key, handle)
         route = Route(
+            api_key,
             decoder(request_class(api_key), version),
-            self._handlers[api_key],
+            handle,
             encoder(response, version),
             response_header_version(api_key, version),
             version,
-            self._forwarding if api_key in FORWARDED_KEYS else None,
+            forwarding,
+            forwarding is not None or api_key in BETWEEN_BROKERS,
             self.counters.api(name),
             None if name in TELLING else errors,
             None,
         )
         if api_key == ApiKey.FETCH:
-            followed = route._replace(counters=self.counters.api(self._followers_fetch), errors=errors)
+            followed = route._replace(counters=self.counters.api(self._followers_fetch), errors=errors, is_exempt=True)
             route = route._replace(of_followers=followed)
         self._routes[api_key << 16 | version] = route
         return route
@@ -217,8 +225,8 @@ class Dispatcher:
         if route is None:
             name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
             raise ProtocolError(f"{name} version {version} is not served here")
-        response = route.handle(None, RequestContext(version, None, client))
-        return self._finish(response, route, correlation_id, started)
+        context = RequestContext(version, None, client)
+        return self._finish(route.handle(None, context), route, context, correlation_id, 0, started)
 
     async def _decide(
         self, frame: bytes, request: Any, context: RequestContext, route: Route, started: float
@@ -227,17 +235,23 @@ class Dispatcher:
         forwarding = route.forwarding
         assert forwarding is not None
         api_key, _, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
-        response = await _settled(route.handle(request, context)) if forwarding.is_active() else None
+        response = await settled(route.handle(request, context)) if forwarding.is_active() else None
         if response is None or not forwarding.is_active():
             # A controller that loses leadership meanwhile asks its successor: many clients don't retry.
             try:
                 answer = await forwarding.forward(frame, request, context.client)
                 route.counters.answered(self._clock() - started)
+                _mute(context.client, forwarded_throttle_ms(answer, route))
+                if self._audit is not None and api_key in AUDITED:
+                    self._audit.changed(context.client, api_key, request, decoded(answer, api_key, route.version))
                 return [_SIZE.pack(len(answer)) + answer]
             except ApiError:
                 if response is None:
-                    response = await _settled(forwarding.unavailable[api_key](request, context))
-        return self._finish(response, route, correlation_id, started)
+                    response = await settled(forwarding.unavailable[api_key](request, context))
+        _mute(context.client, getattr(response, "throttle_time_ms", 0))
+        if self._audit is not None and api_key in AUDITED:
+            self._audit.changed(context.client, api_key, request, response)
+        return self._finish(response, route, context, correlation_id, len(frame), started)
 
     def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
@@ -246,7 +260,13 @@ class Dispatcher:
         return task
 
     def _park(
-        self, response: Awaitable[Any], route: Route, correlation_id: int, started: float
+        self,
+        response: Awaitable[Any],
+        route: Route,
+        context: RequestContext,
+        correlation_id: int,
+        size_bytes: int,
+        started: float,
     ) -> asyncio.Future[Reply | None]:
         """A future of what `_finish` returns for a response that comes later."""
         if iscoroutine(response):
@@ -269,7 +289,10 @@ class Dispatcher:
                 return
             if error is None:
                 try:
-                    reply.set_result(self._finish(done.result(), route, correlation_id, started, waited_s))
+                    response = done.result()
+                    reply.set_result(
+                        self._finish(response, route, context, correlation_id, size_bytes, started, waited_s)
+                    )
                     return
                 except ValueError as problem:
                     # The connection must get the error, or it waits forever.
@@ -326,9 +349,37 @@ class ClientSession:
         self.client.closed()
 
 
-async def _charged(response: Awaitable[Any], charge: Callable[[Any, float], Any], work_s: float) -> Any:
-    return charge(await response, work_s)
+def _audited(audit: AuditTrail, api_key: int, handle: Handler) -> Handler:
+    """A handler whose changes are told to the audit trail."""
+
+    def audited(request: Any, context: RequestContext) -> Any:
+        response = handle(request, context)
+        if not is_change(api_key, request):
+            return response
+        if isinstance(response, asyncio.Future) or iscoroutine(response):
+            return tell_later(response, request, context)
+        audit.changed(context.client, api_key, request, response)
+        return response
+
+    async def tell_later(response: Awaitable[Any], request: Any, context: RequestContext) -> Any:
+        settled = await response
+        audit.changed(context.client, api_key, request, settled)
+        return settled
+
+    return audited
 
 
-async def _settled(response: Any) -> Any:
-    return await response if isinstance(response, asyncio.Future) or iscoroutine(response) else response
+def _mute(client: Client, throttle_ms: int) -> None:
+    """Serve no further request of a throttled client for this long (KIP-219)."""
+    if throttle_ms > 0 and client.mute is not None:
+        client.mute(throttle_ms)
+
+
+def forwarded_throttle_ms(answer: bytes, route: Route) -> int:
+    """The throttle time in a response, header included, that the controller wrote; 0 if it has none."""
+    fields = response_class(route.api_key)._fields
+    if fields[0] != "throttle_time_ms":
+        return 0
+    # A correlation id, and an empty set of tagged fields in flexible versions.
+    (throttle_ms,) = _SIZE.unpack_from(answer, 4 + route.header_version)
+    return int(throttle_ms)

@@ -23,6 +23,6 @@ def make_end_quorum_epoch(raft: RaftDriver) -> Handler:
     """The handler."""
 
     def end_quorum_epoch(request: EndQuorumEpochRequest, context: RequestContext) -> EndQuorumEpochResponse:
-        return raft.requests.end_epoch(request)
+        return raft.requests.end_epoch(request, context.client.listener_name)
 
     return end_quorum_epoch

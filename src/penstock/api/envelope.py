@@ -73,6 +73,7 @@ def _client(request: EnvelopeRequest, context: RequestContext) -> Client:
         is_token=principal.token_authenticated,
         # That of the client's own connection; on plain text it has no name, which is as good as telling.
         security_protocol="",
+        is_forwarded=True,
     )
 
 

@@ -23,6 +23,6 @@ def make_fetch_snapshot(raft: RaftDriver) -> Handler:
     """The handler."""
 
     def fetch_snapshot(request: FetchSnapshotRequest, context: RequestContext) -> FetchSnapshotResponse:
-        return raft.requests.fetch_snapshot(request)
+        return raft.requests.fetch_snapshot(request, context.client.listener_name)
 
     return fetch_snapshot

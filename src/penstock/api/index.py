@@ -81,4 +81,5 @@ INDEX: tuple[tuple[int, str, int, int, bool, bool, bool], ...] = (
     (81, "remove_raft_voter", 0, 0, True, True, True),
     (82, "update_raft_voter", 0, 0, False, True, False),
     (10000, "describe_lag", 0, 0, True, False, False),
+    (10001, "describe_tenants", 0, 0, True, False, False),
 )

@@ -5,21 +5,21 @@ The response includes topics that the request creates once they exist, so the cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 from penstock.api.access import NOT_ASKED
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.core.metadata.image import Image, Topic
-from penstock.core.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
-from penstock.core.metadata.topics import NewTopic
+from penstock.core.metadata.topic_names import AUDIT_TOPIC, INTERNAL_TOPICS, check_topic_name
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, ZERO_UUID, Uuid
-from penstock.runtime.controller.client import TopicCreator
 from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
+from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -34,7 +34,7 @@ API = Api(
     (0, 13),
     on_broker=lambda services: make_metadata(
         services.image,
-        services.topic_creator,
+        services.decide,
         services.cluster_id,
         services.controller_id,
         services.settings.node.auto_create_topics_enable,
@@ -43,18 +43,19 @@ API = Api(
 )
 
 NULL_NAMES_SINCE = 12
+CREATE_TOPICS_VERSION = 7
 DESCRIBE, TOPIC = Operation.DESCRIBE, ResourceType.TOPIC
 
 
 def make_metadata(
     image: Image,
-    controller: TopicCreator,
+    decide: Callable[[ApiKey, Any, RequestContext], Awaitable[Any]],
     cluster_id: str,
     controller_id: Callable[[], int],
     auto_create: bool,
     access: AccessControl,
 ) -> Handler:
-    """The handler; `auto_create` is the broker's auto.create.topics.enable."""
+    """The handler; `auto_create` is the broker's auto.create.topics.enable, `decide` asks the active controller."""
 
     def metadata(
         request: MetadataRequest, context: RequestContext
@@ -66,7 +67,10 @@ def make_metadata(
         missing = [
             topic.name
             for topic in wanted
-            if topic.name and topic.name not in image.topics and may_describe(topic.name, context)
+            if topic.name
+            and topic.name not in image.topics
+            and topic.name != AUDIT_TOPIC
+            and may_describe(topic.name, context)
         ]
         if missing and auto_create and (request.allow_auto_topic_creation or context.api_version < 4):
             return create_then_respond(missing, request, context)
@@ -77,7 +81,10 @@ def make_metadata(
     ) -> MetadataResponse:
         allowed = [name for name in dict.fromkeys(missing) if may_create(name, context)]
         if allowed:
-            await controller.create_topics([NewTopic(name) for name in allowed])
+            # With the client's own name and rights, and on its own account.
+            wanted = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in allowed])
+            with suppress(ApiError):
+                await decide(ApiKey.CREATE_TOPICS, wanted, context._replace(api_version=CREATE_TOPICS_VERSION))
         refused = {*missing}.difference(allowed)
         topics = [
             find(topic, request, context) if topic.name not in refused else refuse(topic.name)

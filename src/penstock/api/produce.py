@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 from penstock.api.access import refusal
 from penstock.api.context import RequestContext
 from penstock.api.declaration import Api
+from penstock.core.metadata.topic_names import AUDIT_TOPIC
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
 from penstock.model.ids import format_uuid
+from penstock.runtime.coordinator.backpressure import BackPressure
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard, Unverified
 from penstock.runtime.env import Env
 from penstock.runtime.replication.admission import ADMITTED, Admission, Place, Produced, Refusals
@@ -26,6 +28,7 @@ from penstock.runtime.replication.partition import Appended, Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard, Unchecked
 from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.security.tenants import Tenants
 from penstock.wire.apis import ApiKey
 from penstock.wire.compression import Compression
 from penstock.wire.messages.produce import (
@@ -51,6 +54,8 @@ API = Api(
             services.transaction_guard,
             services.schema_guard,
             services.access,
+            services.backpressure,
+            tenants=services.tenants,
             sync_on_ack=services.settings.node.penstock_sync_on_ack,
             failed=services.counters.api("Produce").failed,
         ).produce
@@ -91,7 +96,17 @@ class Produce:
     its connection wait behind it: batches must be appended in the order of their sequences.
     """
 
-    __slots__ = ("_access", "_env", "_failed", "_partitions", "_schemas", "_sync_on_ack", "_transactions")
+    __slots__ = (
+        "_access",
+        "_backpressure",
+        "_env",
+        "_failed",
+        "_partitions",
+        "_schemas",
+        "_sync_on_ack",
+        "_tenants",
+        "_transactions",
+    )
 
     def __init__(
         self,
@@ -100,7 +115,9 @@ class Produce:
         transactions: TransactionGuard,
         schemas: SchemaGuard,
         access: AccessControl,
+        backpressure: BackPressure | None = None,
         *,
+        tenants: Tenants | None = None,
         sync_on_ack: bool = True,
         failed: Callable[[int], None] = lambda _: None,
     ) -> None:
@@ -110,6 +127,8 @@ class Produce:
         self._transactions = transactions
         self._schemas = schemas
         self._access = access if access.is_on else None
+        self._backpressure = backpressure
+        self._tenants = tenants
         self._sync_on_ack = sync_on_ack
         self._failed = failed
 
@@ -171,7 +190,12 @@ class Produce:
                 if known is None:
                     continue
                 written = known.name
-            if not access.allows(client, WRITE, TOPIC, written):
+            is_audit = written == AUDIT_TOPIC
+            if is_audit and not access.allows_on_cluster(client, Operation.CLUSTER_ACTION):
+                # Nobody but brokers writes it, whatever rights there are on topics.
+                error = refusal(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, written)
+                denied.update((place, error) for place in _places(topic))
+            elif not access.allows(client, WRITE, TOPIC, written):
                 # A client that only knows the topic id does not learn the name.
                 error = refusal(context, WRITE, TOPIC, topic.name or format_uuid(topic.topic_id))
                 denied.update((place, error) for place in _places(topic))
@@ -226,6 +250,8 @@ class Produce:
                     if acks not in (ALL, LEADER, NONE):
                         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
                     partition = self._partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id)
+                    if acks != ALL:
+                        _check_acks(partition, acks)
                     appended = self._append_batch(partition, topic, data, acks, version, now_ms, admission)
                 except ApiError as error:
                     rows.append(_refused(data.index, error))
@@ -248,12 +274,31 @@ class Produce:
                         partition.log.start_offset,
                     )
                 )
+        throttle_ms = 0
+        if self._backpressure is not None and self._backpressure.watched:
+            throttle_ms = self._throttle(self._backpressure, request, context)
         if acks == NONE:
             _close_if_refused(answers)
             return None
         if waiting:
-            return _park(answers, waiting, request.timeout_ms, lambda: self._respond(answers, context, True))
-        return self._respond(answers, context, refused)
+            return _park(
+                answers, waiting, request.timeout_ms, lambda: self._respond(answers, context, throttle_ms, True)
+            )
+        return self._respond(answers, context, throttle_ms, refused)
+
+    def _throttle(self, backpressure: BackPressure, request: ProduceRequest, context: RequestContext) -> int:
+        """Hold the producer back for groups that cannot keep up; later requests wait, this one is served (KIP-219)."""
+        names = []
+        for topic in request.topic_data:
+            name = topic.name
+            if context.api_version >= TOPIC_IDS_SINCE:
+                known = self._partitions.image.topics_by_id.get(topic.topic_id)
+                name = "" if known is None else known.name
+            names += [(name, data.index) for data in topic.partition_data]
+        throttle_ms = backpressure.throttle_ms(names)
+        if throttle_ms and context.client.mute is not None:
+            context.client.mute(throttle_ms)
+        return throttle_ms
 
     def _append_batch(
         self,
@@ -275,13 +320,18 @@ class Produce:
         if version < ZSTD_SINCE and attributes & CODEC == Compression.ZSTD:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
         assert isinstance(records, memoryview)
+        if self._tenants is not None and self._tenants.meters:
+            self._tenants.check_room(partition.name.topic, len(records))
         if attributes & TRANSACTIONAL:
             verification = admission.verification((topic.name, topic.topic_id, data.index))
             return partition.append(records, now_ms, verification=verification)
         return partition.append(records, now_ms)
 
-    def _respond(self, answers: Answers, context: RequestContext, may_have_failed: bool) -> ProduceResponse:
-        response = ProduceResponse([TopicProduceResponse(topic.name, topic.topic_id, rows) for topic, rows in answers])
+    def _respond(
+        self, answers: Answers, context: RequestContext, throttle_ms: int, may_have_failed: bool
+    ) -> ProduceResponse:
+        rows_by_topic = [TopicProduceResponse(topic.name, topic.topic_id, rows) for topic, rows in answers]
+        response = ProduceResponse(rows_by_topic, throttle_ms)
         if not may_have_failed:
             return response
         codes = [row.error_code for _, rows in answers for row in rows if row.error_code]
@@ -290,6 +340,17 @@ class Produce:
         if context.api_version >= HINTS_SINCE and any(code in HINTED for code in codes):
             return _with_hints(response, LeaderHints(self._partitions), context)
         return response
+
+
+def _check_acks(partition: Partition, acks: int) -> None:
+    required = partition.settings.penstock_acks_min
+    if required == "all" or (required == "1" and acks == NONE):
+        topic = partition.name.topic
+        raise ApiError(
+            ErrorCode.INVALID_REQUIRED_ACKS,
+            f"topic {topic} requires acks={required} (penstock.acks.min), and the producer sent acks={acks}: "
+            f"set acks={required} in the producer",
+        )
 
 
 def _has_transactional(request: ProduceRequest) -> bool:

@@ -13,9 +13,17 @@ from typing import Any, get_args, get_origin, get_type_hints
 Found = Callable[[int], None]
 Finder = Callable[[Any, Found], None]
 
+_FINDERS: dict[type[Any], Finder | None] = {}
+
 
 def error_finder(response_class: type[Any]) -> Finder | None:
     """A function that calls back with each error code in a response of this class; None if it has no such field."""
+    if response_class not in _FINDERS:
+        _FINDERS[response_class] = _compile(response_class)
+    return _FINDERS[response_class]
+
+
+def _compile(response_class: type[Any]) -> Finder | None:
     lines = _lines(response_class, "response", 1)
     if not lines:
         return None

@@ -42,7 +42,8 @@ def make_update_raft_voter(raft: RaftDriver) -> Handler:
                 await raft.voter_changes.update(voter)
         except ApiError as error:
             code = error.code
-        address = raft.addresses.of(raft.leader_id) if raft.leader_id >= 0 else None
+        name = context.client.listener_name
+        address = raft.addresses.named(raft.leader_id, name) if raft.leader_id >= 0 else None
         leader = CurrentLeader(raft.leader_id, raft.epoch, *(address or ("", -1)))
         return UpdateRaftVoterResponse(error_code=code, current_leader=leader if address else CurrentLeader())
 

@@ -23,6 +23,6 @@ def make_vote(raft: RaftDriver) -> Handler:
     """The handler."""
 
     def vote(request: VoteRequest, context: RequestContext) -> VoteResponse:
-        return raft.requests.vote(request)
+        return raft.requests.vote(request, context.client.listener_name)
 
     return vote

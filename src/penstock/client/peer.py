@@ -120,8 +120,6 @@ class Peer:
             self._stream.end("closed", flush=flush)
         self._lose("this node closed it", tell=False)
 
-    # Opening.
-
     async def _open(self) -> None:
         pause = self._not_before - self._loop.time()
         if pause > 0:
@@ -180,8 +178,6 @@ class Peer:
             self._is_open = False
             self._introduce(self._protocol.sign_in(self._credentials))
 
-    # Sending and receiving.
-
     def _pending(self, message: Any, timeout_ms: int, answer: asyncio.Future[Any]) -> Pending:
         pending = Pending(message, timeout_ms, self._loop.time() + timeout_ms / 1_000, answer)
         self._watch(pending.deadline)
@@ -211,8 +207,6 @@ class Peer:
         # The caller may have been cancelled.
         if not pending.answer.done():
             pending.answer.set_result(response)
-
-    # Losing.
 
     def _lose(self, reason: str | NoAnswer, *, tell: bool = True) -> None:
         stream, self._stream = self._stream, None

@@ -10,6 +10,7 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from penstock.config.broker import CONNECTION_OVERRIDES, connection_overrides
+from penstock.config.checks import check_text
 from penstock.config.names import find_property, has_listener_prefix, unknown_text
 from penstock.config.properties import ConfigError, Finding, Property, PropertyType, UpdateMode, config_error, nearest
 from penstock.config.tables import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES
@@ -154,6 +155,7 @@ def _check_broker(names: Iterable[str], overrides: Mapping[str, str], scope: Con
             continue
         try:
             row.accept(overrides[name])
+            check_text(row.name, overrides[name])
             if row.name == CONNECTION_OVERRIDES:
                 connection_overrides(overrides[name])
         except ConfigError as error:

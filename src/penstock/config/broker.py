@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from penstock.config.checks import check_settings, check_units
+from penstock.config.checks import check_settings, check_text, check_units
 from penstock.config.listeners import (
     Endpoint,
     Listeners,
@@ -16,7 +16,7 @@ from penstock.config.listeners import (
     parse_endpoint,
     resolve_listeners,
 )
-from penstock.config.names import check_names, find_property
+from penstock.config.names import check_names, find_property, has_listener_prefix
 from penstock.config.node import NodeSettings, Voter
 from penstock.config.properties import INT_MAX, ConfigError, Finding, UpdateMode, Value
 from penstock.config.tables import BROKER_PROPERTIES, TOPIC_SYNONYMS
@@ -25,6 +25,8 @@ from penstock.config.topic import broker_defaults
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
+# Numbers that a listener can have to itself.
+_OF_LISTENERS = ("max.connections", "max.connection.creation.rate")
 CONNECTION_OVERRIDES = "max.connections.per.ip.overrides"
 _TOPIC_DEFAULT_NAMES = frozenset(synonym.name for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms)
 
@@ -77,8 +79,9 @@ def with_changes(settings: NodeSettings, changes: Mapping[str, str]) -> NodeSett
 
 def _is_of_listeners(name: str) -> bool:
     found = find_property(name)
-    own = found is not None and found.name.startswith(("ssl.", "sasl."))
-    return found is not None and own and found.update is not UpdateMode.READ_ONLY
+    if found is None or found.update is UpdateMode.READ_ONLY:
+        return False
+    return found.name.startswith(("ssl.", "sasl.")) or (found.name in _OF_LISTENERS and has_listener_prefix(name))
 
 
 def _parse(properties: Mapping[str, str], errors: list[Finding]) -> dict[str, Value]:
@@ -89,6 +92,7 @@ def _parse(properties: Mapping[str, str], errors: list[Finding]) -> dict[str, Va
             continue
         try:
             value = found.accept(text)
+            check_text(found.name, text)
         except ConfigError as error:
             # A value for one listener is reported under its full name.
             errors.extend(Finding(name, name + finding.text[len(found.name) :]) for finding in error.findings)
@@ -241,7 +245,7 @@ def connection_overrides(text: str) -> Mapping[str, int]:
         if host and count.isascii() and count.isdigit() and int(count) <= INT_MAX:
             overrides[host] = int(count)
         else:
-            example = "expected host:count, for example 10.0.0.7:200"
+            example = "expected address:count, for example 10.0.0.7:200"
             findings.append(Finding(CONNECTION_OVERRIDES, f"{CONNECTION_OVERRIDES}: {item!r}: {example}"))
     if findings:
         raise ConfigError(findings)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from penstock.config.node import NodeSettings
-from penstock.config.properties import Finding
-from penstock.config.tables import TOPIC_SYNONYMS
+from penstock.config.properties import Finding, config_error, nearest
+from penstock.config.tables import TOPIC_PROPERTIES, TOPIC_SYNONYMS
 
 _MEBIBYTE = 1024 * 1024
 _JAVA_REPLICA_PACKAGE = "org.apache.kafka.common.replica."
@@ -25,6 +26,22 @@ def check_settings(
     _check_groups(values, errors)
     _check_limits(settings, errors, warnings)
     _check_directories(settings, errors, warnings)
+
+
+def check_text(name: str, text: str) -> None:
+    """What a setting's type cannot say about its value; raises ConfigError."""
+    if name == "penstock.topic.name.pattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise config_error(name, f"{name}={text}: not a regular expression: {error}") from None
+    elif name == "penstock.topic.required.settings":
+        for item in filter(None, text.split(",")):
+            setting = item.partition("=")[0].strip()
+            if setting not in TOPIC_PROPERTIES:
+                guess = nearest(setting, TOPIC_PROPERTIES)
+                hint = f"; did you mean {guess}?" if guess else ""
+                raise config_error(name, f"{name}={text}: {setting} is not a topic setting{hint}")
 
 
 def check_units(properties: Mapping[str, str], warnings: list[Finding]) -> None:

@@ -62,6 +62,10 @@ class NodeSettings:
     confluent_basic_auth_user_info: str | None
     confluent_ssl_truststore_location: str | None
     connections_max_idle_ms: int
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
+    quota_window_num: int
+    quota_window_size_seconds: int
     controlled_shutdown_enable: bool
     controller_quorum_election_backoff_max_ms: int
     controller_quorum_election_timeout_ms: int
@@ -70,6 +74,7 @@ class NodeSettings:
     controller_quorum_retry_backoff_ms: int
     fetch_max_bytes: int
     initial_broker_registration_timeout_ms: int
+    max_connection_creation_rate: int
     max_connections: int
     max_connections_per_ip: int
     max_incremental_fetch_session_cache_slots: int
@@ -78,12 +83,26 @@ class NodeSettings:
     metadata_log_max_snapshot_interval_ms: int
     metadata_log_segment_bytes: int
     metadata_log_segment_ms: int
+    penstock_audit_enable: bool
+    penstock_audit_log: bool
+    penstock_audit_queue_max_events: int
+    penstock_audit_retention_ms: int
+    penstock_backpressure_check_interval_ms: int
+    penstock_backpressure_throttle_max_ms: int
     penstock_connection_write_buffer_bytes: int
     penstock_disk_full_percent: float
+    penstock_tenant_usage_interval_ms: int
     penstock_loop: str
     penstock_metrics_counting: bool
     penstock_request_read_timeout_ms: int
     penstock_sync_on_ack: bool
+    penstock_topic_min_insync_replicas_min: int
+    penstock_topic_name_pattern: str
+    penstock_topic_partitions_max: int
+    penstock_topic_partitions_min: int
+    penstock_topic_replication_factor_min: int
+    penstock_topic_required_settings: tuple[str, ...]
+    penstock_topic_retention_ms_min: int
     penstock_write_stall_timeout_ms: int
     queued_max_request_bytes: int
     request_timeout_ms: int
@@ -172,3 +191,8 @@ class NodeSettings:
             return own
         row = BROKER_PROPERTIES[name]
         return self.properties.get(name, row.default_text)
+
+    def listener_number(self, listener_name: str, name: str, otherwise: int) -> int:
+        """A whole number that one listener can have to itself; `otherwise` is the node's."""
+        own = self.properties.get(f"listener.name.{listener_name.lower()}.{name}")
+        return otherwise if own is None else int(own)

@@ -53,6 +53,9 @@ class TopicSettings:
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
+    penstock_acks_min: str = "0"
+    penstock_backpressure_groups: tuple[str, ...] = ()
+    penstock_backpressure_lag_max: int = 100_000
     preallocate: bool = False
     retention_bytes: int = UNLIMITED
     retention_ms: int = 604_800_000

@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from penstock.api.add_partitions_to_txn import make_add_partitions_to_txn
-from penstock.api.context import Client, RequestContext
+from penstock.api.context import Client, RequestContext, settled
 from penstock.api.declaration import BrokerServices
 from penstock.api.dispatch import Dispatcher
 from penstock.api.forwarding import Forwarding
@@ -27,11 +28,14 @@ from penstock.node.metrics.collector import Collector
 from penstock.node.metrics.coordinators import CoordinatorCollector
 from penstock.node.metrics.health import Check
 from penstock.node.metrics.replicas import ReplicaCollector
+from penstock.node.metrics.rules import RulesCollector
+from penstock.node.metrics.tenants import TenantCollector
 from penstock.node.metrics.topics import TopicCollector
 from penstock.node.security import NodeSecurity
 from penstock.runtime.controller.broker_lifecycle import BrokerLifecycle, RegistrationRefused
 from penstock.runtime.controller.client import ControllerClient
 from penstock.runtime.controller.controller import Controller
+from penstock.runtime.coordinator.backpressure import BackPressure
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.coordinator.lag import LagView
 from penstock.runtime.coordinator.marker_writer import MarkerWriter
@@ -60,12 +64,17 @@ from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.runtime.schemas.registry_client import RegistryClient
 from penstock.runtime.security.access_control import OPEN
+from penstock.runtime.security.audit_topic import AuditTopic
+from penstock.runtime.security.tenants import Tenants
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from penstock.wire.messages.broker_registration import Listener as RegisteredListener
 
 DRAIN_S = 5.0
 # A broker whose leaderships nobody can take over stops after this time.
 LEAVE_MS_MAX = 30_000
+# By this version the audit trail's own produces name their topic.
+AUDIT_PRODUCE_VERSION = 9
 
 logger = logging.getLogger("penstock.node")
 
@@ -153,11 +162,22 @@ class BrokerRole:
         self._cleaner = Cleaner(env, self.partitions, self._live.current)
         self._cleaner.start()
         keeper = self._replicate()
+        self._tenants = Tenants(
+            env,
+            settings.node_id,
+            self.partitions,
+            self._security.quotas,
+            self._make_peer,
+            settings.penstock_tenant_usage_interval_ms,
+        )
+        self._tenants.start()
+        raft.on_commit(self._tenants.follow)
         self._endpoints.serve_brokers(self._dispatcher(keeper, controller, unreachable))
         raft.on_commit(self._report_during_shutdowns)
         raft.on_leader(lambda leader_id: self._lifecycle.heartbeat_now() if leader_id >= 0 else None)
         self._lifecycle.start()
         await self._lifecycle.active()
+        self._keep_audit_trail()
         if self._some_broker() != settings.node_id:
             # Clients get topics from the metadata, which follows the controller's answer.
             shown = asyncio.Event()
@@ -170,6 +190,14 @@ class BrokerRole:
         self._lag = LagView(env, self.partitions)
         self._groups = Groups(env, raft.image, self._requests, self.partitions, settings)
         raft.on_commit(self._groups.follow)
+        self._backpressure = BackPressure(
+            env, settings.node_id, raft.image, self._groups, self._make_peer, self._live.current
+        )
+        self.partitions.on_change(self._backpressure.note)
+        self.partitions.on_removed(self._backpressure.forget)
+        for partition in self.partitions:
+            self._backpressure.note(partition)
+        self._backpressure.start()
         self._producer_ids = ProducerIds(self._requests.ask, settings.node_id, self._broker_epoch)
         self._marker_writer = MarkerWriter(env, self.partitions, self._groups)
         markers = TransactionMarkers(
@@ -226,12 +254,18 @@ class BrokerRole:
         )
         sessions.on_closed = follower_fetch.end_session
         self.partitions.on_leader(follower_fetch.invite)
+
+        async def decide(key: ApiKey, request: Any, context: RequestContext) -> Any:
+            response = await forwarding.decide(handlers, key, request, context)
+            self._security.audit.changed(context.client, key, request, response)
+            return response
+
         services = BrokerServices(
             env=env,
             image=raft.image,
             raft=raft,
             controller=controller,
-            topic_creator=self._requests,
+            decide=decide,
             partitions=self.partitions,
             producer_ids=self._producer_ids,
             sessions=sessions,
@@ -239,6 +273,7 @@ class BrokerRole:
             settings=self._live,
             cluster_id=self._directories.cluster_id,
             access=self._security.access,
+            quotas=self._security.quotas,
             tokens=self._security.tokens,
             controller_id=self._some_broker,
             settle_deletions=self._housekeeping.settle_deletions,
@@ -248,17 +283,41 @@ class BrokerRole:
             verify=self._verifier.verify,
             transaction_guard=TransactionGuard(env, self._verifier.verify, lambda: is_verification_enabled(self._live)),
             schema_guard=self._schema_guard,
+            backpressure=self._backpressure,
+            tenants=self._tenants,
             write_marker=self._marker_writer.write,
             counters=self._counters,
         )
+        handlers = broker_handlers(services)
         refusing = broker_handlers(replace(services, controller=unreachable))
+        # Requests of this broker itself are allowed, whatever access lists say.
+        self._own_handlers = broker_handlers(replace(services, access=OPEN))
+        forwarding = Forwarding(self._requests, lambda: raft.is_leader, refusing)
         return Dispatcher(
-            broker_handlers(services),
+            handlers,
             BROKER_VERSIONS,
-            Forwarding(self._requests, lambda: raft.is_leader, refusing),
+            forwarding,
             self._counters,
             quotas=self._security.quotas,
+            audit=self._security.audit,
         )
+
+    def _keep_audit_trail(self) -> None:
+        """Start writing the audit trail, as requests of this broker's own."""
+        settings, raft = self._settings, self._raft
+        if not settings.penstock_audit_enable:
+            self._security.audit.start()
+            return
+        here = RequestContext(AUDIT_PRODUCE_VERSION, None, Client(("127.0.0.1", 0), ""))
+        topic = AuditTopic(
+            settings.node_id,
+            raft.image,
+            self._requests,
+            self._make_peer,
+            lambda request: settled(self._own_handlers[ApiKey.PRODUCE](request, here)),
+            settings.penstock_audit_retention_ms,
+        )
+        self._security.audit.start(topic.write)
 
     async def leave(self) -> None:
         """Hand over every leadership, if there are other brokers."""
@@ -274,6 +333,7 @@ class BrokerRole:
 
     async def stop(self) -> None:
         """Finish what was accepted and close every log."""
+        await self._security.audit.stop()
         # Members that wait for a rebalance would wait longer than we drain.
         self._transactions.close()
         self._groups.close()
@@ -294,14 +354,14 @@ class BrokerRole:
         if any(broker.in_controlled_shutdown and broker.broker_id != self._settings.node_id for broker in brokers):
             self._lifecycle.heartbeat_now()
 
-    # Facts.
-
     def collectors(self) -> list[Collector]:
         """The collectors of this broker, once it has started."""
         return [
             TopicCollector(self.partitions),
             ReplicaCollector(self._env, self.partitions, self._fetchers, self._cleaner),
             CoordinatorCollector(self._env, self._groups, self._transactions, self._lag),
+            RulesCollector(self._security.audit, self._backpressure),
+            TenantCollector(self._raft.image, self._tenants),
         ]
 
     def checks(self) -> Iterator[Check]:

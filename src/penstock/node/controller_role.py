@@ -46,13 +46,25 @@ class ControllerRole:
         security: NodeSecurity,
     ) -> None:
         services = ControllerServices(
-            raft.image, raft, controller, settings, cluster_id, security.access, security.tokens, self._answer
+            raft.image,
+            raft,
+            controller,
+            settings,
+            cluster_id,
+            security.access,
+            security.quotas,
+            security.tokens,
+            self._answer,
         )
         self.dispatcher = Dispatcher(
-            controller_handlers(services), CONTROLLER_VERSIONS, counters=counters, followers_fetch=QUORUM_FETCH
+            controller_handlers(services),
+            CONTROLLER_VERSIONS,
+            counters=counters,
+            followers_fetch=QUORUM_FETCH,
+            audit=security.audit,
         )
-        # Requests from this process itself are allowed, whatever access lists say.
-        self._own_handlers = controller_handlers(replace(services, access=OPEN))
+        # Requests from this process itself are allowed, whatever access lists and quotas say.
+        self._own_handlers = controller_handlers(replace(services, access=OPEN, quotas=security.no_quotas))
         self._local = Client(("local", 0), "")
 
     def _answer(self, frame: bytearray, client: Client) -> Reply | asyncio.Future[Reply | None] | None:

@@ -12,10 +12,13 @@ from typing import Protocol
 from penstock.api.dispatch import Dispatcher
 from penstock.config.listeners import Listener as ListenerSettings
 from penstock.config.node import NodeSettings
+from penstock.core.security.connections import ConnectionQuotas, ConnectionRules
+from penstock.core.security.quotas import Windows
 from penstock.node.failures import CannotStart
 from penstock.server.connection import Session
 from penstock.server.limits import ConnectionLimits
 from penstock.server.request_memory import RequestMemory
+from penstock.server.shared_limits import SharedLimits
 
 PROTOCOL_CODES = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -50,11 +53,19 @@ class Endpoints:
         make_listener: MakeListener,
         tls_of: Callable[[str], Tls],
         make_session: MakeSession,
+        rate_of_ip: Callable[[str], float | None] = lambda _: None,
     ) -> None:
-        """`tls_of` returns each listener's TLS context, `make_session` creates the session of a connection."""
+        """`tls_of` returns each listener's TLS context, `make_session` creates the session of a connection.
+
+        `rate_of_ip` returns how many connections a second an address may open, None for any number.
+        """
         self._settings = settings
         bytes_max = settings.queued_max_request_bytes
         self._request_memory = RequestMemory(bytes_max) if bytes_max > 0 else None
+        windows = Windows(settings.quota_window_num, settings.quota_window_size_seconds * 1000)
+        self._shared_by_brokers = SharedLimits(ConnectionQuotas(windows, rate_of_ip=rate_of_ip))
+        self._shared_by_controllers = SharedLimits(ConnectionQuotas(windows, rate_of_ip=rate_of_ip))
+        self._set_rules(settings)
         self._make_listener = make_listener
         self._tls_of = tls_of
         self._make_session = make_session
@@ -71,15 +82,32 @@ class Endpoints:
 
     def limit(self, settings: NodeSettings) -> None:
         """Apply the limits of these settings from now on."""
+        self._set_rules(settings)
         for listener in self.listeners:
-            listener.limit(self._limits(settings))
+            listener.limit(self._limits(settings, listener.name))
 
-    def _limits(self, settings: NodeSettings) -> ConnectionLimits:
+    def _set_rules(self, settings: NodeSettings) -> None:
+        rules = ConnectionRules(
+            settings.max_connections,
+            settings.max_connection_creation_rate,
+            settings.max_connections_per_ip,
+            settings.max_connections_per_ip_overrides,
+        )
+        self._shared_by_controllers.quotas.rules = rules
+        # Brokers must reach each other, however many clients there are; with one listener nobody can tell them apart.
+        is_protected = len(settings.broker_listeners) > 1
+        protected = settings.inter_broker_listener_name if is_protected else None
+        self._shared_by_brokers.quotas.rules = rules._replace(protected=protected)
+
+    def _limits(self, settings: NodeSettings, name: str) -> ConnectionLimits:
+        is_controllers = name in settings.controller_listener_names
         return ConnectionLimits(
             request_bytes_max=settings.socket_request_max_bytes,
-            connections_max=settings.max_connections,
-            connections_per_ip_max=settings.max_connections_per_ip,
-            connections_per_ip_overrides=settings.max_connections_per_ip_overrides,
+            connections_max=settings.listener_number(name, "max.connections", settings.max_connections),
+            creation_rate_max=settings.listener_number(
+                name, "max.connection.creation.rate", settings.max_connection_creation_rate
+            ),
+            shared=self._shared_by_controllers if is_controllers else self._shared_by_brokers,
             idle_ms_max=settings.connections_max_idle_ms,
             request_read_ms_max=settings.penstock_request_read_timeout_ms,
             write_stall_ms_max=settings.penstock_write_stall_timeout_ms,
@@ -95,7 +123,7 @@ class Endpoints:
             wanted.name,
             wanted.host,
             wanted.port,
-            self._limits(settings),
+            self._limits(settings, wanted.name),
             settings.socket_listen_backlog_size,
             self._tls_of(wanted.name),
         )
@@ -130,8 +158,6 @@ class Endpoints:
     def listeners(self) -> list[Accepting]:
         """Every bound address."""
         return [*self._brokers, *self._controllers]
-
-    # Advertised addresses.
 
     def broker_addresses(self) -> list[tuple[str, str, int, int]]:
         """Name, host, port and protocol code of the broker listeners, for clients."""

@@ -10,6 +10,7 @@ from penstock.config.node import NodeSettings
 from penstock.core.metadata.topics import TopicDefaults
 from penstock.core.metrics.counters import RequestCounters
 from penstock.core.raft.events import QuorumTimes
+from penstock.core.raft.voters import VoterEndpoint
 from penstock.node.broker_role import BrokerRole
 from penstock.node.controller_role import ControllerRole, register_controller
 from penstock.node.directories import Directories
@@ -43,7 +44,13 @@ class Node:
         self._settings = settings
         self._env = env
         self._security = NodeSecurity(env, settings)
-        self._endpoints = Endpoints(settings, make_listener, self._security.tls, self._security.session)
+        self._endpoints = Endpoints(
+            settings,
+            make_listener,
+            self._security.tls,
+            self._security.session,
+            self._security.quotas.table.ip_limit,
+        )
         self._directories = Directories(env, settings)
         self._ways: list[ControllerClient] = []
         self._raft: RaftDriver
@@ -91,8 +98,7 @@ class Node:
         self._directories.claim()
         self._security.read_bootstrap(Path(settings.metadata_log_dir))
         self._raft = raft = self._quorum()
-        for _, host, port, _ in self._endpoints.controller_addresses()[:1]:
-            raft.set_endpoint(host, port)
+        raft.set_endpoints(VoterEndpoint(*row[:3]) for row in self._endpoints.controller_addresses())
         live = LiveSettings(settings, raft.image)
         raft.on_commit(live.follow)
         raft.on_commit(self._security.committed)
@@ -108,6 +114,7 @@ class Node:
             voters=lambda: raft.quorum.voters.ids,
             kraft_version=lambda: raft.metadata_log.history.kraft_version,
             next_offset=lambda: raft.log.end_offset,
+            policy=live.topic_policy,
         )
         raft.on_leadership(decisions.on_leadership)
         raft.on_leadership(controller.on_leadership)
@@ -126,6 +133,8 @@ class Node:
                 raft, controller, live, self.cluster_id, self._counters, self._security
             )
             self._endpoints.serve_controllers(self._controller_role.dispatcher)
+            if not settings.is_broker:
+                self._security.audit.start()
             register_controller(env, settings.node_id, self._way(), self._endpoints.controller_addresses())
         if settings.is_broker:
             self._broker = BrokerRole(

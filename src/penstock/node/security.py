@@ -27,15 +27,15 @@ from penstock.runtime.env import Env
 from penstock.runtime.peer import PLAIN_TEXT, PeerSecurity
 from penstock.runtime.raft.metadata_files import read_bootstrap
 from penstock.runtime.security.access_control import STANDARD_AUTHORIZER, AccessControl
+from penstock.runtime.security.audit import AuditTrail
 from penstock.runtime.security.certificate_reload import CurrentContext, ReloadingContext
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.runtime.security.sign_in import DelegationTokens, SignIn, SignInSettings, SignInUnusable
 from penstock.runtime.security.tls import TlsUnusable, client_context, distinguished_name, server_context
 from penstock.server.connection import Session
+from penstock.wire.messages.metadata_records import RemoveDelegationTokenRecord
 
 WATCH_INTERVAL_S = 5.0
-# Kafka's: eleven windows of a second.
-QUOTA_WINDOWS = Windows(11, 1000)
 METRICS = "METRICS"
 
 logger = logging.getLogger("penstock.security")
@@ -54,7 +54,19 @@ class NodeSecurity:
             settings.delegation_token_expiry_time_ms,
         )
         self.access = AccessControl(self._authorizer())
-        self.quotas = ClientQuotas(env, QUOTA_WINDOWS, QUOTA_WINDOWS)
+        self.audit = AuditTrail(
+            env,
+            settings.node_id,
+            settings.penstock_audit_queue_max_events,
+            # A controller has no partitions to write to.
+            is_on=settings.penstock_audit_enable and settings.is_broker,
+            logs=settings.penstock_audit_log,
+        )
+        if self.audit.is_on:
+            self.access.on_denied(self.audit.denied)
+        self.quotas = ClientQuotas(env, *_quota_windows(settings))
+        # For the node's own requests; nothing is ever set in it.
+        self.no_quotas = ClientQuotas(env, *_quota_windows(settings))
         # Until the metadata log has records, the credentials are those that the cluster was formatted with.
         self.bootstrap_records: tuple[Any, ...] = ()
         self._bootstrap_image = Image()
@@ -117,7 +129,12 @@ class NodeSecurity:
     def settings_changed(self, settings: NodeSettings) -> None:
         """Certificates, mechanisms or passwords were changed while the node runs."""
         self._settings = settings
-        self._refresh()
+        self._refresh_certificates()
+        for name, sign_in in self._sign_in.items():
+            try:
+                sign_in.settings = SignInSettings.read(self._look_up(name), partial(self.jaas, name))
+            except SignInUnusable as error:
+                logger.error("listener %s keeps its mechanisms: %s", name, error)
 
     def _to_peers(self, listener_name: str | None, mechanism_setting: str) -> PeerSecurity:
         """How this node authenticates to others on a listener of that name."""
@@ -178,6 +195,7 @@ class NodeSecurity:
 
     def _report_sign_in(self, client: Client, mechanism: str, user: str, refusal: str | None) -> None:
         if refusal is not None:
+            self.audit.sign_in_refused(client, mechanism, user, refusal)
             logger.warning(
                 "%s on %s: sign-in by %s as %r refused: %s",
                 client.host,
@@ -200,6 +218,9 @@ class NodeSecurity:
         """Apply the metadata log."""
         self.access.committed(records)
         self.quotas.committed(records)
+        for record in records:
+            if isinstance(record, RemoveDelegationTokenRecord):
+                self.tokens.forget(record.token_id)
 
     def start(self, image: Image) -> None:
         """Use the metadata log from now on, and watch for changed certificates."""
@@ -212,13 +233,16 @@ class NodeSecurity:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(WATCH_INTERVAL_S)
-            self._refresh()
+            self._refresh_certificates()
 
-    def _refresh(self) -> None:
+    def _refresh_certificates(self) -> None:
         for context in self._contexts:
             context.refresh()
-        for name, sign_in in self._sign_in.items():
-            try:
-                sign_in.settings = SignInSettings.read(self._look_up(name), partial(self.jaas, name))
-            except SignInUnusable as error:
-                logger.error("listener %s keeps its mechanisms: %s", name, error)
+
+
+def _quota_windows(settings: NodeSettings) -> tuple[Windows, Windows]:
+    """The windows of the rates of clients, and of their changes to the cluster."""
+    return (
+        Windows(settings.quota_window_num, settings.quota_window_size_seconds * 1000),
+        Windows(settings.controller_quota_window_num, settings.controller_quota_window_size_seconds * 1000),
+    )

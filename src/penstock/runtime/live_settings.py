@@ -12,6 +12,7 @@ from penstock.config.node import NodeSettings
 from penstock.config.properties import ConfigError
 from penstock.config.topic import TopicSettings, broker_defaults
 from penstock.core.metadata.image import Image, ResourceType
+from penstock.core.metadata.topic_policy import TopicPolicy
 from penstock.wire.messages.metadata_records import ConfigRecord
 
 # The broker resource without a name holds the defaults of all brokers.
@@ -28,6 +29,7 @@ class LiveSettings:
         self._image = image
         self._current: NodeSettings | None = None
         self._topic_defaults: TopicSettings | None = None
+        self._topic_policy: TopicPolicy | None = None
         self._listeners: list[Callable[[NodeSettings], None]] = []
 
     def broker_properties(self) -> BrokerProperties:
@@ -61,9 +63,15 @@ class LiveSettings:
             self._topic_defaults = broker_defaults(self.broker_properties().effective())
         return self._topic_defaults
 
+    def topic_policy(self) -> TopicPolicy:
+        """The rules about topics."""
+        if self._topic_policy is None:
+            self._topic_policy = TopicPolicy.of(self.current())
+        return self._topic_policy
+
     def follow(self, records: Sequence[Any]) -> None:
         """Apply committed changes of broker settings."""
         if any(isinstance(one, ConfigRecord) and one.resource_type == ResourceType.BROKER for one in records):
-            self._current = self._topic_defaults = None
+            self._current = self._topic_defaults = self._topic_policy = None
             for listener in self._listeners:
                 listener(self.current())

@@ -195,8 +195,6 @@ class Connection(asyncio.BufferedProtocol):
             logger.warning("closing %s:%d: %s", *self.peer, error)
             self.abort()
 
-    # Frames in.
-
     def _split_scratch(self, filled: int) -> None:
         """Serve every whole frame among the first `filled` bytes of the scratch buffer; keep the rest."""
         scratch = self._scratch
@@ -280,8 +278,6 @@ class Connection(asyncio.BufferedProtocol):
         if len(pending) >= limits.requests_in_flight_max or self._pending_bytes > limits.write_buffer_bytes_max:
             self._busy = True
 
-    # Replies out.
-
     def _parked_done(self, done: asyncio.Future[Reply | None]) -> None:
         if self._closing and self._transport is None:
             if not done.cancelled():
@@ -336,8 +332,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._send(last.reply)
             self._transport.close()
-
-    # Being busy.
 
     def mute(self, duration_ms: int) -> None:
         """Serve no requests for some time; replies are still sent."""
@@ -408,6 +402,11 @@ class Connection(asyncio.BufferedProtocol):
         if (now - self.last_active_at) * 1000 > limits.idle_ms_max:
             return "it was idle for connections.max.idle.ms"
         return None
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it is on its way out."""
+        return self._closing
 
     def abort(self) -> None:
         """Close at once; unsent replies are dropped."""

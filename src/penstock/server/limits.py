@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 
+from penstock.core.security.connections import UNLIMITED
 from penstock.server.request_memory import RequestMemory
+from penstock.server.shared_limits import SharedLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +14,9 @@ class ConnectionLimits:
     """What a peer may ask of us before it is slowed down or closed."""
 
     request_bytes_max: int = 100 * 1024 * 1024
-    connections_max: int = 2**31 - 1
-    connections_per_ip_max: int = 2**31 - 1
-    connections_per_ip_overrides: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    connections_max: int = UNLIMITED
+    # New connections in a second.
+    creation_rate_max: int = UNLIMITED
     idle_ms_max: int = 600_000
     # A frame must be complete within this time, however slowly its bytes arrive.
     request_read_ms_max: int = 30_000
@@ -30,6 +30,8 @@ class ConnectionLimits:
     requests_in_flight_max: int = 500
     # Shared by all listeners of a process; None for no bound.
     request_memory: RequestMemory | None = None
+    # Shared by all listeners of a broker, or of a controller; None for a listener on its own.
+    shared: SharedLimits | None = None
     # The kernel's buffers of each connection; -1 leaves them to the system.
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1

@@ -9,17 +9,19 @@ import os
 import resource
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Callable
 
 from penstock.server.connection import SCRATCH_BYTES, Connection, Session
 from penstock.server.limits import ConnectionLimits
+from penstock.server.shared_limits import SharedLimits
 
 ACCEPT_BURST = 64
 ACCEPT_PAUSE_S = 0.2
 # Descriptors reserved for logs: an eighth of the limit, and at least this many.
 DESCRIPTORS_RESERVED_MIN = 64
 WATCH_INTERVAL_S = 1.0
+# More sockets than this are not held for an address over its quota.
+HELD_MAX = 1000
 # A peer that does not complete its TLS handshake in this time is disconnected.
 HANDSHAKE_TIMEOUT_S = 10.0
 
@@ -53,7 +55,11 @@ class Listener:
         self._scratch = bytearray(SCRATCH_BYTES)
         self._connections: set[Connection] = set()
         self._handshakes: set[asyncio.Task[None]] = set()
-        self._per_ip: Counter[str] = Counter()
+        self._shared = limits.shared or SharedLimits()
+        self._shared.join(self)
+        # Sockets of addresses over their quota, closed when their time is over; and one that waits for its turn.
+        self._held: set[socket.socket] = set()
+        self._waiting: socket.socket | None = None
         # A peer that is connecting is among the handshakes and the connections; here it counts once.
         self._admitted = 0
         self._accepting = False
@@ -65,6 +71,9 @@ class Listener:
         self._descriptors_max = soft_limit - max(DESCRIPTORS_RESERVED_MIN, soft_limit // 8)
         self.accepted = 0
         self.refused = 0
+        # Connections that were not accepted at once, and those that were closed, for coming too fast.
+        self.delayed = 0
+        self.throttled = 0
 
     @property
     def connections(self) -> int:
@@ -103,8 +112,18 @@ class Listener:
     def limit(self, limits: ConnectionLimits) -> None:
         """Apply these limits from now on; nobody is disconnected."""
         self._limits = limits
+        self.resume()
+
+    def resume(self) -> None:
+        """Accept again, once it has begun: there may be room."""
         if self._watch is not None:
             self._resume_accepting()
+
+    def longest_idle(self) -> tuple[float, Callable[[], None]] | None:
+        """When the most idle connection was last active, and what closes it."""
+        staying = (connection for connection in self._connections if not connection.is_closing)
+        idle = min(staying, key=lambda connection: connection.last_active_at, default=None)
+        return None if idle is None else (idle.last_active_at, idle.abort)
 
     async def stop(self, drain_s: float) -> None:
         """Accept nobody, finish what was accepted within `drain_s`, then close the rest."""
@@ -123,11 +142,13 @@ class Listener:
             task.cancel()
         for handshake in list(self._handshakes):
             handshake.cancel()
-
-    # Accepting.
+        for held in (*self._held, self._waiting):
+            if held is not None:
+                held.close()
 
     def _resume_accepting(self) -> None:
-        if not (self._accepting or self._crowded or self._stopping) and self._socket is not None:
+        waits = self._crowded or self._waiting is not None
+        if not (self._accepting or waits or self._stopping) and self._socket is not None:
             self._accepting = True
             asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
 
@@ -140,7 +161,7 @@ class Listener:
         assert self._socket is not None
         loop = asyncio.get_running_loop()
         for _ in range(ACCEPT_BURST):
-            if self._admitted >= self._limits.connections_max:
+            if self._admitted >= self._limits.connections_max or not self._shared.quotas.has_room(self.name):
                 # As in Kafka, new connections wait in the backlog until another one closes.
                 self._pause_accepting()
                 return
@@ -153,11 +174,46 @@ class Listener:
                     raise
                 self._wait_for_descriptors(loop, str(error))
                 return
-            self._admit(loop, accepted, (str(address[0]), int(address[1])))
+            peer = (str(address[0]), int(address[1]))
+            delay_ms = self._shared.quotas.delay_ms(self.name, self._limits.creation_rate_max, loop.time() * 1000)
+            if delay_ms:
+                self._delay(loop, accepted, peer, delay_ms)
+                return
+            self._admit(loop, accepted, peer)
             # The system assigns the lowest free descriptor, so a high one means that few are left.
             if accepted.fileno() >= self._descriptors_max:
                 self._wait_for_descriptors(loop, "nearly all open files are in use")
                 return
+
+    def _delay(
+        self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, peer: tuple[str, int], delay_ms: int
+    ) -> None:
+        """Connections come too fast: this one, and those behind it in the backlog, wait (KIP-612)."""
+        self.delayed += 1
+        self._pause_accepting()
+        self._waiting = accepted
+
+        def admit() -> None:
+            self._waiting = None
+            if not self._stopping:
+                self._admit(loop, accepted, peer)
+                self._resume_accepting()
+
+        loop.call_later(delay_ms / 1000, admit)
+
+    def _hold(self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, hold_ms: int) -> None:
+        """Keep an address over its quota waiting before it is disconnected, so that it does not try again at once."""
+
+        def close() -> None:
+            self._held.discard(accepted)
+            accepted.close()
+
+        self.throttled += 1
+        if len(self._held) >= HELD_MAX:
+            accepted.close()
+            return
+        self._held.add(accepted)
+        loop.call_later(hold_ms / 1000, close)
 
     def _wait_for_descriptors(self, loop: asyncio.AbstractEventLoop, reason: str) -> None:
         """New connections stay in the backlog until there are descriptors again, so that logs never run out of them."""
@@ -181,14 +237,17 @@ class Listener:
             self._resume_accepting()
 
     def _admit(self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, peer: tuple[str, int]) -> None:
-        allowed = self._limits.connections_per_ip_overrides.get(peer[0], self._limits.connections_per_ip_max)
-        if self._per_ip[peer[0]] >= allowed:
-            self.refused += 1
-            accepted.close()
+        verdict = self._shared.quotas.admit(self.name, peer[0], loop.time() * 1000)
+        if not verdict.is_admitted:
+            if verdict.hold_ms:
+                self._hold(loop, accepted, verdict.hold_ms)
+            else:
+                self.refused += 1
+                accepted.close()
             return
         self._admitted += 1
         self.accepted += 1
-        self._per_ip[peer[0]] += 1
+        self._shared.make_room()
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -218,11 +277,7 @@ class Listener:
             return
         self._connections.discard(connection)
         self._admitted -= 1
-        self._per_ip[connection.peer[0]] -= 1
-        if not self._per_ip[connection.peer[0]]:
-            del self._per_ip[connection.peer[0]]
-        if not self._accepting:
-            self._resume_accepting()
+        self._shared.left(connection.peer[0])
 
     async def _watch_deadlines(self) -> None:
         loop = asyncio.get_running_loop()

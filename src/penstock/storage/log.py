@@ -114,8 +114,6 @@ class Log:
         log.close_files()
         return log
 
-    # Facts
-
     @property
     def directory(self) -> Path:
         return self._home.path
@@ -144,8 +142,6 @@ class Log:
     def earliest_timestamp(self, offset: int) -> int | None:
         """The smallest first timestamp of the rolled segments that reach past `offset`."""
         return earliest_timestamp(self._segments, offset)
-
-    # Appending
 
     def append(self, headers: Sequence[BatchHeader], data: Buffer, now_ms: int) -> None:
         """Append batches that carry their final offsets and leader epochs; `headers` describe all of `data`.
@@ -243,8 +239,6 @@ class Log:
             return 0
         return crc32(f"{self._home.path.name}{segment.base_offset}".encode()) % jitter_ms
 
-    # Reading
-
     def read(
         self, offset: int, size_max: int, *, offset_max: int | None = None, minimum_one_batch: bool = True
     ) -> LogSlice:
@@ -301,8 +295,6 @@ class Log:
         """The first record with the largest timestamp, or None for an empty log."""
         return largest(self._segments)
 
-    # Making durable
-
     @property
     def is_flush_due(self) -> bool:
         """Whether `flush.messages` asks for a sync now."""
@@ -351,8 +343,6 @@ class Log:
     def _refuse_if_failed(self) -> None:
         if self._failure is not None:
             raise StorageError(self._failure)
-
-    # Changing history
 
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
         """Remove everything from `offset` on; True when something was removed.
@@ -430,8 +420,6 @@ class Log:
         self.start_offset = offset
         self._epochs_changed |= self.epochs.truncate_from_start(offset)
         return True
-
-    # Deleting
 
     def delete_segments(self, plan: RetentionPlan, now_ms: int) -> int:
         """Carry out a retention plan: roll if it says so, and set segments aside; returns the bytes set aside.

@@ -184,8 +184,6 @@ class Segment:
         if self._indexes_saved:
             self._offset_index = self._time_index = None
 
-    # Appending
-
     def must_roll(
         self, data_size: int, last_offset: int, max_timestamp: int, now_ms: int, settings: LogSettings, jitter_ms: int
     ) -> bool:
@@ -295,8 +293,6 @@ class Segment:
             self._time_index.append(self._max_timestamp, self._max_timestamp_offset - self.base_offset)
         self._bytes_since_entry = 0
 
-    # Finding
-
     def position_of(self, offset: int) -> int:
         """Where the first batch starts whose last offset is at or after `offset`; `size` when there is none."""
         if offset <= self.base_offset:
@@ -352,8 +348,6 @@ class Segment:
         elif len(hints) >= HINTS_MAX:
             del hints[next(iter(hints))]
         hints[offset] = position
-
-    # Indexes
 
     def time_index(self) -> TimeIndex:
         """The sparse index from timestamps to offsets, loaded if it was not."""
@@ -463,8 +457,6 @@ class Segment:
         self.home.write(self.file_name(INDEX_SUFFIX), self._offset_index.to_bytes())
         self.home.write(self.file_name(TIME_INDEX_SUFFIX), self._time_index.to_bytes())
         self._indexes_saved = True
-
-    # Cutting
 
     def truncate(self, position: int, end_offset: int) -> None:
         """Truncate the segment at a batch's start; what is left ends at `end_offset`."""

@@ -83,8 +83,6 @@ class Segments(list[Segment]):
         if segment in self._opened:
             self._opened.remove(segment)
 
-    # Removing segments.
-
     def cut_off(self, gone: Sequence[Segment]) -> None:
         """Remove segments and their files."""
         for segment in gone:

@@ -22,6 +22,7 @@ from penstock.wire.messages.alter_user_scram_credentials import (
 from penstock.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from penstock.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from penstock.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from penstock.wire.messages.describe_tenants import DescribeTenantsRequest
 from penstock.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from penstock.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
@@ -97,6 +98,16 @@ def check_describe_delegation_token(ask: Ask, _: World, version: int) -> None:
     assert ask(DescribeDelegationTokenRequest(None), version).error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
 
 
+def check_describe_tenants(ask: Ask, world: World, version: int) -> None:
+    name = f"tenant-{version}"
+    limit = OpData("tenant_topics", 5.0)
+    ask(AlterClientQuotasRequest([AlterClientQuotasRequestEntryData([EntityData("user", name)], [limit])]), 1)
+    response = ask(DescribeTenantsRequest([name, world.topic]), version)
+    assert [(row.name, row.topics, row.storage_bytes) for row in response.tenants] == [(name, 0, 0)]
+    assert [tuple(row) for row in response.tenants[0].limits] == [("tenant_topics", 5.0)]
+    assert name in {row.name for row in ask(DescribeTenantsRequest(None, only_local=True), version).tenants}
+
+
 CHECKS: dict[str, Callable[[Ask, World, int], None]] = {
     "sasl_handshake": check_sasl_handshake,
     "sasl_authenticate": check_sasl_authenticate,
@@ -104,6 +115,7 @@ CHECKS: dict[str, Callable[[Ask, World, int], None]] = {
     "describe_user_scram_credentials": check_describe_user_scram_credentials,
     "alter_client_quotas": check_alter_client_quotas,
     "describe_client_quotas": check_describe_client_quotas,
+    "describe_tenants": check_describe_tenants,
     "create_delegation_token": check_create_delegation_token,
     "renew_delegation_token": check_renew_delegation_token,
     "expire_delegation_token": check_expire_delegation_token,

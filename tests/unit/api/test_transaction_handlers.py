@@ -37,7 +37,7 @@ from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from penstock.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from support.transaction_shell import DATA, ID, TransactionShell, call, play
+from support.worlds.transaction_shell import DATA, ID, TransactionShell, call, play
 
 NONE = ErrorCode.NONE
 TOPICS = [AddPartitionsToTxnTopic("t", [0])]

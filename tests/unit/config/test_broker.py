@@ -190,7 +190,7 @@ def test_several_listeners() -> None:
         ({"replica_fetch_wait_max_ms": "40000"}, "replica.lag.time.max.ms=30000 is less than"),
         ({"queued_max_request_bytes": "5"}, "queued.max.request.bytes=5 is less than"),
         ({"max_connections_per_ip": "0"}, "accepts no connection"),
-        ({"max_connections_per_ip_overrides": "host"}, "expected host:count"),
+        ({"max_connections_per_ip_overrides": "host"}, "expected address:count"),
         ({"group_consumer_session_timeout_ms": "61000"}, "group.consumer.max.session.timeout.ms=60000"),
         ({"group_min_session_timeout_ms": "1800001"}, "group.max.session.timeout.ms=1800000"),
         ({"log_cleaner_dedupe_buffer_size": "1048576"}, "expected more than 1048576"),
@@ -226,7 +226,7 @@ def test_everything_wrong_is_named_at_once() -> None:
     ("changes", "sentence"),
     [
         ({"num_io_threads": "4"}, "accepted without effect"),
-        ({"max_connection_creation_rate": "4"}, "without effect in this release: max.connection.creation.rate"),
+        ({"offsets_commit_timeout_ms": "4"}, "without effect in this release: offsets.commit.timeout.ms"),
         ({"quota_producer_default": "4"}, "is ignored: set default quotas with"),
         ({"confluent_metrics_enable": "true"}, "belongs to a plugin"),
         ({"entirely_unheard_of": "true"}, "is ignored"),

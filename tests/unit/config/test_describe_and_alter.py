@@ -42,7 +42,7 @@ def by_name(entries: list[ConfigEntry]) -> dict[str, ConfigEntry]:
 
 def test_a_topic() -> None:
     entries = by_name(describe_topic({"retention.bytes": "12345", "segment.ms": " 100000"}, NODE))
-    assert len(entries) == 37
+    assert len(entries) == 40
     assert entries["retention.bytes"] == ConfigEntry(
         "retention.bytes",
         "12345",
@@ -231,7 +231,7 @@ def test_changes_of_brokers(name: str, value: str, broker_takes_it: bool, cluste
 def test_limits_of_some_addresses_are_checked_before_they_are_taken() -> None:
     name = "max.connections.per.ip.overrides"
     assert apply_incremental({}, [(name, SET, "10.0.0.7:5")], CLUSTER) == {name: "10.0.0.7:5"}
-    with pytest.raises(ConfigError, match="expected host:count"):
+    with pytest.raises(ConfigError, match="expected address:count"):
         apply_incremental({}, [(name, SET, "10.0.0.7")], CLUSTER)
 
 

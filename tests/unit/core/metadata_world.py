@@ -58,8 +58,6 @@ class ClusterWorld:
         self.apply(result.records)
         return result.response
 
-    # Brokers.
-
     def registration(self, broker_id: int, **changes: Any) -> BrokerRegistrationRequest:
         incarnation = self.incarnations.get(broker_id, 0)
         request = BrokerRegistrationRequest(
@@ -114,8 +112,6 @@ class ClusterWorld:
 
     def unfence(self, broker_id: int) -> None:
         self.heartbeat(broker_id)
-
-    # Topics.
 
     def create(self, name: str, *assignments: Sequence[int], **configs: str) -> None:
         topic_id = name.encode().ljust(16, b".")[:16]

@@ -136,8 +136,6 @@ class Model:
         event()
         self.check()
 
-    # Events.
-
     def _some(self) -> Replica | None:
         up = [replica for replica in self.replicas.values() if replica.is_up]
         return self.random.choice(up) if up else None
@@ -410,8 +408,6 @@ class Model:
         nobody_else = not self.metadata.in_sync - live and not self.metadata.eligible - live
         is_safe = nobody_else and self.min_in_sync == 1
         return self.last_known_leader if is_safe and self.last_known_leader in live else NOBODY
-
-    # What must hold.
 
     def check(self) -> None:
         """Nothing committed is contradicted, and logs agree below their high watermarks."""

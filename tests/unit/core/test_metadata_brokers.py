@@ -67,7 +67,28 @@ def test_whoever_holds_the_data_directories_takes_over_at_once() -> None:
     world = ClusterWorld(1)
     epoch = world.image.brokers[1].epoch
     world.incarnations[1] += 1
-    assert world.register(1) > epoch
+    elsewhere = [world.directory(1, number=1)]
+    assert (
+        refusal(world, 1, log_dirs=elsewhere, previous_broker_epoch=epoch).code
+        is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    )
+    assert world.register(1, previous_broker_epoch=epoch) > epoch
+
+
+def test_a_late_registration_of_an_earlier_process_does_not_replace_a_living_one() -> None:
+    world = ClusterWorld(1)
+    first = world.image.brokers[1].epoch
+    world.incarnations[1] += 1
+    second = world.register(1, previous_broker_epoch=first)
+    world.heartbeat(1)
+    world.incarnations[1] -= 1
+    for previous in (first - 1, first, -1):
+        refused = refusal(world, 1, previous_broker_epoch=previous)
+        assert refused.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert (world.image.brokers[1].epoch, world.image.brokers[1].fenced) == (second, False)
+    assert world.heartbeat(1).is_fenced is False
+    world.heartbeats.forget(1)
+    assert world.register(1) > second, "nobody else is alive"
 
 
 @pytest.mark.parametrize(

@@ -132,8 +132,6 @@ class Model:
             if not self.image.brokers[joins].active:
                 assert answer.error_code == ErrorCode.INELIGIBLE_REPLICA
 
-    # What happens to brokers.
-
     def some_broker(self, *, down: bool) -> int | None:
         found = [number for number in range(1, BROKERS + 1) if (number in self.down) == down]
         return self.random.choice(found) if found else None
@@ -177,8 +175,6 @@ class Model:
         if not self.image.brokers[broker_id].fenced:
             self.world.fence(broker_id)
 
-    # What operators do.
-
     def reassign(self) -> None:
         key, _ = self.some_partition()
         target = self.random.sample(range(1, BROKERS + 1), self.random.choice((1, 2, 3, 3, 3, 4)))
@@ -208,8 +204,6 @@ class Model:
         for key, old in before.items():
             self.check(key, old, self.world.state(*key))
         self.check_counts()
-
-    # What must hold.
 
     def check(self, key: Key, old: PartitionState, new: PartitionState) -> None:
         in_sync, eligible = set(new.in_sync_replicas), set(new.eligible_leader_replicas)

@@ -22,6 +22,7 @@ def create(world: ClusterWorld, *wanted: NewTopic) -> list[TopicOutcome]:
             lambda partitions, factor: [tuple(range(1, factor + 1))] * partitions,
             lambda _: None,
             lambda: bytes([*world.offset.to_bytes(4), next(ids)]) + bytes(11),
+            lambda *_: None,
         )
     )
     return outcomes

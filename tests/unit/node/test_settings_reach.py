@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.config.broker import node_settings
+from penstock.config.broker import node_settings, with_changes
 from penstock.core.raft.events import QuorumTimes
 from penstock.node import Node
 from penstock.node.endpoints import Endpoints
@@ -104,5 +104,33 @@ def test_what_changes_while_a_node_runs_arrives_and_is_there_after_a_restart(tmp
 
 def limits_now(node: Node) -> tuple[int, Mapping[str, int]]:
     """How many connections the node takes from one address."""
-    limits = node._endpoints.listeners[0]._limits  # type: ignore[attr-defined]
-    return limits.connections_per_ip_max, limits.connections_per_ip_overrides
+    rules = node._endpoints.listeners[0]._shared.quotas.rules  # type: ignore[attr-defined]
+    return rules.per_ip_max, rules.per_ip_overrides
+
+
+def test_a_listener_has_limits_of_its_own_and_shares_those_of_its_server() -> None:
+    properties = {
+        **ONE_NODE,
+        "listeners": "CLIENTS://127.0.0.1:0,BROKERS://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "BROKERS",
+        "log.dirs": "/data",
+        "max.connections": "50",
+        "max.connection.creation.rate": "20",
+        "listener.name.clients.max.connections": "40",
+        "listener.name.clients.max.connection.creation.rate": "10",
+    }
+    settings = node_settings(properties)[0]
+    endpoints = Endpoints(settings, Accepting, lambda _: None, lambda *_: None)  # type: ignore[arg-type, return-value]
+    asyncio.run(endpoints.bind())
+    clients, brokers, controllers = (listener.limits for listener in endpoints.listeners)  # type: ignore[attr-defined]
+    assert (clients.connections_max, clients.creation_rate_max) == (40, 10)
+    assert (brokers.connections_max, brokers.creation_rate_max) == (50, 20)
+    assert clients.shared is brokers.shared is not controllers.shared
+    rules = clients.shared.quotas.rules
+    assert (rules.connections_max, rules.creation_rate_max, rules.protected) == (50, 20, "BROKERS")
+    assert controllers.shared.quotas.rules.protected is None
+    changed = {"listener.name.clients.max.connections": "41", "max.connections": "51", "max.connections.per.ip": "3"}
+    endpoints.limit(with_changes(settings, changed))
+    assert [listener.limits.connections_max for listener in endpoints.listeners] == [41, 51, 51]  # type: ignore[attr-defined]
+    assert (clients.shared.quotas.rules.connections_max, clients.shared.quotas.rules.per_ip_max) == (51, 3)

@@ -6,13 +6,22 @@ import asyncio
 import socket
 from typing import Any
 
+import pytest
+
+from penstock.core.security.connections import ConnectionQuotas, ConnectionRules
+from penstock.core.security.quotas import Windows
 from penstock.server.limits import ConnectionLimits
 from penstock.server.listener import Listener
+from penstock.server.shared_limits import SharedLimits
 
 REQUEST = b"\0\0\0\1x"
 
 
 class Session:
+    is_signed_in = True
+
+    def opened(self, connection: Any, certificate: Any) -> None: ...
+
     def answer(self, frame: bytearray) -> Any:
         return [bytes(frame)]
 
@@ -65,6 +74,83 @@ def test_raised_limits_let_in_who_waits() -> None:
         assert await asyncio.wait_for(late_reader.readexactly(1), 30) == b"x"
         writer.close()
         late_writer.close()
+        await listener.stop(1)
+
+    asyncio.run(check())
+
+
+async def opened(*shared: ConnectionLimits) -> list[Listener]:
+    """Listeners A, B, … with these limits, accepting."""
+    listeners = [Listener(chr(ord("A") + at), "127.0.0.1", 0, limits) for at, limits in enumerate(shared)]
+    for listener in listeners:
+        await listener.bind()
+        listener.start(lambda _: Session())
+    return listeners
+
+
+async def connected(listener: Listener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    writer.write(REQUEST)
+    return reader, writer
+
+
+def test_who_waits_at_one_listener_is_let_in_when_another_has_room() -> None:
+    async def check() -> None:
+        shared = SharedLimits(ConnectionQuotas(rules=ConnectionRules(connections_max=1)))
+        first, second = await opened(ConnectionLimits(shared=shared), ConnectionLimits(shared=shared))
+        reader, writer = await connected(first)
+        assert await reader.readexactly(1) == b"x"
+        late_reader, late_writer = await connected(second)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(late_reader.readexactly(1), 0.2)
+        writer.close()
+        assert await asyncio.wait_for(late_reader.readexactly(1), 30) == b"x"
+        late_writer.close()
+        await asyncio.gather(first.stop(1), second.stop(1))
+
+    asyncio.run(check())
+
+
+def test_the_protected_listener_takes_the_place_of_who_is_idle_elsewhere() -> None:
+    async def check() -> None:
+        rules = ConnectionRules(connections_max=2, protected="B")
+        shared = SharedLimits(ConnectionQuotas(rules=rules))
+        clients, brokers = await opened(ConnectionLimits(shared=shared), ConnectionLimits(shared=shared))
+        streams = []
+        for _ in range(2):
+            streams.append(await connected(clients))
+            assert await streams[-1][0].readexactly(1) == b"x"
+        streams[0][1].write(REQUEST)
+        assert await streams[0][0].readexactly(1) == b"x"
+        streams.append(await connected(brokers))
+        assert await asyncio.wait_for(streams[2][0].readexactly(1), 30) == b"x"
+        assert await asyncio.wait_for(streams[1][0].read(1), 30) == b""
+        streams[0][1].write(REQUEST)
+        assert await streams[0][0].readexactly(1) == b"x"
+        for _, writer in streams:
+            writer.close()
+        await asyncio.gather(clients.stop(1), brokers.stop(1))
+
+    asyncio.run(check())
+
+
+def test_connections_that_come_too_fast_wait_and_an_address_over_its_quota_is_closed() -> None:
+    async def check() -> None:
+        quotas = ConnectionQuotas(Windows(2, 300), rate_of_ip=lambda _: limit)
+        (listener,) = await opened(ConnectionLimits(creation_rate_max=5, shared=SharedLimits(quotas)))
+        limit: float | None = None
+        streams = [await connected(listener) for _ in range(6)]
+        for reader, _ in streams:
+            assert await asyncio.wait_for(reader.readexactly(1), 30) == b"x"
+        assert listener.delayed > 0
+        limit = 0.001
+        listener.limit(ConnectionLimits())
+        refused = await asyncio.open_connection("127.0.0.1", listener.port)
+        assert await asyncio.wait_for(refused[0].read(1), 30) == b""
+        assert listener.throttled == 1
+        assert listener.connections == 6
+        for _, writer in (*streams, refused):
+            writer.close()
         await listener.stop(1)
 
     asyncio.run(check())

@@ -1,4 +1,4 @@
-"""Quotas as people write and read them: 20MB/s, 50%, 10/s."""
+"""Quotas as people write and read them: 20MB/s, 50%, 10/s; of tenants also 50GB and 100."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import re
 from typing import NamedTuple
 
 from penstock.cli.failures import CommandFailure
+from penstock.model.tenants import TENANT_PARTITIONS, TENANT_STORAGE_BYTES, TENANT_TOPICS
 
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)(?:/s)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+_WHOLE = re.compile(r"(\d+)")
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)(?:/s)?", re.IGNORECASE)
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%?")
 
@@ -21,7 +25,9 @@ class Quota(NamedTuple):
     unit: str
 
 
-BYTES, COUNT, PERCENT = "bytes", "count", "percent"
+BYTES, COUNT, PERCENT, SIZE, WHOLE = "bytes", "count", "percent", "size", "whole"
+PATTERNS = {BYTES: _BYTES, COUNT: _COUNT, PERCENT: _PERCENT, SIZE: _SIZE, WHOLE: _WHOLE}
+EXAMPLES = {BYTES: "20MB/s", COUNT: "10/s", PERCENT: "50%", SIZE: "50GB", WHOLE: "100"}
 QUOTAS = (
     Quota("producer_byte_rate", "produce", BYTES),
     Quota("consumer_byte_rate", "consume", BYTES),
@@ -29,20 +35,25 @@ QUOTAS = (
     Quota("controller_mutation_rate", "mutations", COUNT),
     Quota("connection_creation_rate", "connections", COUNT),
 )
-BY_KEY = {quota.key: quota for quota in QUOTAS}
+LIMITS = (
+    Quota(TENANT_TOPICS, "topics", WHOLE),
+    Quota(TENANT_PARTITIONS, "partitions", WHOLE),
+    Quota(TENANT_STORAGE_BYTES, "storage", SIZE),
+)
+BY_KEY = {quota.key: quota for quota in (*QUOTAS, *LIMITS)}
 
 
 def parse_rate(quota: Quota, text: str) -> float:
     """A quota's number; raises CommandFailure that says how one is written."""
-    pattern = {BYTES: _BYTES, COUNT: _COUNT, PERCENT: _PERCENT}[quota.unit]
-    matched = pattern.fullmatch(text.strip())
-    unit = matched[2].upper() if matched is not None and quota.unit == BYTES else ""
+    has_unit = quota.unit in (BYTES, SIZE)
+    matched = PATTERNS[quota.unit].fullmatch(text.strip())
+    unit = matched[2].upper() if matched is not None and has_unit else ""
     if matched is None or unit not in UNITS:
-        example = {BYTES: "20MB/s", COUNT: "10/s", PERCENT: "50%"}[quota.unit]
-        known = ", with B, KB, MB, GB, KiB, MiB or GiB" if quota.unit == BYTES else ""
-        raise CommandFailure(f"--{quota.option} {text!r} is not a rate", f"write it as {example}{known}")
+        known = ", with B, KB, MB, GB, TB, KiB, MiB, GiB or TiB" if has_unit else ""
+        kind = {SIZE: "size", WHOLE: "number"}.get(quota.unit, "rate")
+        raise CommandFailure(f"--{quota.option} {text!r} is not a {kind}", f"write it as {EXAMPLES[quota.unit]}{known}")
     value = float(matched[1]) * UNITS[unit]
-    return float(round(value)) if quota.unit == BYTES else value
+    return float(round(value)) if has_unit else value
 
 
 def show_rate(key: str, value: float) -> str:
@@ -54,7 +65,10 @@ def show_rate(key: str, value: float) -> str:
         return f"{value:g}%"
     if quota.unit == COUNT:
         return f"{value:g}/s"
-    for unit in ("GB", "MB", "KB"):
+    if quota.unit == WHOLE:
+        return f"{value:.0f}"
+    per = "/s" if quota.unit == BYTES else ""
+    for unit in ("TB", "GB", "MB", "KB"):
         if value >= UNITS[unit]:
-            return f"{value / UNITS[unit]:.10g}{unit}/s"
-    return f"{value:g}B/s"
+            return f"{value / UNITS[unit]:.{10 if per else 4}g}{unit}{per}"
+    return f"{value:g}B{per}"

@@ -80,8 +80,6 @@ class TransactionAdmin:
         except NoAnswer as error:
             raise CommandFailure(f"broker {node_id} does not answer", str(error)) from error
 
-    # What coordinators know.
-
     def transactional_ids(self, states: Sequence[str] = (), producer_ids: Iterable[int] = ()) -> list[str]:
         """All transactional ids, or those in these states or of these producers."""
         found: set[str] = set()
@@ -156,8 +154,6 @@ class TransactionAdmin:
                 partitions = [TopicPartition(data.topic, index) for data in row.topics for index in data.partitions]
                 known.update((row.producer_id, partition) for partition in partitions)
         return [one for one in candidates if (one.producer.producer_id, one.partition) not in known]
-
-    # Aborting.
 
     def abort(self, transactional_id: str) -> None:
         """Abort an id's open transaction, as a new instance of its producer would; the current one is fenced."""

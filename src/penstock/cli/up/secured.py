@@ -141,6 +141,7 @@ class Secured:
             f"listener.name.{SECURE_LISTENER.lower()}.{mechanism}.sasl.jaas.config": login,
             f"listener.name.{CONTROLLER_LISTENER.lower()}.{mechanism}.sasl.jaas.config": login,
             "authorizer.class.name": STANDARD_AUTHORIZER,
+            "penstock.audit.enable": "true",
             "super.users": f"User:{ADMIN};User:{NODE}",
             "delegation.token.secret.key": self.token_secret,
         }

@@ -140,8 +140,6 @@ class GroupShard:
         """The one request of KIP-848's members."""
         return self._consumer.heartbeat(request, caller, token, now_ms)
 
-    # Offsets.
-
     def offset_commit(self, request: OffsetCommitRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
         """Commits offsets if the group allows this member to; that also extends its session."""
         group = self._groups.get(request.group_id)
@@ -200,8 +198,6 @@ class GroupShard:
                 self._delete(group, effects)
         return effects
 
-    # Groups.
-
     def delete_group(self, group_id: str, token: Token, now_ms: int) -> Effects:  # noqa: ARG002
         """Deletes a group without members, with its offsets. The reply is an ErrorCode."""
         group = self._groups.get(group_id)
@@ -238,8 +234,6 @@ class GroupShard:
         if isinstance(group, ClassicGroup):
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         return self._consumer.describe(group)
-
-    # Called by the shell.
 
     def load(self, records: Iterable[StoredRecord]) -> list[StoredRecord]:
         """Take in stored keys and values in order, before `loaded`.

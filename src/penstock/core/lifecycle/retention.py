@@ -1,7 +1,8 @@
 """Which segments of a log to delete, by age, by size, and by the log's start offset.
 
 Whole segments are deleted, the oldest first, and never one with records that are not yet replicated to all in-sync
-replicas. The newest one is deleted too when all of it has expired; the caller rolls it first.
+replicas. The newest one is deleted too when all of it has expired or was deleted; the caller rolls it first. (Kafka
+keeps one whose records were all deleted until it is rolled; a tenant whose storage is full would never roll it.)
 """
 
 from __future__ import annotations
@@ -78,13 +79,7 @@ def _count_while(
 
 
 def _count_passed_by_start(segments: Sequence[SegmentFacts], high_watermark: int, log_start_offset: int) -> int:
-    newest = segments[-1] if segments else None
-    return _count_while(
-        segments,
-        0,
-        high_watermark,
-        lambda segment: segment is not newest and segment.end_offset <= log_start_offset,
-    )
+    return _count_while(segments, 0, high_watermark, lambda segment: segment.end_offset <= log_start_offset)
 
 
 def _count_over_size(segments: Sequence[SegmentFacts], doomed: int, limit: int, high_watermark: int) -> int:

@@ -138,7 +138,7 @@ def check_registration(
     if (
         has_valid_session
         and is_new_incarnation(image, broker_id, request.incarnation_id)
-        and not _holds_the_same_directories(image, request)
+        and not _succeeds(image, request)
     ):
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -150,10 +150,15 @@ def check_registration(
     _check_features(image, request)
 
 
-def _holds_the_same_directories(image: Image, request: BrokerRegistrationRequest) -> bool:
-    """Whether a broker has the registered one's data directories: it holds their locks, so that process is gone."""
-    known = image.brokers[request.broker_id].registration.log_dirs
-    return bool(known) and set(known) == set(request.log_dirs)
+def _succeeds(image: Image, request: BrokerRegistrationRequest) -> bool:
+    """Whether this is certainly the registered process's successor, so that the old session does not matter.
+
+    It holds the locks of that one's data directories and found its epoch in them. A registration of an earlier process
+    that arrives late does not know that epoch.
+    """
+    existing = image.brokers[request.broker_id]
+    known = existing.registration.log_dirs
+    return bool(known) and set(known) == set(request.log_dirs) and existing.epoch == request.previous_broker_epoch
 
 
 def _check_directories(image: Image, request: BrokerRegistrationRequest) -> None:

@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from math import isfinite
 from typing import Any
 
+from penstock.core.metadata import tenants
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.result import Result
 from penstock.core.metadata.security import QuotaEntity, entity_parts, quota_entity
@@ -49,14 +50,17 @@ def alter_quotas(image: Image, entries: Sequence[AlterClientQuotasRequestEntryDa
 
 
 def _changes(before: Mapping[str, float], entity: QuotaEntity, operations: Sequence[OpData]) -> list[ClientQuotaRecord]:
-    allowed = IP_KEYS if dict(entity).keys() == {IP} else CLIENT_KEYS
+    allowed = _allowed_keys(entity)
     after = dict(before)
     for operation in operations:
         if operation.key not in allowed:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {operation.key}")
+            hint = " (a limit of a user alone)" if operation.key in tenants.LIMITS else ""
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {operation.key}{hint}")
         if operation.remove:
             after.pop(operation.key, None)
             continue
+        if operation.key in tenants.LIMITS:
+            tenants.check_tenant_name(dict(entity)[USER])
         least, whole = allowed[operation.key]
         if not isfinite(operation.value) or operation.value < least:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{operation.key} must be at least {least:g}")
@@ -69,6 +73,13 @@ def _changes(before: Mapping[str, float], entity: QuotaEntity, operations: Seque
         for key in sorted({*before, *after})
         if before.get(key) != after.get(key)
     ]
+
+
+def _allowed_keys(entity: QuotaEntity) -> Mapping[str, tuple[float, bool]]:
+    kinds = dict(entity).keys()
+    if kinds == {IP}:
+        return IP_KEYS
+    return {**CLIENT_KEYS, **tenants.LIMITS} if kinds == {USER} else CLIENT_KEYS
 
 
 def _check_entity(parts: Sequence[Any]) -> None:

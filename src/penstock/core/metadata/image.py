@@ -148,6 +148,8 @@ class Image:
         self.topics_by_id: dict[Uuid, Topic] = {}
         # By their names in metrics: two topics must not differ only in '.' and '_'.
         self.folded_names: dict[str, str] = {}
+        # Topics by what comes before the first dot of their names, which may be a tenant.
+        self.topics_by_prefix: dict[str, dict[str, Topic]] = {}
         self.brokers: dict[int, Broker] = {}
         self.controllers: dict[int, RegisterControllerRecord] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
@@ -238,6 +240,9 @@ class Image:
         alike = folded(record.name)
         if alike is not None:
             self.folded_names[alike] = record.name
+        prefix, dot, _ = record.name.partition(".")
+        if dot:
+            self.topics_by_prefix.setdefault(prefix, {})[record.name] = topic
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         topic = self.topics_by_id.pop(record.topic_id)
@@ -247,6 +252,12 @@ class Image:
             self.reassigning.pop((topic.topic_id, index), None)
         del self.topics[topic.name]
         self.folded_names.pop(folded(topic.name) or "", None)
+        prefix, dot, _ = topic.name.partition(".")
+        if dot:
+            siblings = self.topics_by_prefix[prefix]
+            del siblings[topic.name]
+            if not siblings:
+                del self.topics_by_prefix[prefix]
         self.configs.pop((ResourceType.TOPIC, topic.name), None)
 
     def _partition(self, record: PartitionRecord) -> None:

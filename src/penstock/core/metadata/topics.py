@@ -19,6 +19,7 @@ from penstock.core.metadata.image import (
     partition_record,
 )
 from penstock.core.metadata.result import Result
+from penstock.core.metadata.tenants import TenantRoom
 from penstock.core.metadata.topic_names import METADATA_TOPIC, check_topic_name, folded
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
@@ -28,6 +29,8 @@ from penstock.wire.messages.metadata_records import ConfigRecord, PartitionRecor
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
 Place = Callable[[int, int], Sequence[tuple[int, ...]]]
+# Called with a new topic's name, partitions, replication factor and settings; raises ApiError to refuse it.
+Admit = Callable[[str, int, int, Mapping[str, str]], None]
 
 
 class NewTopic(NamedTuple):
@@ -66,6 +69,7 @@ def create_topics(
     place: Place,
     check_configs: Callable[[Mapping[str, str]], None],
     new_id: Callable[[], Uuid],
+    admit: Admit,
 ) -> Result[list[TopicOutcome]]:
     """Decide on a CreateTopics request. `place(partitions, replication_factor)` chooses brokers."""
     records: list[object] = []
@@ -76,11 +80,17 @@ def create_topics(
     ]
     added: dict[str, str] = {}
     budget = PARTITIONS_PER_REQUEST_MAX
+    room = TenantRoom(image)
     for topic in wanted:
         if topic.name in twice:
             continue
         try:
-            created, outcome = _create_topic(image, added, topic, defaults, place, check_configs, new_id(), budget)
+            configs = _check_topic(image, added, topic)
+            check_configs(configs)
+            replicas = _choose_replicas(image, topic, defaults, place, budget)
+            room.take(topic.name, len(replicas), is_new=True)
+            admit(topic.name, len(replicas), len(replicas[0]), configs)
+            created, outcome = _create_topic(image, topic.name, new_id(), replicas, configs)
         except ApiError as error:
             outcomes.append(TopicOutcome(topic.name, error=error.code, message=error.message))
             continue
@@ -91,16 +101,8 @@ def create_topics(
     return Result(records, outcomes)
 
 
-def _create_topic(
-    image: Image,
-    added: Mapping[str, str],
-    topic: NewTopic,
-    defaults: TopicDefaults,
-    place: Place,
-    check_configs: Callable[[Mapping[str, str]], None],
-    topic_id: Uuid,
-    budget: int,
-) -> tuple[list[object], TopicOutcome]:
+def _check_topic(image: Image, added: Mapping[str, str], topic: NewTopic) -> dict[str, str]:
+    """The settings of a topic that may have its name."""
     check_topic_name(topic.name)
     if topic.name in image.topics:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
@@ -117,16 +119,20 @@ def _create_topic(
     missing = sorted(set(topic.configs) - set(configs))
     if missing:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"no value was given for {', '.join(missing)}")
-    check_configs(configs)
-    replicas = _choose_replicas(image, topic, defaults, place, budget)
-    records: list[object] = [TopicRecord(name=topic.name, topic_id=topic_id)]
+    return configs
+
+
+def _create_topic(
+    image: Image, name: str, topic_id: Uuid, replicas: Sequence[tuple[int, ...]], configs: Mapping[str, str]
+) -> tuple[list[object], TopicOutcome]:
+    records: list[object] = [TopicRecord(name=name, topic_id=topic_id)]
     records += _partition_records(image, topic_id, 0, replicas)
     records += [
-        ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=topic.name, name=name, value=value)
-        for name, value in configs.items()
+        ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=name, name=key, value=value)
+        for key, value in configs.items()
     ]
     return records, TopicOutcome(
-        topic.name, topic_id, partitions=len(replicas), replication_factor=len(replicas[0]), configs=configs
+        name, topic_id, partitions=len(replicas), replication_factor=len(replicas[0]), configs=configs
     )
 
 
@@ -210,6 +216,7 @@ def add_partitions(
     added = total - present
     if added > PARTITIONS_PER_REQUEST_MAX:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may create {PARTITIONS_PER_REQUEST_MAX} partitions")
+    TenantRoom(image).take(name, added, is_new=False)
     factor = len(topic.partitions[0].replicas)
     if assignments is None:
         replicas = place(added, factor)

@@ -167,8 +167,6 @@ class Quorum:
             effects.persist = self.election
         return effects
 
-    # Starting and stopping.
-
     def _start(self, effects: Effects, now_ms: int) -> None:
         assert self._log.end().epoch <= self.epoch, "the log has a newer epoch than quorum-state"
         if self.voters.ids == (self.node_id,) and self.is_voter:
@@ -199,8 +197,6 @@ class Quorum:
         else:
             self._detach(self.epoch, now_ms)
 
-    # Time.
-
     def _timed_out(self, effects: Effects, now_ms: int) -> None:
         match self.role:
             case Role.LEADER:
@@ -227,9 +223,11 @@ class Quorum:
         if others:
             target = others[self._randomness.randrange(0, len(others))]
             effects.send = ((target, self._fetch_request()),)
-        self.deadline_ms = now_ms + max(1, self._times.fetch_ms // 2)
+        self.deadline_ms = self._next_search(now_ms)
 
-    # Elections.
+    def _next_search(self, now_ms: int) -> int:
+        """When an observer asks again who leads: soon, for a new controller waits only a moment for its brokers."""
+        return now_ms + max(1, self._times.fetch_ms // 4)
 
     def _start_pre_vote(self, effects: Effects, now_ms: int) -> None:
         """Ask the others whether they would vote for this node."""
@@ -278,14 +276,12 @@ class Quorum:
         effects.append = LeaderChange(self.epoch, self.node_id, self.voters.ids, granting)
         self._check_quorum(effects, now_ms)
 
-    # Following.
-
     def _detach(self, epoch: int, now_ms: int) -> None:
         """Have no leader in this epoch."""
         self.election = self._election_in(epoch, NOBODY)
         self.role = Role.UNATTACHED
         self.progress = None
-        self.deadline_ms = self._deadlines.election(now_ms)
+        self.deadline_ms = self._deadlines.election(now_ms) if self.is_voter else self._next_search(now_ms)
 
     def _follow(self, epoch: int, leader_id: int, effects: Effects, now_ms: int) -> None:
         assert leader_id != self.node_id
@@ -336,8 +332,6 @@ class Quorum:
         if self.role is Role.FOLLOWER:
             self._fetch(effects)
         return effects
-
-    # Messages.
 
     def _received(self, sender_id: int, message: Message, effects: Effects, now_ms: int) -> None:
         match message:
@@ -482,8 +476,6 @@ class Quorum:
                 f"from ours at offset {end}, but everything before {self.high_watermark} was committed"
             )
         return end
-
-    # Committing.
 
     def _synced(self, offset: int, effects: Effects, now_ms: int) -> None:
         if self.role is Role.LEADER:

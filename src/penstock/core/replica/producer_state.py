@@ -357,6 +357,13 @@ class ProducerState:
                 del self._verifications[producer_id]
         return len(expired)
 
+    def may_repeat(self, header: BatchHeader) -> bool:
+        """Whether a refused batch may be an earlier one again that is no longer among those kept."""
+        entry = self._entries.get(header.producer_id)
+        if entry is None or not entry.batches or header.producer_epoch != entry.producer_epoch:
+            return False
+        return (entry.last_sequence - header.base_sequence) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
+
     def recall(self, producer_id: int, headers: Iterable[BatchHeader]) -> None:
         """Add a producer's batches from before the known ones, read from the log in order.
 
@@ -420,7 +427,7 @@ def _check_sequence(header: BatchHeader, entry: ProducerEntry) -> Refused | None
     return Refused(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         f"Producer {header.producer_id} sent sequence {first} after {last}; a batch between them is missing "
-        "or this one is older than the last five.",
+        "or this one is too old to be known.",
     )
 
 

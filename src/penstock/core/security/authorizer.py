@@ -55,8 +55,6 @@ class Authorizer:
         self._prefix_lengths: dict[ResourceType, dict[int, int]] = {}
         self._answers: dict[tuple[str, str, int, int, str], bool] = {}
 
-    # Changes.
-
     def add(self, entry_id: Uuid, entry: Entry) -> None:
         """Add an entry; an existing one with the same id is replaced."""
         self.remove(entry_id)
@@ -96,13 +94,6 @@ class Authorizer:
         self._answers.clear()
         for entry_id, entry in entries:
             self.add(entry_id, entry)
-
-    def set_super_users(self, super_users: Iterable[str]) -> None:
-        """Set the principals that may do everything."""
-        self._super_users = frozenset(super_users)
-        self._answers.clear()
-
-    # Questions.
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether `principal` at address `host` may do `operation` on the resource."""

@@ -91,6 +91,8 @@ class QuotaTable:
     def ip_limit(self, address: str) -> float | None:
         """How many connections a second an address may open."""
         values = self._values.get(CONNECTION_CREATION_RATE, {})
+        if not values:
+            return None
         exact = values.get(entity({IP: address}))
         return exact if exact is not None else values.get(entity({IP: None}))
 
@@ -137,13 +139,19 @@ class RateMeter:
         samples[-1][1] += value
         self._forget(now_ms)
 
+    def rate(self, now_ms: float) -> float:
+        """What was recorded per second."""
+        self._forget(now_ms)
+        if not self._samples:
+            return 0.0
+        return sum(amount for _, amount in self._samples) * 1000 / self._span_ms(now_ms)
+
     def throttle_ms(self, limit: float, now_ms: float) -> int:
         """How long to wait until the rate is at the limit again; 0 below it."""
-        self._forget(now_ms)
+        rate = self.rate(now_ms)
         if not self._samples:
             return 0
         span_ms = self._span_ms(now_ms)
-        rate = sum(amount for _, amount in self._samples) * 1000 / span_ms
         if rate <= limit:
             return 0
         # Nothing is allowed at all: the longest throttle time that the windows can give.
@@ -218,11 +226,10 @@ class Quotas:
         meter.record(amount, now_ms)
         return meter.throttle_ms(limit.value, now_ms)
 
-    def throttle_ms(self, key: str, user: str, client_id: str, now_ms: float) -> int:
-        """The throttle time of a client that is over its quota already."""
-        limit = self.table.limit(key, user, client_id)
-        meter = self._meters.get((key, limit.shared_by)) if limit is not None else None
-        return meter.throttle_ms(limit.value, now_ms) if meter is not None and limit is not None else 0
+    def rate(self, key: str, user: str, now_ms: float) -> float:
+        """The rate of all clients of a user that has a quota of its own; 0 where nothing is measured."""
+        meter = self._meters.get((key, (user, "")))
+        return meter.rate(now_ms) if meter is not None else 0.0
 
     def mutation_throttle_ms(self, user: str, client_id: str, now_ms: float) -> int:
         """For how long a client may not change the cluster."""

@@ -62,8 +62,6 @@ class TransactionShard:
         # Producers that named their id in InitProducerId, and the id they got.
         self._continued: dict[str, tuple[ProducerIdentity, ProducerIdentity]] = {}
 
-    # Requests of producers.
-
     def init_needs_producer_id(self, transactional_id: str) -> bool:
         """Whether `init_producer_id` must come with a fresh producer id."""
         return transactional_id not in self._transactions or self.end_needs_producer_id(transactional_id)
@@ -188,8 +186,6 @@ class TransactionShard:
         effects.replies.append(Reply(token, response))
         return effects
 
-    # Requests of administrators.
-
     def describe(self, transactional_id: str) -> describe_transactions.TransactionState:
         """One id's transaction."""
         return described(transactional_id, self._transactions.get(transactional_id))
@@ -197,8 +193,6 @@ class TransactionShard:
     def listing(self, wanted: TransactionFilter, now_ms: int) -> list[list_transactions.TransactionState]:
         """A row for every matching id."""
         return [listed(one) for one in self._transactions.values() if is_listed(one, wanted, now_ms)]
-
-    # Called by the shell.
 
     def markers_written(self, written: Markers, partitions: Iterable[TopicPartition], now_ms: int) -> Effects:
         """These partitions have their marker, or need none any more; the last ones complete the transaction.
@@ -274,8 +268,6 @@ class TransactionShard:
     def unloaded(self) -> Effects:
         """This broker no longer coordinates these ids; no requests are parked except for commits."""
         return Effects()
-
-    # Steps of a transaction.
 
     def _prepare(self, decided: Transaction, effects: Effects, now_ms: int) -> None:
         self._store(decided, effects)

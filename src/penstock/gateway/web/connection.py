@@ -169,8 +169,6 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
         elif waited_s > self._wait_s_max:
             self.transport.close()
 
-    # Callbacks of the parser.
-
     def on_message_begin(self) -> None:
         """A request starts."""
         self._reading, self._since = Reading.HEAD, self.loop.time()

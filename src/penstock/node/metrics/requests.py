@@ -88,11 +88,23 @@ CONNECTIONS_REFUSED = Metric(
     "Connections that were closed because their address had too many.",
     ("listener",),
 )
+CONNECTIONS_DELAYED = Metric(
+    "penstock_connections_delayed_total",
+    "counter",
+    "Connections that had to wait because others came too fast (max.connection.creation.rate).",
+    ("listener",),
+)
+CONNECTIONS_THROTTLED = Metric(
+    "penstock_connections_throttled_total",
+    "counter",
+    "Connections that were closed because their address opened them faster than its quota.",
+    ("listener",),
+)
 
 METRICS = (
     REQUESTS, ERRORS, TOTAL_TIME, LOCAL_TIME, REMOTE_TIME, DURATION, LOCAL_DURATION, REMOTE_DURATION, PARKED,
     PURGATORY, PRODUCES, FAILED_PRODUCES, FETCHES, FAILED_FETCHES, PROTOCOL_ERRORS, CONNECTIONS, CONNECTIONS_ACCEPTED,
-    CONNECTIONS_REFUSED,
+    CONNECTIONS_REFUSED, CONNECTIONS_DELAYED, CONNECTIONS_THROTTLED,
 )  # fmt: skip
 
 
@@ -116,6 +128,8 @@ class RequestCollector:
                 sheet.add(CONNECTIONS, listener.connections, listener.name)
                 sheet.add(CONNECTIONS_ACCEPTED, listener.accepted, listener.name)
                 sheet.add(CONNECTIONS_REFUSED, listener.refused, listener.name)
+                sheet.add(CONNECTIONS_DELAYED, listener.delayed, listener.name)
+                sheet.add(CONNECTIONS_THROTTLED, listener.throttled, listener.name)
         yield
 
     def _api(self, sheet: Sheet, api: ApiCounters) -> None:

@@ -25,6 +25,7 @@ from penstock.core.metadata.election_rules import ElectionRules
 from penstock.core.metadata.elections import ElectionType, PartitionKey
 from penstock.core.metadata.image import Image, ResourceType, Topic
 from penstock.core.metadata.result import Result
+from penstock.core.metadata.topic_policy import TopicPolicy
 from penstock.core.placement.stripe import PlacementError, UsableBroker, place
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid
@@ -57,6 +58,13 @@ RECORDS_PER_REQUEST_MAX = 10_000
 # them that stopped the process for a tenth of a second, just when a broker had failed.
 FROZEN_PARTITIONS_MIN = 100_000
 
+# Called with the partitions that a request creates or deletes; raises ApiError if its client may not.
+Charge = Callable[[int], None]
+
+
+def _free(partitions: int) -> None:
+    """Nobody pays."""
+
 
 class Controller:
     """Decides on changes to the cluster; every future completes once the change is committed."""
@@ -74,6 +82,7 @@ class Controller:
         voters: Callable[[], Sequence[int]] = tuple,
         kraft_version: Callable[[], int] = int,
         next_offset: Callable[[], int],
+        policy: Callable[[], TopicPolicy] = TopicPolicy,
     ):
         self._env = env
         self._raft = raft
@@ -85,12 +94,11 @@ class Controller:
         self._voters = voters
         self._kraft_version = kraft_version
         self._next_offset = next_offset
+        self._policy = policy
         self.security = SecurityDecisions(env, raft)
         self._duties: Duties | None = None
         # The connection of each broker's last heartbeat; the end of any other connection is ignored.
         self._heard_through: dict[int, object] = {}
-
-    # Leadership.
 
     def on_leadership(self, is_leader: bool) -> None:
         """Start or stop the duties of the active controller; called by the quorum."""
@@ -117,8 +125,6 @@ class Controller:
     def _rules(self) -> ElectionRules:
         topic = self._broker()
         return ElectionRules(topic.min_insync_replicas, topic.unclean_leader_election_enable)
-
-    # Brokers.
 
     async def register_broker(self, request: BrokerRegistrationRequest) -> int:
         """Register a broker, or a new incarnation of one; returns its epoch. Raises ApiError."""
@@ -233,8 +239,6 @@ class Controller:
         """Record the log directory of each replica of a broker."""
         return self._raft.decide(lambda image: directories.assign_replicas(image, request, self._rules()))
 
-    # Partitions.
-
     async def alter_partition(self, request: AlterPartitionRequest) -> list[AlterPartitionResponseTopicData]:
         """Change the in-sync replicas of partitions, as their leader asks."""
         rows: dict[Uuid, list[AlterPartitionResponsePartitionData]] = {}
@@ -290,16 +294,24 @@ class Controller:
 
         return self._raft.decide(decision)
 
-    # Topics and settings.
-
     def create_topics(
-        self, wanted: Sequence[topics.NewTopic], *, validate_only: bool = False
+        self, wanted: Sequence[topics.NewTopic], charge: Charge = _free, *, validate_only: bool = False
     ) -> Future[list[topics.TopicOutcome]]:
-        """Create topics, or only validate the request."""
+        """Create topics, or only validate the request, which is charged all the same."""
+
+        def admit(name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+            self._policy().check_new(name, partitions, replication_factor, configs, self._broker())
+            charge(partitions)
 
         def decision(image: Image) -> Result[list[topics.TopicOutcome]]:
             result = topics.create_topics(
-                image, wanted, self._defaults, self._placer(image), self._check_topic_configs, self._new_topic_id
+                image,
+                wanted,
+                self._defaults,
+                self._placer(image),
+                self._check_topic_configs,
+                self._new_topic_id,
+                admit,
             )
             if validate_only:
                 return Result((), [outcome._replace(topic_id=ZERO_UUID) for outcome in result.response])
@@ -307,22 +319,31 @@ class Controller:
 
         return self._raft.decide(decision)
 
-    def delete_topics(self, choose: Callable[[Image], Topic]) -> Future[Topic]:
+    def delete_topics(self, choose: Callable[[Image], Topic], charge: Charge = _free) -> Future[Topic]:
         """Delete the topic that `choose` picks from the image; it raises ApiError when there is none."""
 
         def decision(image: Image) -> Result[Topic]:
             topic = choose(image)
+            charge(len(topic.partitions))
             return Result(topics.delete_topic(topic), topic)
 
         return self._raft.decide(decision)
 
     def create_partitions(
-        self, name: str, total: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
+        self,
+        name: str,
+        total: int,
+        assignments: Sequence[Sequence[int]] | None,
+        charge: Charge = _free,
+        *,
+        validate_only: bool = False,
     ) -> Future[None]:
         """Grow a topic."""
 
         def decision(image: Image) -> Result[None]:
             records = topics.add_partitions(image, name, total, assignments, self._placer(image))
+            self._policy().check_growth(name, total)
+            charge(len(records))
             return Result(() if validate_only else records, None)
 
         return self._raft.decide(decision)
@@ -340,9 +361,11 @@ class Controller:
         def decision(image: Image) -> Result[None]:
             if kind is ResourceType.TOPIC and name not in image.topics:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-            after = change(image.overrides(kind, name))
+            before = image.overrides(kind, name)
+            after = change(before)
             if kind is ResourceType.TOPIC:
                 self._check_topic_configs(after)
+                self._policy().check_change(name, before, after, self._broker())
             records = configs.change_configs(image, kind, name, after)
             return Result(() if validate_only else records, None)
 

@@ -120,8 +120,6 @@ class Duties:
             task.cancel()
         self._tasks.clear()
 
-    # Sessions.
-
     def watch(self) -> None:
         """Check the sessions when the next one can expire."""
         next_check_ms = self.heartbeats.next_check_ms()
@@ -180,8 +178,6 @@ class Duties:
         finally:
             self.heartbeats.fencing(broker_id, False)
             self.watch()
-
-    # Departing brokers.
 
     async def depart(
         self,
@@ -249,8 +245,6 @@ class Duties:
             if self.heartbeats.shutting_down(broker_id):
                 self.heartbeats.begin_controlled_shutdown(broker_id, offset)
 
-    # Elections.
-
     def sweep(self) -> None:
         """Elect leaders for all partitions without one."""
         self._sweep_again = True
@@ -297,8 +291,6 @@ class Duties:
             elected = await self._decide(lambda image: elections.elect_unclean_leaders(image, self._rules()))
             if elected < elections.ELECTIONS_PER_ROUND_MAX:
                 return
-
-    # Tasks.
 
     async def _decide(self, records: Callable[[Image], Iterable[Any]]) -> int:
         def decision(image: Image) -> Result[int]:

@@ -144,8 +144,6 @@ class Transactions(CoordinatedTopic[TransactionShard]):
         now_ms = self._env.now_ms()
         return [row for shard in self.shards() for row in query(shard, now_ms)]
 
-    # Completing decided transactions.
-
     def _make_shard(self) -> TransactionShard:
         def marker_token() -> Token:
             token: asyncio.Future[Markers] = asyncio.get_running_loop().create_future()

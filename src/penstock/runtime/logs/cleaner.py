@@ -115,8 +115,6 @@ class Cleaner:
         self.uncleanable[partition.name] = error.message
         logger.error("%s is not compacted until the next restart: %s", partition.name, error.message)
 
-    # Choosing
-
     async def _choose(self) -> tuple[Partition, CompactionPlan] | None:
         best: tuple[Partition, CompactionPlan] | None = None
         for number, partition in enumerate(list(self._partitions)):
@@ -157,8 +155,6 @@ class Cleaner:
         except StorageError as error:
             self._give_up(partition, CompactionError(error.message, is_passing=error.is_passing))
             return None
-
-    # Cleaning
 
     async def _clean(self, partition: Partition, job: CompactionJob) -> bool:
         generation = partition.log.generation

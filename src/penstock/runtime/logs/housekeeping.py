@@ -85,7 +85,8 @@ class Housekeeping:
         log, settings = partition.log, partition.settings
         now_ms = self._env.now_ms()
         wanted = RetentionSettings(settings.retention_ms, settings.retention_bytes, settings.deletes)
-        if log.segment_count == 1 and (not settings.deletes or log.end_offset == log.start_offset):
+        is_empty = log.end_offset == log.start_offset
+        if log.segment_count == 1 and (not log.size_bytes if is_empty else not settings.deletes):
             return
         try:
             plan = plan_retention(

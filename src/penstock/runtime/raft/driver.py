@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from penstock.core.raft.events import (
 )
 from penstock.core.raft.messages import FetchRequest, Message
 from penstock.core.raft.quorum import Quorum
-from penstock.core.raft.voters import VoterSet
+from penstock.core.raft.voters import VoterEndpoint, VoterSet
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.runtime.env import Env
@@ -125,8 +125,6 @@ class RaftDriver:
         self._sync: LogSync
         self._transport: Transport
         self._follower: Follower
-
-    # Facts.
 
     @property
     def node_id(self) -> int:
@@ -224,8 +222,6 @@ class RaftDriver:
         """A future that completes when everything before `offset` is committed and applied by this leader."""
         return self._applied.committed(offset)
 
-    # Starting and stopping.
-
     async def start(self) -> None:
         """Open the log and join the quorum; a single voter leads when this returns.
 
@@ -290,11 +286,9 @@ class RaftDriver:
         endpoints = self._addresses.announced_by(self._node_id) or self._addresses.endpoints_of(self._node_id)
         return Sender(self._node_id, self._directory_id, self._cluster_id, endpoints)
 
-    def set_endpoint(self, host: str, port: int) -> None:
-        """Set the address of this node's controller listener, once it is known."""
-        self._addresses.learn(self._node_id, (host, port))
-
-    # Stepping.
+    def set_endpoints(self, endpoints: Iterable[VoterEndpoint]) -> None:
+        """Set the addresses of this node's controller listeners, once they are known."""
+        self._addresses.announced(self._node_id, endpoints)
 
     def _step(self, event: Event) -> Effects:
         """Let the quorum handle an event, and carry out the effects."""
@@ -454,8 +448,6 @@ class RaftDriver:
         for listener in self._leadership_listeners:
             listener(leads)
 
-    # Applying.
-
     def _apply(self, *, everything: bool = False) -> None:
         """Apply committed entries to the image, a slice per turn."""
         if self._applying and not everything:
@@ -486,8 +478,6 @@ class RaftDriver:
         self._check_voters()
         self._applied.replace(image, snapshot.end_offset)
         self._step(EntriesAppended(snapshot.end_offset))
-
-    # Failing.
 
     def _fail(self, error: StorageError) -> None:
         if self._failed is not None:

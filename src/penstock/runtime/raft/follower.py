@@ -173,8 +173,6 @@ class Follower:
         if not durable.cancelled() and durable.exception() is None and not self._closed:
             self.again()
 
-    # Snapshots.
-
     async def _load(self, leader_id: int, snapshot: LogEnd) -> None:
         epoch = self._loading_epoch
         name = SnapshotId(snapshot.offset, snapshot.epoch)

@@ -148,8 +148,6 @@ class MetadataLog:
             known = entry.epoch
         return LogEnd(self.log.end_offset, known)
 
-    # Entries.
-
     def append_records(self, records: Sequence[Any], epoch: int) -> None:
         """Append one batch of metadata records."""
         self._append(encode_records(records, self.log.end_offset, epoch, self._env.now_ms()))
@@ -214,8 +212,6 @@ class MetadataLog:
                 if header.is_control and header.next_offset > snapshot.offset:
                     self._note(read_controls(memoryview(data)[position : position + header.size_bytes]))
                 offset = max(offset, header.next_offset)
-
-    # Snapshots.
 
     def newest_snapshot(self) -> Iterator[Batch]:
         """The batches of the newest snapshot, checked; empty when there is none. Raises DamagedMetadata."""

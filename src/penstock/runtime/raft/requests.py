@@ -23,6 +23,7 @@ from penstock.core.raft.messages import (
     VoteResponse,
 )
 from penstock.core.raft.quorum import Quorum
+from penstock.core.raft.voters import VoterEndpoint
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid
 from penstock.runtime.env import Env
@@ -44,12 +45,13 @@ SNAPSHOT_PIECE_BYTES_MAX = 16 * 1024 * 1024
 class ParkedFetch:
     """A fetch that waits for new entries or a higher high watermark."""
 
-    __slots__ = ("answer", "message", "row", "size_max", "timer")
+    __slots__ = ("answer", "listener_name", "message", "row", "size_max", "timer")
 
-    def __init__(self, row: fetches.FetchPartition, message: FetchRequest, size_max: int) -> None:
+    def __init__(self, row: fetches.FetchPartition, message: FetchRequest, size_max: int, listener_name: str) -> None:
         self.row = row
         self.message = message
         self.size_max = size_max
+        self.listener_name = listener_name
         self.answer: asyncio.Future[fetches.FetchResponse] = asyncio.get_running_loop().create_future()
         self.timer: asyncio.TimerHandle | None = None
 
@@ -75,9 +77,7 @@ class RaftRequests:
         self._parked: dict[ParkedFetch, None] = {}
         self._open_snapshot: tuple[SnapshotId, File] | None = None
 
-    # Elections.
-
-    def vote(self, request: votes.VoteRequest) -> votes.VoteResponse:
+    def vote(self, request: votes.VoteRequest, listener_name: str) -> votes.VoteResponse:
         """Answer a candidate."""
         row, error = self._sole_row(request)
         if row is None:
@@ -98,10 +98,10 @@ class RaftRequests:
         quorum = self._quorum
         answer = votes.VoteResponsePartitionData(0, error, quorum.leader_id, quorum.epoch, granted)
         return votes.VoteResponse(
-            0, [votes.VoteResponseTopicData(TOPIC, [answer])], self._leader_endpoint(votes.NodeEndpoint)
+            0, [votes.VoteResponseTopicData(TOPIC, [answer])], self._leader_endpoint(votes.NodeEndpoint, listener_name)
         )
 
-    def begin_epoch(self, request: begin.BeginQuorumEpochRequest) -> begin.BeginQuorumEpochResponse:
+    def begin_epoch(self, request: begin.BeginQuorumEpochRequest, listener_name: str) -> begin.BeginQuorumEpochResponse:
         """Learn of a new leader."""
         row, error = self._sole_row(request)
         if row is None:
@@ -117,10 +117,10 @@ class RaftRequests:
         return begin.BeginQuorumEpochResponse(
             0,
             [begin.BeginQuorumEpochResponseTopicData(TOPIC, [answer])],
-            self._leader_endpoint(begin.NodeEndpoint),
+            self._leader_endpoint(begin.NodeEndpoint, listener_name),
         )
 
-    def end_epoch(self, request: end.EndQuorumEpochRequest) -> end.EndQuorumEpochResponse:
+    def end_epoch(self, request: end.EndQuorumEpochRequest, listener_name: str) -> end.EndQuorumEpochResponse:
         """Learn that a leader resigns."""
         row, error = self._sole_row(request)
         if row is None:
@@ -134,7 +134,9 @@ class RaftRequests:
         quorum = self._quorum
         answer = end.EndQuorumEpochResponsePartitionData(0, error, quorum.leader_id, quorum.epoch)
         return end.EndQuorumEpochResponse(
-            0, [end.EndQuorumEpochResponseTopicData(TOPIC, [answer])], self._leader_endpoint(end.NodeEndpoint)
+            0,
+            [end.EndQuorumEpochResponseTopicData(TOPIC, [answer])],
+            self._leader_endpoint(end.NodeEndpoint, listener_name),
         )
 
     def _sole_row(self, request: Any) -> tuple[Any, int]:
@@ -166,18 +168,17 @@ class RaftRequests:
         return ErrorCode.INVALID_REQUEST if leader_id == quorum.node_id else ErrorCode.NONE
 
     def _learn(self, leader_id: int, endpoints: Any) -> None:
-        named = [one for one in endpoints if one.name == self._addresses.listener_name] or list(endpoints)
-        if named:
-            self._addresses.learn(leader_id, (named[0].host, named[0].port))
+        self._addresses.announced(leader_id, (VoterEndpoint(one.name, one.host, one.port) for one in endpoints))
 
-    def _leader_endpoint(self, make: Callable[[int, str, int], Any]) -> list[Any]:
+    def _leader_endpoint(self, make: Callable[[int, str, int], Any], listener_name: str) -> list[Any]:
+        """The leader's address for whoever asked by a listener: that of its listener of the same name, as in Kafka."""
         leader_id = self._quorum.leader_id
-        address = self._addresses.of(leader_id) if leader_id >= 0 else None
+        address = self._addresses.named(leader_id, listener_name) if leader_id >= 0 else None
         return [make(leader_id, *address)] if address is not None else []
 
-    # Entries.
-
-    def fetch(self, request: fetches.FetchRequest) -> fetches.FetchResponse | asyncio.Future[fetches.FetchResponse]:
+    def fetch(
+        self, request: fetches.FetchRequest, listener_name: str
+    ) -> fetches.FetchResponse | asyncio.Future[fetches.FetchResponse]:
         """Answer a follower, at once or when there is something new."""
         if self._is_foreign(request.cluster_id):
             return fetches.FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
@@ -189,7 +190,7 @@ class RaftRequests:
         row = topics[0].partitions[0]
         replica_id = request.replica_state.replica_id if request.replica_id < 0 else request.replica_id
         if row.fetch_offset < 0 or row.last_fetched_epoch < 0 or row.current_leader_epoch < 0:
-            return self._response(self._row(ErrorCode.INVALID_REQUEST))
+            return self._response(self._row(ErrorCode.INVALID_REQUEST), listener_name)
         message = FetchRequest(
             row.current_leader_epoch,
             replica_id,
@@ -198,10 +199,11 @@ class RaftRequests:
         )
         reply = self._step(Received(replica_id, message)).reply
         if not isinstance(reply, FetchResponse):
-            return self._response(self._row(ErrorCode.BROKER_NOT_AVAILABLE))
+            return self._response(self._row(ErrorCode.BROKER_NOT_AVAILABLE), listener_name)
         if reply.is_refused or reply.diverging is not None or reply.snapshot is not None:
-            return self._response(self._row_of_reply(message, reply))
-        parked = ParkedFetch(row, message, min(request.max_bytes, row.partition_max_bytes, FETCH_BYTES_MAX))
+            return self._response(self._row_of_reply(message, reply), listener_name)
+        size_max = min(request.max_bytes, row.partition_max_bytes, FETCH_BYTES_MAX)
+        parked = ParkedFetch(row, message, size_max, listener_name)
         if self._has_news(parked) or request.max_wait_ms <= 0 or len(self._parked) >= PARKED_MAX:
             return self._entries(parked)
         self._park(parked, request.max_wait_ms)
@@ -239,17 +241,18 @@ class RaftRequests:
 
     def _entries(self, parked: ParkedFetch) -> fetches.FetchResponse:
         quorum = self._quorum
+        name = parked.listener_name
         error = epoch_error(parked.message.epoch, quorum.epoch, leads=quorum.is_leader)
         if error:
-            return self._response(self._row(error))
+            return self._response(self._row(error), name)
         offset = parked.message.log_end.offset
         if offset < self._log.log.start_offset:
-            return self._response(self._row(ErrorCode.NONE)._replace(snapshot_id=self._newest_snapshot()))
+            return self._response(self._row(ErrorCode.NONE)._replace(snapshot_id=self._newest_snapshot()), name)
         try:
             records = self._log.read(offset, max(1, parked.size_max))
         except StorageError as failure:
-            return self._response(self._row(failure.code))
-        return self._response(self._row(ErrorCode.NONE)._replace(records=records))
+            return self._response(self._row(failure.code), name)
+        return self._response(self._row(ErrorCode.NONE)._replace(records=records), name)
 
     def _row_of_reply(self, message: FetchRequest, reply: FetchResponse) -> fetches.PartitionData:
         if reply.is_refused:
@@ -274,13 +277,14 @@ class RaftRequests:
             records=b"",
         )
 
-    def _response(self, row: fetches.PartitionData) -> fetches.FetchResponse:
+    def _response(self, row: fetches.PartitionData, listener_name: str) -> fetches.FetchResponse:
         topic = fetches.FetchableTopicResponse(TOPIC, METADATA_TOPIC_ID, [row])
-        return fetches.FetchResponse(responses=[topic], node_endpoints=self._leader_endpoint(fetches.NodeEndpoint))
+        endpoints = self._leader_endpoint(fetches.NodeEndpoint, listener_name)
+        return fetches.FetchResponse(responses=[topic], node_endpoints=endpoints)
 
-    # Snapshots.
-
-    def fetch_snapshot(self, request: snapshots.FetchSnapshotRequest) -> snapshots.FetchSnapshotResponse:
+    def fetch_snapshot(
+        self, request: snapshots.FetchSnapshotRequest, listener_name: str
+    ) -> snapshots.FetchSnapshotResponse:
         """Answer with a part of a snapshot."""
         if self._is_foreign(request.cluster_id):
             return snapshots.FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
@@ -293,7 +297,9 @@ class RaftRequests:
         else:
             row = self._snapshot_piece(asked, request.replica_id, request.max_bytes)
         answer = snapshots.FetchSnapshotResponseTopicSnapshot(topic.name, [row])
-        return snapshots.FetchSnapshotResponse(0, 0, [answer], self._leader_endpoint(snapshots.NodeEndpoint))
+        return snapshots.FetchSnapshotResponse(
+            0, 0, [answer], self._leader_endpoint(snapshots.NodeEndpoint, listener_name)
+        )
 
     def _snapshot_piece(self, asked: Any, replica_id: int, size_max: int) -> Any:
         message = SnapshotRequest(asked.current_leader_epoch, replica_id, asked.replica_directory_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from penstock.core.raft.events import QuorumTimes
@@ -24,44 +24,64 @@ logger = logging.getLogger("penstock.metadata")
 
 
 class AddressBook:
-    """The addresses of the quorum's nodes.
+    """The addresses of the quorum's nodes, by listener.
 
     Endpoints in the set of voters come first, then what peers announced, then the configured addresses. Negative ids
-    stand for bootstrap servers, whose node ids are not known yet.
+    stand for bootstrap servers, whose node ids are not known yet. This node connects to listeners of `listener_name`;
+    the configured addresses are theirs. Others may use another name, while the controllers move to another listener.
     """
 
     def __init__(self, fixed: Mapping[int, tuple[str, int]], listener_name: str) -> None:
         self._fixed = dict(fixed)
-        self._learned: dict[int, tuple[str, int]] = {}
+        self._learned: dict[int, dict[str, VoterEndpoint]] = {}
         self.listener_name = listener_name
         self.voters = VoterSet(())
 
     def learn(self, node_id: int, address: tuple[str, int] | None) -> None:
-        """A leader announced its address."""
+        """A peer told where a leader listens under the name that this node uses."""
         if address is not None and node_id >= 0:
-            self._learned[node_id] = address
+            endpoint = VoterEndpoint(self.listener_name, *address)
+            self._learned.setdefault(node_id, {})[self.listener_name] = endpoint
+
+    def announced(self, node_id: int, endpoints: Iterable[VoterEndpoint]) -> None:
+        """A node announced all of its controller listeners."""
+        known = {endpoint.name: endpoint for endpoint in endpoints}
+        if known and node_id >= 0:
+            self._learned[node_id] = known
 
     def announced_by(self, node_id: int) -> tuple[VoterEndpoint, ...]:
-        """The address that a node itself announced, whatever the set of voters has."""
-        address = self._learned.get(node_id)
-        return (VoterEndpoint(self.listener_name, *address),) if address is not None else ()
+        """The listeners that a node itself announced, whatever the set of voters has."""
+        return tuple(self._learned.get(node_id, {}).values())
 
     def of(self, node_id: int) -> tuple[str, int] | None:
-        """Host and port of a node's controller listener, if known."""
+        """Host and port at which this node reaches another's controller listener, if known."""
         voter = self.voters.get(node_id)
         if voter is not None and voter.endpoints:
             named = [one for one in voter.endpoints if one.name == self.listener_name]
             endpoint = (named or list(voter.endpoints))[0]
             return endpoint.host, endpoint.port
-        return self._learned.get(node_id) or self._fixed.get(node_id)
+        return self._learned_of(node_id, self.listener_name) or self._fixed.get(node_id)
+
+    def named(self, node_id: int, listener_name: str) -> tuple[str, int] | None:
+        """Host and port of a node's listener of a name, for others that use it."""
+        if listener_name == self.listener_name:
+            return self.of(node_id)
+        voter = self.voters.get(node_id)
+        found = [one for one in voter.endpoints if one.name == listener_name] if voter is not None else []
+        return (found[0].host, found[0].port) if found else self._learned_of(node_id, listener_name)
+
+    def _learned_of(self, node_id: int, listener_name: str) -> tuple[str, int] | None:
+        endpoint = self._learned.get(node_id, {}).get(listener_name)
+        return (endpoint.host, endpoint.port) if endpoint is not None else None
 
     def endpoints_of(self, node_id: int) -> tuple[VoterEndpoint, ...]:
         """A node's listeners, as far as they are known."""
         voter = self.voters.get(node_id)
         if voter is not None and voter.endpoints:
             return voter.endpoints
-        address = self.of(node_id)
-        return (VoterEndpoint(self.listener_name, *address),) if address is not None else ()
+        address = self._fixed.get(node_id)
+        fixed = (VoterEndpoint(self.listener_name, *address),) if address is not None else ()
+        return self.announced_by(node_id) or fixed
 
 
 class Transport:

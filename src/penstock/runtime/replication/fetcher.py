@@ -151,8 +151,6 @@ class ReplicaFetcher:
         self._task.cancel()
         self._peer.close()
 
-    # The loop.
-
     async def _run(self) -> None:
         while True:
             self._resume()
@@ -208,8 +206,6 @@ class ReplicaFetcher:
 
     def _backoff_ms(self, failures: int) -> int:
         return int(min(self._settings.backoff_ms, BACKOFF_FIRST_MS << min(failures - 1, 10)))
-
-    # Requests.
 
     def _begin_session(self) -> None:
         self._session_id = self._session_epoch = 0
@@ -295,8 +291,6 @@ class ReplicaFetcher:
         """How long the leader may wait: not past the end of a partition's backoff."""
         now_ms = self._env.monotonic_ms()
         return min([self._wait_ms, *(max(1, self._following[key].resume_ms - now_ms) for key in self._resting)])
-
-    # Responses.
 
     def _take_all(self, response: FetchResponse) -> list[Followed]:
         """Act on every partition of a response; returns those whose offset is out of the leader's range."""

@@ -144,8 +144,6 @@ class InSyncKeeper:
             logger.info("in-sync replicas cannot be changed for now: %s", error)
         await asyncio.sleep(min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS << min(self._failures - 1, 10)) / 1000)
 
-    # Requests.
-
     def _gather(self) -> None:
         """Drop outdated proposals, and make those that are due."""
         self._asked = {key: proposal for key, proposal in self._asked.items() if proposal.is_current}
@@ -203,8 +201,6 @@ class InSyncKeeper:
     def _epoch_of(self, leading: LeaderState, replica: int) -> int:
         follower = leading.follower(replica)
         return follower.broker_epoch if follower is not None else self._broker_epoch()
-
-    # Responses.
 
     def _take_all(self, response: AlterPartitionResponse) -> bool:
         """Act on the controller's response; returns whether all proposals were decided."""

@@ -31,7 +31,7 @@ from penstock.runtime.replication.watcher import EVERYTHING, Watcher
 from penstock.storage.files import StorageError
 from penstock.storage.leader_epochs import EndOffset
 from penstock.storage.log import Log, LogSlice
-from penstock.storage.producers.recall import newest_batches_of
+from penstock.storage.producers.recall import RecalledBatches
 from penstock.storage.producers.replay import build_end_marker
 from penstock.wire.record_types import BatchTooLarge, InvalidRecords
 from penstock.wire.records import (
@@ -117,7 +117,7 @@ class Partition:
         # All bytes appended since this broker opened the partition, and how many of them readers were notified of.
         self.appended_bytes = 0
         self._announced_bytes = 0
-        self._recalled: set[int] = set()
+        self._recalled = RecalledBatches()
         self._waiters = CommitWaiters()
         # Futures that wait until deleted records are gone from every in-sync replica.
         self.start_waiters = CommitWaiters()
@@ -133,8 +133,6 @@ class Partition:
         self.log.settings = log_settings(settings)
         if self.leading is not None and self.leading.set_min_in_sync(settings.min_insync_replicas):
             self.committed_more()
-
-    # Roles.
 
     @property
     def is_leader(self) -> bool:
@@ -184,7 +182,7 @@ class Partition:
         )
         # Followers that ask for the end of an older epoch get this one's start, before it has a batch.
         log.assign_epoch(known.leader_epoch, log.end_offset)
-        # Batches of this producer may have been replicated since.
+        # Other batches may have been replicated since.
         self._recalled.clear()
         self.announce(EVERYTHING)
         if self.leading.is_sole_replica and self.leading.has_followers:
@@ -279,8 +277,6 @@ class Partition:
                 f"{leading.min_in_sync}",
             )
 
-    # Writing.
-
     def append(
         self,
         data: memoryview | bytearray,
@@ -301,8 +297,8 @@ class Partition:
         facts = check_records(self.settings, header, body, now_ms)
         if header.producer_id >= 0:
             verdict = self.log.producers.check(header, origin, verification)
-            if isinstance(verdict, Refused) and self._recall(header.producer_id):
-                verdict = self.log.producers.check(header, origin, verification)
+            if isinstance(verdict, Refused):
+                verdict = self._recalled.find(self.log, header) or verdict
             if isinstance(verdict, Duplicate):
                 append_time = verdict.timestamp if self.settings.log_append_time else NO_TIMESTAMP
                 return Appended(verdict.base_offset, verdict.last_offset + 1, append_time)
@@ -339,14 +335,6 @@ class Partition:
             header.producer_id, header.producer_epoch, header.base_sequence, now_ms, bumps_epoch=bumps_epoch
         )
 
-    def _recall(self, producer_id: int) -> bool:
-        """Search the log, once, for batches of a producer that its snapshot did not keep."""
-        if producer_id in self._recalled:
-            return False
-        self._recalled.add(producer_id)
-        self.log.producers.recall(producer_id, newest_batches_of(self.log, producer_id))
-        return True
-
     def _write(self, data: memoryview | bytearray, header: BatchHeader, append_time: int, now_ms: int) -> Appended:
         leading = self.leading
         if leading is None:
@@ -381,8 +369,6 @@ class Partition:
             raise InvalidRecords("a produce request must hold exactly one batch for each partition")
         if header.base_offset:
             raise InvalidRecords(f"a produced batch's base offset must be 0, not {header.base_offset}")
-
-    # Committing.
 
     def committed(self, next_offset: int, *, sync: bool = True) -> asyncio.Future[None]:
         """Completes when every in-sync replica has everything before `next_offset`.
@@ -422,8 +408,6 @@ class Partition:
             self.announce(size)
         for watcher in self._watchers:
             watcher.moved()
-
-    # Reading.
 
     def read(self, offset: int, size_max: int, *, committed_only: bool, minimum_one_batch: bool) -> LogSlice:
         """What a consumer may see from `offset` on; raises OFFSET_OUT_OF_RANGE outside of the log."""

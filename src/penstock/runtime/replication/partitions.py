@@ -154,8 +154,6 @@ class Partitions(PartitionEvents):
         """The current settings of a topic."""
         return topic_settings(self.image.overrides(ResourceType.TOPIC, topic), self._defaults())
 
-    # Start and stop.
-
     def open_all(self) -> None:
         """Open every partition that the metadata places here, and set strays aside.
 
@@ -226,8 +224,6 @@ class Partitions(PartitionEvents):
                 lower_checkpoints(self._env, directory, by_home.get(directory.path, ()))
             except StorageError as error:
                 self.fail_directory(directory, error)
-
-    # Applying the metadata.
 
     def follow(self, records: Sequence[Any]) -> None:
         """Apply committed records to this broker's partitions."""

@@ -16,6 +16,7 @@ from penstock.core.security.quotas import (
     Windows,
 )
 from penstock.model.access import USER_PREFIX
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.security.access_control import Asker
 from penstock.wire.messages.fetch import FetchResponse
@@ -64,18 +65,48 @@ class ClientQuotas:
         """Count the time that a request took, in hundredths of one core; returns its throttle time in milliseconds."""
         return self._record(REQUEST_PERCENTAGE, asker, client_id, work_s * 100)
 
-    def may_mutate_in_ms(self, asker: Asker, client_id: str) -> int:
-        """For how long a client may not make further changes to the cluster."""
-        return self._quotas.mutation_throttle_ms(_user(asker), client_id, self._env.monotonic_ms())
+    def rate(self, key: str, user: str) -> float:
+        """What all clients of a user do per second, if it has such a quota of its own."""
+        return self._quotas.rate(key, user, self._env.monotonic_ms())
 
-    def mutated(self, asker: Asker, client_id: str, count: int) -> int:
-        """Count changes to the cluster; returns the throttle time in milliseconds."""
-        throttle_ms = self._quotas.mutated(_user(asker), client_id, count, self._env.monotonic_ms())
-        return min(throttle_ms, THROTTLE_MS_MAX)
+    def mutations(self, asker: Asker, client_id: str | None, *, is_strict: bool) -> MutationQuota:
+        """What a request may change of the cluster: a strict quota refuses, another one only throttles afterwards."""
+        return MutationQuota(self._env, self._quotas, _user(asker), client_id or "", is_strict=is_strict)
 
     def _record(self, key: str, asker: Asker, client_id: str, amount: float) -> int:
         throttle_ms = self._quotas.record(key, _user(asker), client_id, amount, self._env.monotonic_ms())
         return min(throttle_ms, THROTTLE_MS_MAX)
+
+
+class MutationQuota:
+    """One request's share of its client's quota for changes to the cluster (KIP-599)."""
+
+    __slots__ = ("_client_id", "_env", "_is_strict", "_quotas", "_throttled_until_ms", "_user")
+
+    def __init__(self, env: Env, quotas: Quotas, user: str, client_id: str, *, is_strict: bool) -> None:
+        self._env = env
+        self._quotas = quotas
+        self._user = user
+        self._client_id = client_id
+        self._is_strict = is_strict
+        self._throttled_until_ms = 0
+
+    def charge(self, partitions: int) -> None:
+        """Count partitions that are created or deleted; raises THROTTLING_QUOTA_EXCEEDED if the quota is strict."""
+        now_ms = self._env.monotonic_ms()
+        if self._is_strict:
+            exceeded_ms = self._quotas.mutation_throttle_ms(self._user, self._client_id, now_ms)
+            if exceeded_ms:
+                self._throttled_until_ms = now_ms + exceeded_ms
+                # In Kafka's own words, which people search for.
+                raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+        throttle_ms = self._quotas.mutated(self._user, self._client_id, partitions, now_ms)
+        if not self._is_strict:
+            self._throttled_until_ms = now_ms + throttle_ms
+
+    def throttle_ms(self) -> int:
+        """For how long the client is throttled from now on."""
+        return min(max(0, self._throttled_until_ms - self._env.monotonic_ms()), THROTTLE_MS_MAX)
 
 
 def _user(asker: Asker) -> str:

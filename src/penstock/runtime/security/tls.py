@@ -30,6 +30,8 @@ SUITES = {
     "TLS_DHE_RSA_WITH_AES_128_GCM_SHA256": "DHE-RSA-AES128-GCM-SHA256",
     "TLS_DHE_RSA_WITH_AES_256_GCM_SHA384": "DHE-RSA-AES256-GCM-SHA384",
 }
+# Enough of a file to tell its format.
+HEAD_BYTES = 4096
 SUITES_OF_TLS_1_3 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 
 Lookup = Callable[[str], str | None]
@@ -94,7 +96,8 @@ def _store_type(stated: str | None, location: str | None) -> str:
     if location is None:
         return PEM
     with contextlib.suppress(OSError):
-        head = Path(location).read_bytes()[:4096]
+        with Path(location).open("rb") as file:
+            head = file.read(HEAD_BYTES)
         if b"-----BEGIN" in head:
             return PEM
         if head[:1] == b"\x30":

@@ -137,8 +137,6 @@ class Compaction:
             if segment.base_offset >= self._first_unswapped
         )
 
-    # The map
-
     def _map_offsets(self) -> OffsetMap:
         """The latest offset of each key in the dirty part, as far as they fit; sets the report's `end_offset`."""
         job, report = self._job, self.report
@@ -168,8 +166,6 @@ class Compaction:
                 f"a batch of {header.records_count} records does not fit into the map of keys: "
                 "raise log.cleaner.dedupe.buffer.size"
             )
-
-    # Copying
 
     def _clean_group(self, group: Sequence[SegmentFacts], cleaner: BatchCleaner) -> CleanedSegment:
         job, report = self._job, self.report

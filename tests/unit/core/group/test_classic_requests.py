@@ -21,7 +21,7 @@ from support.group_clients import (
     stable_members,
     sync_request,
 )
-from support.group_world import GroupWorld
+from support.worlds.group_world import GroupWorld
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from penstock.wire.messages import consumer_group_records as records
 from penstock.wire.messages.consumer_group_describe import Assignment, TopicPartitions
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.list_groups import ListedGroup
-from support.consumer_world import GROUP, ConsumerWorld
+from support.worlds.consumer_world import GROUP, ConsumerWorld
 
 T = b"t" * 16
 OLD = records.ClassicMemberMetadata(10_000, (records.ClassicProtocol("range", b"\0\0"),))

@@ -15,7 +15,7 @@ from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from support.consumer_world import GROUP, ConsumerWorld
+from support.worlds.consumer_world import GROUP, ConsumerWorld
 
 JOIN = ConsumerGroupHeartbeatRequest(
     GROUP, "a", 0, rebalance_timeout_ms=1_000, subscribed_topic_names=["t"], topic_partitions=()

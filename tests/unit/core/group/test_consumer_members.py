@@ -9,7 +9,7 @@ import pytest
 from penstock.core.group.consumer.members import MemberState
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from support.consumer_world import GROUP, ConsumerWorld
+from support.worlds.consumer_world import GROUP, ConsumerWorld
 
 
 @pytest.fixture

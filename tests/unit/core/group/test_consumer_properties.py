@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from penstock.core.group.consumer.group import ConsumerGroup, ConsumerState
 from penstock.core.group.contract import GroupSettings
-from support.consumer_world import GROUP, ConsumerWorld
+from support.worlds.consumer_world import GROUP, ConsumerWorld
 
 SUBSCRIPTIONS: list[dict[str, Any]] = [
     {"subscribed_topic_names": ["t"]},

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.core.group.subscription.regex import PATTERN_LENGTH_MAX, InvalidPattern, TopicPattern
 from penstock.core.group.subscription.topics import PATTERNS_MAX, TopicCatalog
-from support.consumer_world import ClusterTopics
+from support.worlds.consumer_world import ClusterTopics
 
 NAMES = ["t", "orders", "orders-eu", "orders.eu", "ORDERS", "a", "ab", "abc", "a_b", "A1", "__offsets", "x" * 40, "9-9"]
 

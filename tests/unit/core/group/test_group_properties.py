@@ -40,7 +40,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from support.group_world import GroupWorld
+from support.worlds.group_world import GroupWorld
 
 GROUPS = ("g", "h")
 # Name, instance id, JoinGroup version. Two clients were given the same instance id by mistake.
@@ -85,8 +85,6 @@ class GroupMachine(RuleBasedStateMachine):
         self.generations = dict.fromkeys(GROUPS, 0)
         self.offsets: dict[tuple[str, int], int] = {}
         self.recorded: dict[str, Any] = {}
-
-    # Events.
 
     @rule(group=a_group, index=a_client, protocols=st.sampled_from(PROTOCOLS), metadata=st.sampled_from((b"x", b"y")))
     def join(self, group: str, index: int, protocols: tuple[str, ...], metadata: bytes) -> None:
@@ -167,8 +165,6 @@ class GroupMachine(RuleBasedStateMachine):
     def expire(self, days: int) -> None:
         self.world.perform(self.world.shard.expire_offsets(self.world.now_ms + days * 86_400_000))
 
-    # What is seen.
-
     def _ask(self, group: str, index: int, method: str, request: Any, version: int = 9) -> None:
         self.asked[self.world._next_token] = (group, index, request)
         if method == "offset_commit":
@@ -237,8 +233,6 @@ class GroupMachine(RuleBasedStateMachine):
     def _generation(self, group: str) -> int:
         live = self._live(group)
         return 0 if live is None else live.generation
-
-    # What must hold.
 
     @invariant()
     def generations_only_grow(self) -> None:

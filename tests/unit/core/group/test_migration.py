@@ -22,7 +22,7 @@ from penstock.wire.messages.heartbeat import HeartbeatRequest
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from penstock.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from support.consumer_world import GROUP, ConsumerWorld, assignment, subscription
+from support.worlds.consumer_world import GROUP, ConsumerWorld, assignment, subscription
 
 
 def make_world(**settings: Any) -> ConsumerWorld:

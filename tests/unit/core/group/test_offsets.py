@@ -24,7 +24,7 @@ from penstock.wire.messages.offset_delete import (
 )
 from penstock.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from support.group_clients import GROUP, commit_request, join_request, joined_members, stable_members, subscription
-from support.group_world import GroupWorld
+from support.worlds.group_world import GroupWorld
 
 DAY_MS = 86_400_000
 CALLER = Caller("client", "/127.0.0.1", 9)

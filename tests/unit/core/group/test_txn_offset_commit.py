@@ -30,7 +30,7 @@ from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from support.group_world import GroupWorld, NoTopics
+from support.worlds.group_world import GroupWorld, NoTopics
 
 GROUP = "g"
 CALLER = Caller("client", "/127.0.0.1", 5)

@@ -67,9 +67,9 @@ def test_whoever_goes_over_the_rate_waits_until_it_is_kept_again() -> None:
     assert measured.record(PRODUCER_BYTE_RATE, "u", "c", 1000, 0) == 0
     # 3,000 bytes over 10 s are 300 a second: three times as much time is needed for them, twice as much more.
     assert measured.record(PRODUCER_BYTE_RATE, "u", "c", 2000, 0) == 20_000
-    assert measured.throttle_ms(PRODUCER_BYTE_RATE, "u", "c", 5_000) == 20_000
+    assert measured.record(PRODUCER_BYTE_RATE, "u", "c", 0, 5_000) == 20_000
     # What lies back longer than all windows is forgotten.
-    assert measured.throttle_ms(PRODUCER_BYTE_RATE, "u", "c", 11_000) == 0
+    assert measured.record(PRODUCER_BYTE_RATE, "u", "c", 0, 11_000) == 0
 
 
 def test_a_steady_rate_below_the_quota_is_never_held_back() -> None:
@@ -102,7 +102,7 @@ def test_those_whom_one_quota_covers_alike_share_it(
     measured = quotas((parts, 10.0))
     assert measured.record(PRODUCER_BYTE_RATE, "u", "c", 10_000, 0) > 0
     for user, client in [("u", "other"), ("other", "c"), ("other", "other")]:
-        waits = measured.throttle_ms(PRODUCER_BYTE_RATE, user, client, 0) > 0
+        waits = measured.record(PRODUCER_BYTE_RATE, user, client, 0, 0) > 0
         assert waits is ((user, client) in shares)
 
 

@@ -15,7 +15,7 @@ from penstock.core.transaction.states import PREVIOUS, TransactionState
 from penstock.core.transaction.transaction import EPOCH_LAST, EPOCH_MAX, Transaction
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from support.transaction_world import TransactionWorld
+from support.worlds.transaction_world import TransactionWorld
 
 SEEDS = 150
 STEPS = 400
@@ -74,8 +74,6 @@ class Chaos:
             self.write(markers, [*markers.partitions])
         self.check()
         assert not any(one.state.is_prepared for one in self.world.shard._transactions.values())
-
-    # What happens.
 
     def ask(self) -> None:
         producer = self.random.choice(self.producers)
@@ -192,8 +190,6 @@ class Chaos:
     def is_not_replaced(self, ledger: Ledger, identity: ProducerIdentity) -> None:
         if identity in ledger.issued:
             assert ledger.issued.index(identity) >= ledger.replaced, f"{identity} was fenced and got its way"
-
-    # What must hold.
 
     def observe(self, effects: Effects) -> None:
         for record in effects.records:

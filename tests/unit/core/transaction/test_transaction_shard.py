@@ -14,7 +14,7 @@ from penstock.core.transaction.transaction import EPOCH_LAST, EPOCH_MAX
 from penstock.model.errors import ErrorCode, ProtocolError
 from penstock.model.ids import TopicPartition
 from penstock.wire.messages.transaction_records import TransactionLogKey, TransactionLogValue
-from support.transaction_world import TransactionWorld
+from support.worlds.transaction_world import TransactionWorld
 
 ID = "copy"
 P = TopicPartition("t", 0)

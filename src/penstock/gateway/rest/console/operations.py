@@ -21,6 +21,7 @@ from penstock.gateway.rest.console.groups import group_operations, reset_operati
 from penstock.gateway.rest.console.messages import message_operations
 from penstock.gateway.rest.console.moves import move_operations, transaction_operations
 from penstock.gateway.rest.console.pipelines import pipeline_operations
+from penstock.gateway.rest.console.tenants import tenant_operations
 from penstock.gateway.rest.console.throughput import Throughput
 from penstock.gateway.rest.console.topics import topic_operations
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
@@ -54,6 +55,7 @@ def console_operations(
         *reset_operations(admin, groups),
         *move_operations(wire),
         *transaction_operations(snapshots, wire),
+        *tenant_operations(snapshots, wire),
         *dead_letter_operations(admin, groups, snapshots, readers, publisher),
         *pipeline_operations(readers),
         *(

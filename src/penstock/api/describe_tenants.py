@@ -1,0 +1,67 @@
+"""Version 0. Penstock's own: tenants, what they have and what they may have.
+
+Not advertised: Kafka's clients have no use for it. What tenants hold is as of a moment ago, unless `only_local` asks
+for what this broker leads. Needs DESCRIBE_CONFIGS on the cluster, as DescribeClientQuotas does; a tenant sees itself.
+"""
+
+from __future__ import annotations
+
+from penstock.api.access import check_cluster
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
+from penstock.core.metadata.image import Image
+from penstock.core.metadata.tenants import tenant_usage
+from penstock.core.security.tenant_storage import Led
+from penstock.model.access import USER_PREFIX, Operation
+from penstock.model.errors import ApiError
+from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.security.tenants import Tenants
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.describe_tenants import (
+    DescribedTenant,
+    DescribeTenantsRequest,
+    DescribeTenantsResponse,
+    TenantLimit,
+)
+
+API = Api(
+    ApiKey.DESCRIBE_TENANTS,
+    (0, 0),
+    on_broker=lambda services: make_describe_tenants(services.image, services.tenants, services.access),
+)
+
+
+def make_describe_tenants(image: Image, tenants: Tenants, access: AccessControl) -> Handler:
+    """The handler."""
+
+    async def describe_tenants(request: DescribeTenantsRequest, context: RequestContext) -> DescribeTenantsResponse:
+        names = list(tenants.limits)
+        if request.names is not None:
+            names = [name for name in names if name in request.names]
+        try:
+            if [USER_PREFIX + name for name in request.names or ()] != [context.client.principal]:
+                check_cluster(access, context, Operation.DESCRIBE_CONFIGS)
+        except ApiError as error:
+            return DescribeTenantsResponse(error_code=error.code, error_message=error.message)
+        own = await tenants.own() if request.only_local else None
+        return DescribeTenantsResponse(
+            error_message=None,
+            tenants=[described(name, tenants.total(name) if own is None else own.get(name, Led())) for name in names],
+        )
+
+    def described(name: str, led: Led) -> DescribedTenant:
+        used = tenant_usage(image, name)
+        values = image.security.quotas.get(frozenset({("user", name)}), {})
+        return DescribedTenant(
+            name,
+            used.topics,
+            used.partitions,
+            led.partitions,
+            led.size_bytes,
+            led.produce_rate,
+            led.consume_rate,
+            led.refused_batches,
+            [TenantLimit(key, value) for key, value in sorted(values.items())],
+        )
+
+    return describe_tenants

@@ -1,0 +1,1 @@
+"""`penstock tenant`: teams that share a cluster."""

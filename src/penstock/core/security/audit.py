@@ -1,0 +1,172 @@
+"""The audit trail's events, and the bounded queue that they wait in until they are written.
+
+What happens again and again (a client that is denied something and goes on trying) is written at once, and then once in
+each `REPEATS_MS` with a count. What there is no room for is dropped and counted; the count is written as an event once
+there is room again. Times are in milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+VERSION = 1
+OK = "OK"
+# Repeated events are summed up over this time, so many different ones at once.
+REPEATS_MS = 10_000
+REPEATS_MAX = 1_000
+TEXT_MAX = 500
+DETAILS_MAX = 50
+
+
+class EventType(StrEnum):
+    """What an event is about."""
+
+    CHANGE = "change"
+    DENIED = "denied"
+    SIGN_IN_REFUSED = "sign_in_refused"
+    DROPPED = "dropped"
+
+
+class Who(NamedTuple):
+    """Who did it, and from where."""
+
+    principal: str = ""
+    host: str = ""
+    client_id: str = ""
+    listener: str = ""
+
+
+class AuditEvent(NamedTuple):
+    """One thing that somebody did, or tried to do."""
+
+    type: EventType
+    who: Who = Who()
+    api: str = ""
+    operation: str = ""
+    resource_type: str = ""
+    resource: str = ""
+    outcome: str = OK
+    message: str = ""
+    details: tuple[tuple[str, str], ...] = ()
+
+    def to_json(self, broker_id: int, time_ms: int, count: int) -> bytes:
+        """The event as it is written; documented in docs/security.md."""
+        document: dict[str, object] = {
+            "version": VERSION,
+            "time": datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+            "broker": broker_id,
+            "type": self.type.value,
+            **self.who._asdict(),
+            "api": self.api,
+            "operation": self.operation,
+            "resource_type": self.resource_type,
+            "resource": self.resource,
+            "outcome": self.outcome,
+            "message": self.message,
+            "details": dict(self.details),
+            "count": count,
+        }
+        kept = {name: value for name, value in document.items() if value not in ("", {})}
+        return json.dumps(kept, ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+
+class Queued(NamedTuple):
+    """An event that waits to be written."""
+
+    event: AuditEvent
+    time_ms: int
+    times: int = 1
+
+
+class _Repeats:
+    """An event that was written and may come again."""
+
+    __slots__ = ("count", "last_ms", "until_ms")
+
+    def __init__(self, until_ms: int) -> None:
+        self.until_ms = until_ms
+        self.count = 0
+        self.last_ms = 0
+
+
+class AuditQueue:
+    """Holds at most `size_max` events."""
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self._queue: deque[Queued] = deque()
+        self._repeats: dict[AuditEvent, _Repeats] = {}
+        self._unreported = 0
+        # All that there was no room for.
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, event: AuditEvent, now_ms: int, *, may_repeat: bool = False) -> None:
+        """Queue an event. One that `may_repeat` is summed up with others like it."""
+        if may_repeat:
+            known = self._repeats.get(event)
+            if known is not None:
+                known.count += 1
+                known.last_ms = now_ms
+                return
+            if len(self._repeats) >= REPEATS_MAX:
+                self._drop(1)
+                return
+            self._repeats[event] = _Repeats(now_ms + REPEATS_MS)
+        if len(self._queue) >= self._size_max:
+            self._drop(1)
+        else:
+            self._queue.append(Queued(event, now_ms))
+
+    def _drop(self, count: int) -> None:
+        self.dropped += count
+        self._unreported += count
+
+    def take(self, count: int, now_ms: int) -> list[Queued]:
+        """The next events to write, with what has been repeated until now."""
+        for event, repeats in list(self._repeats.items()):
+            if repeats.until_ms > now_ms:
+                continue
+            if not repeats.count:
+                del self._repeats[event]
+            elif len(self._queue) < self._size_max:
+                self._queue.append(Queued(event, repeats.last_ms, repeats.count))
+                repeats.count = 0
+                repeats.until_ms = now_ms + REPEATS_MS
+        taken = [self._queue.popleft() for _ in range(min(count, len(self._queue)))]
+        if self._unreported and len(taken) < count:
+            note = AuditEvent(EventType.DROPPED, message="events that there was no room for were dropped")
+            taken.append(Queued(note, now_ms, self._unreported))
+            self._unreported = 0
+        return taken
+
+    def put_back(self, taken: Sequence[Queued]) -> None:
+        """What was taken could not be written; the oldest events stay, the newest have no room."""
+        for queued in reversed(taken):
+            if queued.event.type is EventType.DROPPED:
+                self._unreported += queued.times
+            elif len(self._queue) < self._size_max:
+                self._queue.appendleft(queued)
+            else:
+                self._drop(queued.times)
+
+
+def shortened(text: object) -> str:
+    """A text of a client's, short enough to be kept."""
+    shown = "" if text is None else str(text)
+    return shown if len(shown) <= TEXT_MAX else shown[: TEXT_MAX - 1] + "…"
+
+
+def details_of(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """Details of an event: not too many, and none too long."""
+    rows = [(shortened(name), shortened(value)) for name, value in list(values.items())[:DETAILS_MAX]]
+    if len(values) > DETAILS_MAX:
+        rows.append(("…", f"{len(values) - DETAILS_MAX} more"))
+    return tuple(rows)

@@ -1,0 +1,253 @@
+"""What the requests that change a cluster did, for the audit trail: one row for each resource, with its outcome.
+
+A row never has a secret: of credentials the mechanism is told, of tokens the id, and of settings neither passwords nor
+settings that nobody knows. Requests that only validate change nothing and have no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from penstock.config.names import find_property
+from penstock.config.properties import PropertyType
+from penstock.config.tables import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES
+from penstock.model.access import Operation, PatternType, Permission, ResourceType
+from penstock.model.ids import format_uuid
+from penstock.wire.apis import ApiKey
+
+HIDDEN = "(hidden)"
+_CONFIG_KINDS = {2: "topic", 4: "broker", 8: "broker_logger", 16: "client_metrics", 32: "group"}
+_CONFIG_OPERATIONS = ("set", "delete", "append", "subtract")
+_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+
+
+class Change(NamedTuple):
+    """What a request did to one resource."""
+
+    kind: str
+    name: str
+    code: int = 0
+    message: str | None = None
+    details: Mapping[str, object] = {}
+
+
+Rows = Iterable[Change]
+
+
+def changes_of(api_key: int, request: Any, response: Any) -> list[Change]:
+    """What a request of one of the `AUDITED` APIs changed, or did not."""
+    if response is None or not is_change(api_key, request):
+        return []
+    rows = [*_ROWS[api_key](request, response)]
+    code = getattr(response, "error_code", 0)
+    if code and not rows:
+        rows = [Change("cluster", "", code, getattr(response, "error_message", None))]
+    return rows
+
+
+def is_change(api_key: int, request: Any) -> bool:
+    """Whether a request changes the cluster: offsets only if whoever commits them is not a member of the group."""
+    if api_key == ApiKey.OFFSET_COMMIT:
+        return request.generation_id_or_member_epoch < 0 and not request.member_id
+    return not getattr(request, "validate_only", False)
+
+
+def _create_topics(request: Any, response: Any) -> Rows:
+    wanted = {topic.name: topic for topic in request.topics}
+    for row in response.topics:
+        topic = wanted.get(row.name)
+        configs = {} if topic is None else {config.name: config.value for config in topic.configs}
+        shape: dict[str, object] = {}
+        if row.num_partitions > 0:
+            shape = {"partitions": row.num_partitions, "replication_factor": row.replication_factor}
+        yield Change("topic", row.name, row.error_code, row.error_message, {**shape, **configs})
+
+
+def _delete_topics(_: Any, response: Any) -> Rows:
+    for row in response.responses:
+        yield Change("topic", row.name or format_uuid(row.topic_id), row.error_code, row.error_message)
+
+
+def _create_partitions(request: Any, response: Any) -> Rows:
+    counts = {topic.name: topic.count for topic in request.topics}
+    for row in response.results:
+        yield Change("topic", row.name, row.error_code, row.error_message, {"partitions": counts.get(row.name, "")})
+
+
+def _delete_records(request: Any, response: Any) -> Rows:
+    wanted = {(topic.name, row.partition_index): row.offset for topic in request.topics for row in topic.partitions}
+    for topic in response.topics:
+        for row in topic.partitions:
+            details = {"before_offset": wanted.get((topic.name, row.partition_index), "")}
+            yield Change("partition", f"{topic.name}-{row.partition_index}", row.error_code, None, details)
+
+
+def _entry(row: Any, pattern: int) -> dict[str, object]:
+    return {
+        "principal": row.principal,
+        "host": row.host,
+        "operation": _name(Operation, row.operation),
+        "permission": _name(Permission, row.permission_type),
+        "pattern": _name(PatternType, pattern),
+        "on": _name(ResourceType, row.resource_type).lower(),
+    }
+
+
+def _create_acls(request: Any, response: Any) -> Rows:
+    for wanted, row in zip(request.creations, response.results, strict=False):
+        details = _entry(wanted, wanted.resource_pattern_type)
+        yield Change("acl", wanted.resource_name, row.error_code, row.error_message, details)
+
+
+def _delete_acls(_: Any, response: Any) -> Rows:
+    for result in response.filter_results:
+        if result.error_code:
+            yield Change("acl", "", result.error_code, result.error_message)
+        for row in result.matching_acls:
+            yield Change("acl", row.resource_name, row.error_code, row.error_message, _entry(row, row.pattern_type))
+
+
+def _alter_configs(request: Any, response: Any) -> Rows:
+    wanted = {(one.resource_type, one.resource_name): one.configs for one in request.resources}
+    for row in response.responses:
+        kind = _CONFIG_KINDS.get(row.resource_type, str(row.resource_type))
+        configs = wanted.get((row.resource_type, row.resource_name), ())
+        details = {config.name: _shown(kind, config) for config in configs}
+        # A refusal may quote the value.
+        message = None if HIDDEN in details.values() else row.error_message
+        yield Change(kind, row.resource_name, row.error_code, message, details)
+
+
+def _shown(kind: str, config: Any) -> str:
+    """A setting's new value, unless it is or might be a secret."""
+    operation = getattr(config, "config_operation", 0)
+    verb = _CONFIG_OPERATIONS[operation] if 0 <= operation < len(_CONFIG_OPERATIONS) else str(operation)
+    if verb == "delete":
+        return "(default)"
+    tables = {"topic": TOPIC_PROPERTIES, "group": GROUP_PROPERTIES, "client_metrics": CLIENT_METRICS_PROPERTIES}
+    row = tables[kind].get(config.name) if kind in tables else find_property(config.name)
+    if row is None or row.type is PropertyType.PASSWORD:
+        return HIDDEN
+    return str(config.value) if verb == "set" else f"{verb} {config.value}"
+
+
+def _create_token(request: Any, response: Any) -> Rows:
+    owner = f"{response.principal_type}:{response.principal_name}"
+    renewers = ", ".join(f"{row.principal_type}:{row.principal_name}" for row in request.renewers)
+    details = {"owner": owner, "renewers": renewers, "expires_ms": response.expiry_timestamp_ms}
+    yield Change("delegation_token", response.token_id, response.error_code, None, details)
+
+
+def _change_token(_: Any, response: Any) -> Rows:
+    # The request names a token by its secret alone.
+    yield Change("delegation_token", "", response.error_code, None, {"expires_ms": response.expiry_timestamp_ms})
+
+
+def _delete_groups(_: Any, response: Any) -> Rows:
+    for row in response.results:
+        yield Change("group", row.group_id, row.error_code)
+
+
+def _offset_delete(request: Any, response: Any) -> Rows:
+    codes = {
+        f"{topic.name}-{row.partition_index}": row.error_code for topic in response.topics for row in topic.partitions
+    }
+    details = {name: f"error {code}" if code else "offset deleted" for name, code in codes.items()}
+    code = response.error_code or max(codes.values(), default=0)
+    yield Change("group", request.group_id, code, None, details)
+
+
+def _offset_commit(request: Any, response: Any) -> Rows:
+    details = {
+        f"{topic.name or format_uuid(topic.topic_id)}-{row.partition_index}": row.committed_offset
+        for topic in request.topics
+        for row in topic.partitions
+    }
+    codes = {row.error_code for topic in response.topics for row in topic.partitions}
+    yield Change("group", request.group_id, max(codes, default=0), None, details)
+
+
+def _elect_leaders(request: Any, response: Any) -> Rows:
+    details = {"election": "unclean" if request.election_type == 1 else "preferred"}
+    for topic in response.replica_election_results:
+        for row in topic.partition_result:
+            name = f"{topic.topic}-{row.partition_id}"
+            yield Change("partition", name, row.error_code, row.error_message, details)
+
+
+def _alter_reassignments(request: Any, response: Any) -> Rows:
+    wanted = {(topic.name, row.partition_index): row.replicas for topic in request.topics for row in topic.partitions}
+    for topic in response.responses:
+        for row in topic.partitions:
+            replicas = wanted.get((topic.name, row.partition_index))
+            details = {"replicas": "cancelled" if replicas is None else ", ".join(map(str, replicas))}
+            name = f"{topic.name}-{row.partition_index}"
+            yield Change("partition", name, row.error_code, row.error_message, details)
+
+
+def _alter_quotas(request: Any, response: Any) -> Rows:
+    for wanted, row in zip(request.entries, response.entries, strict=False):
+        name = ", ".join(f"{one.entity_type}={one.entity_name or '<default>'}" for one in wanted.entity)
+        details = {one.key: "(removed)" if one.remove else one.value for one in wanted.ops}
+        yield Change("quota", name, row.error_code, row.error_message, details)
+
+
+def _alter_credentials(request: Any, response: Any) -> Rows:
+    details: dict[str, dict[str, object]] = {}
+    for row in request.deletions:
+        details.setdefault(row.name, {})[_MECHANISMS.get(row.mechanism, str(row.mechanism))] = "deleted"
+    for row in request.upsertions:
+        details.setdefault(row.name, {})[_MECHANISMS.get(row.mechanism, str(row.mechanism))] = "set"
+    for row in response.results:
+        yield Change("user", row.user, row.error_code, row.error_message, details.get(row.user, {}))
+
+
+def _update_features(request: Any, response: Any) -> Rows:
+    code, message = response.error_code, response.error_message
+    results = {row.feature: (row.error_code, row.error_message) for row in response.results}
+    for row in request.feature_updates:
+        own = results.get(row.feature, (code, message))
+        yield Change("feature", row.feature, *own, {"level": row.max_version_level})
+
+
+def _unregister_broker(request: Any, response: Any) -> Rows:
+    yield Change("broker", str(request.broker_id), response.error_code, response.error_message)
+
+
+def _voter(request: Any, response: Any) -> Rows:
+    yield Change("voter", str(request.voter_id), response.error_code, response.error_message)
+
+
+def _name(enum: Any, code: int) -> str:
+    try:
+        return str(enum(code).name)
+    except ValueError:
+        return str(code)
+
+
+_ROWS: Mapping[int, Callable[[Any, Any], Rows | Iterator[Change]]] = {
+    ApiKey.CREATE_TOPICS: _create_topics,
+    ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.DELETE_RECORDS: _delete_records,
+    ApiKey.CREATE_ACLS: _create_acls,
+    ApiKey.DELETE_ACLS: _delete_acls,
+    ApiKey.ALTER_CONFIGS: _alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _alter_configs,
+    ApiKey.CREATE_DELEGATION_TOKEN: _create_token,
+    ApiKey.RENEW_DELEGATION_TOKEN: _change_token,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _change_token,
+    ApiKey.DELETE_GROUPS: _delete_groups,
+    ApiKey.OFFSET_DELETE: _offset_delete,
+    ApiKey.OFFSET_COMMIT: _offset_commit,
+    ApiKey.ELECT_LEADERS: _elect_leaders,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
+    ApiKey.ALTER_CLIENT_QUOTAS: _alter_quotas,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_credentials,
+    ApiKey.UPDATE_FEATURES: _update_features,
+    ApiKey.UNREGISTER_BROKER: _unregister_broker,
+    ApiKey.ADD_RAFT_VOTER: _voter,
+    ApiKey.REMOVE_RAFT_VOTER: _voter,
+}
+AUDITED = frozenset(_ROWS)

@@ -1,0 +1,171 @@
+"""`/api/v1/tenants`: tenants with what they have and may have.
+
+GET  /api/v1/tenants
+POST /api/v1/tenants                   {"name": "acme", "limits": {"topics": 100, "storage_bytes": 50000000000}}
+PUT  /api/v1/tenants/{tenant}/limits   {"topics": 200, "produce_rate": null}
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from penstock.core.security import tenant_setup
+from penstock.core.security.scram import MECHANISMS
+from penstock.gateway.kafka.broker_requests import BrokerWire, check
+from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.parameters import Parameter
+from penstock.gateway.web.problem import Problem
+from penstock.model.tenants import TENANT_LIMITS, TENANT_PARTITIONS, TENANT_STORAGE_BYTES, TENANT_TOPICS
+from penstock.wire.messages.alter_client_quotas import AlterClientQuotasResponse
+from penstock.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsResponse
+from penstock.wire.messages.create_acls import CreateAclsResponse
+from penstock.wire.messages.describe_tenants import DescribedTenant, DescribeTenantsRequest, DescribeTenantsResponse
+from penstock.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    UserName,
+)
+
+TAG = "Tenants (v1)"
+PASSWORD_BYTES = 24
+KEYS = {
+    "topics": TENANT_TOPICS,
+    "partitions": TENANT_PARTITIONS,
+    "storage_bytes": TENANT_STORAGE_BYTES,
+    "produce_rate": "producer_byte_rate",
+    "consume_rate": "consumer_byte_rate",
+}
+NAME_SHAPE = {"type": "string", "pattern": "^[a-zA-Z0-9-]{1,64}$"}
+LIMITS_SHAPE = {
+    "type": "object",
+    "additionalProperties": False,
+    "minProperties": 1,
+    "properties": {
+        name: {
+            "type": ["integer", "null"],
+            "minimum": 0 if key in TENANT_LIMITS else 1,
+            "maximum": 2**53,
+            "description": "null for any amount; rates are bytes per second of each broker",
+        }
+        for name, key in KEYS.items()
+    },
+}
+NEW_TENANT = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["name", "limits"],
+    "properties": {"name": NAME_SHAPE, "limits": LIMITS_SHAPE},
+}
+EXAMPLE = {"topics": 100, "partitions": 1000, "storage_bytes": 50_000_000_000, "produce_rate": 20_000_000}
+
+
+def tenant_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Operation]:
+    """Operations that list, create and change tenants."""
+
+    async def find(names: list[str] | None = None) -> list[DescribedTenant]:
+        response: DescribeTenantsResponse = await wire.ask(DescribeTenantsRequest(names))
+        check(response.error_code, response.error_message, "cannot list the tenants")
+        return list(response.tenants)
+
+    async def listing(call: Call) -> Response:
+        del call
+        found = await find()
+        brokers = len((await snapshots.latest()).alive())
+        return json_response({"tenants": [shown(tenant) for tenant in found], "brokers": brokers})
+
+    async def limit(name: str, limits: Mapping[str, float | None], what: str) -> None:
+        values = {KEYS[key]: value for key, value in limits.items()}
+        response: AlterClientQuotasResponse = await wire.ask(tenant_setup.limit(name, values))
+        for entry in response.entries:
+            check(entry.error_code, entry.error_message, what)
+
+    async def create(call: Call) -> Response:
+        name, limits = call.body["name"], call.body["limits"]
+        require_limit(limits)
+        request = DescribeUserScramCredentialsRequest([UserName(name)])
+        users: DescribeUserScramCredentialsResponse = await wire.ask(request)
+        check(users.error_code, users.error_message, "cannot look for the user")
+        if await find([name]) or any(user.credential_infos for user in users.results):
+            raise Problem(409, 40901, f"there is a user {name} already", "choose another name")
+        given = {key: value for key, value in limits.items() if value is not None}
+        await limit(name, given, f"tenant {name} cannot be created")
+        password = secrets.token_urlsafe(PASSWORD_BYTES)
+        try:
+            await admit(name, password)
+        except Problem:
+            # What was made before must not pass for a tenant.
+            await limit(name, dict.fromkeys(given), f"tenant {name} is incomplete")
+            raise
+        return json_response({"name": name, "prefix": tenant_setup.prefix_of(name), "password": password}, 201)
+
+    async def admit(name: str, password: str) -> None:
+        granted: CreateAclsResponse = await wire.ask(tenant_setup.grant(name))
+        for result in granted.results:
+            check(result.error_code, result.error_message, f"tenant {name} cannot be given rights")
+        salts = [secrets.token_bytes(tenant_setup.SALT_BYTES) for _ in MECHANISMS]
+        signed: AlterUserScramCredentialsResponse = await wire.ask(tenant_setup.sign_in_with(name, password, salts))
+        for answer in signed.results:
+            check(answer.error_code, answer.error_message, f"tenant {name} cannot be given a password")
+
+    async def alter(call: Call) -> Response:
+        name = call["tenant"]
+        found = await find([name])
+        if not found:
+            raise Problem(404, 40401, f"no tenant {name}", "GET /api/v1/tenants lists the tenants")
+        before = {row.key: row.value for row in found[0].limits}
+        require_limit({**{key: before.get(known) for key, known in KEYS.items()}, **call.body})
+        await limit(name, call.body, f"tenant {name} cannot be changed")
+        return json_response({"name": name, "limits": call.body})
+
+    return [
+        Operation(
+            "GET",
+            "/api/v1/tenants",
+            listing,
+            "List tenants with what they have and may have.",
+            TAG,
+            answers={200: {"type": "object", "required": ["tenants", "brokers"]}},
+        ),
+        Operation(
+            "POST",
+            "/api/v1/tenants",
+            create,
+            "Create a tenant; the answer has its password, which nobody can ask for again.",
+            TAG,
+            (),
+            Body(NEW_TENANT, example={"name": "acme", "limits": EXAMPLE}),
+            {201: {"type": "object", "required": ["name", "prefix", "password"]}},
+        ),
+        Operation(
+            "PUT",
+            "/api/v1/tenants/{tenant}/limits",
+            alter,
+            "Change limits of a tenant; those that are not named stay, null removes one.",
+            TAG,
+            (Parameter("tenant", "path", "The tenant's name.", NAME_SHAPE, required=True),),
+            Body(LIMITS_SHAPE, example=EXAMPLE),
+            {200: {"type": "object", "required": ["name", "limits"]}},
+        ),
+    ]
+
+
+def require_limit(limits: Mapping[str, float | None]) -> None:
+    """Raises Problem if nothing is left that makes a tenant of a user."""
+    if all(limits.get(name) is None for name, key in KEYS.items() if key in TENANT_LIMITS):
+        raise Problem(400, 40002, "a tenant needs a limit of topics, partitions or storage", "limit one of them")
+
+
+def shown(tenant: DescribedTenant) -> dict[str, Any]:
+    """A tenant in a response."""
+    limits = {row.key: row.value for row in tenant.limits}
+    row: dict[str, Any] = {"name": tenant.name, "prefix": tenant_setup.prefix_of(tenant.name)}
+    for name, key in KEYS.items():
+        limit = limits.get(key)
+        row[name] = {"used": round(getattr(tenant, name)), "limit": None if limit is None else int(limit)}
+    return {**row, "refused_batches": tenant.refused_batches}

@@ -1,0 +1,158 @@
+"""Asks how far groups have come, so that producers of the topics that name them can be held back.
+
+Off the path of data: a task asks the groups' coordinators, and a produce only looks at what they last said. As long as
+no topic names a group there is nothing to ask, and the cost is one look at an empty table per request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from penstock.config.node import NodeSettings
+from penstock.core.group.shard import GroupShard
+from penstock.core.metadata.image import Image
+from penstock.core.security.backpressure import STALE_INTERVALS, GroupProgress, Name, throttle_ms
+from penstock.model.errors import ApiError
+from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
+from penstock.runtime.coordinator.shards import partition_for
+from penstock.runtime.env import Env
+from penstock.runtime.peer import PeerLost
+from penstock.runtime.replication.partition import Partition
+from penstock.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+logger = logging.getLogger("penstock.coordinator")
+
+
+class Sender(Protocol):
+    """A connection to another broker."""
+
+    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]: ...
+
+
+class BackPressure:
+    """Knows which partitions led here are watched, and what their groups have read."""
+
+    def __init__(
+        self,
+        env: Env,
+        node_id: int,
+        image: Image,
+        groups: Groups,
+        make_peer: Callable[[int], Sender],
+        settings: Callable[[], NodeSettings],
+    ) -> None:
+        self._env = env
+        self._node_id = node_id
+        self._image = image
+        self._groups = groups
+        self._make_peer = make_peer
+        self._settings = settings
+        self._peers: dict[int, Sender] = {}
+        self._progress = GroupProgress()
+        # The partitions here whose topics name groups.
+        self.watched: dict[Name, Partition] = {}
+        # Milliseconds of throttle time that were given.
+        self.throttled_ms = 0
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._env.spawn(self._run(), "back-pressure")
+
+    def note(self, partition: Partition) -> None:
+        """A partition was opened, or its topic's settings have changed."""
+        if partition.settings.penstock_backpressure_groups:
+            self.watched[partition.name] = partition
+        else:
+            self.watched.pop(partition.name, None)
+
+    def forget(self, partition: Partition) -> None:
+        """A partition was removed."""
+        self.watched.pop(partition.name, None)
+
+    def throttle_ms(self, names: Iterable[Name]) -> int:
+        """The throttle time of a produce to these partitions: that of the one that is furthest ahead."""
+        settings, now_ms = self._settings(), self._env.monotonic_ms()
+        stale_ms = STALE_INTERVALS * settings.penstock_backpressure_check_interval_ms
+        longest_ms = 0
+        for name in names:
+            partition = self.watched.get(name)
+            if partition is None:
+                continue
+            topic = partition.settings
+            slowest = self._progress.slowest(name, topic.penstock_backpressure_groups, now_ms, stale_ms)
+            if slowest is not None:
+                lag = partition.high_watermark - max(slowest, partition.log.start_offset)
+                throttled_ms = throttle_ms(
+                    lag, topic.penstock_backpressure_lag_max, settings.penstock_backpressure_throttle_max_ms
+                )
+                longest_ms = max(longest_ms, throttled_ms)
+        self.throttled_ms += longest_ms
+        return longest_ms
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings().penstock_backpressure_check_interval_ms / 1000)
+            wanted: dict[str, list[Name]] = {}
+            for name, partition in self.watched.items():
+                if partition.is_leader:
+                    for group in partition.settings.penstock_backpressure_groups:
+                        wanted.setdefault(group, []).append(name)
+            self._progress.keep(wanted)
+            if wanted:
+                await asyncio.gather(*(self._ask(group, names) for group, names in wanted.items()))
+
+    async def _ask(self, group: str, names: list[Name]) -> None:
+        topic = self._image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            return
+        coordinator = topic.partitions[partition_for(group, len(topic.partitions))].leader
+        asked_ms = self._env.monotonic_ms()
+        try:
+            if coordinator == self._node_id:
+                offsets = await self._groups.read(group, lambda shard: _committed(shard, group))
+            elif coordinator >= 0:
+                offsets = await self._fetch(coordinator, group, names)
+            else:
+                return
+        except (ApiError, PeerLost) as error:
+            logger.info("how far group %s has come is not known: %s", group, error)
+            return
+        self._progress.heard(group, offsets, asked_ms)
+
+    async def _fetch(self, broker_id: int, group: str, names: list[Name]) -> Mapping[Name, int]:
+        peer = self._peers.get(broker_id)
+        if peer is None:
+            peer = self._peers[broker_id] = self._make_peer(broker_id)
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in names:
+            by_topic.setdefault(topic, []).append(partition)
+        topics = [
+            OffsetFetchRequestTopics(topic, self._image.topics[topic].topic_id, partitions)
+            for topic, partitions in by_topic.items()
+            if topic in self._image.topics
+        ]
+        response: OffsetFetchResponse = await peer.send(
+            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, None, -1, topics)]),
+            timeout_ms=STALE_INTERVALS * self._settings().penstock_backpressure_check_interval_ms,
+        )
+        found: dict[Name, int] = {}
+        for answered in (row for group_row in response.groups for row in group_row.topics):
+            # Newer versions name topics by their ids alone.
+            known = self._image.topics_by_id.get(answered.topic_id)
+            name = answered.name or ("" if known is None else known.name)
+            for row in answered.partitions:
+                if not row.error_code and row.committed_offset >= 0:
+                    found[name, row.partition_index] = row.committed_offset
+        return found
+
+
+def _committed(shard: GroupShard, group: str) -> Mapping[Name, int]:
+    return {name: progress.committed.offset for name, progress in shard.committed(group).items()}

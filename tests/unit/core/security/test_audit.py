@@ -1,0 +1,206 @@
+"""The audit trail: what is written, what is summed up, what is dropped, and what is never told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock.api.table import BROKER_APIS, FORWARDED_KEYS
+from penstock.core.security.audit import (
+    DETAILS_MAX,
+    REPEATS_MAX,
+    REPEATS_MS,
+    TEXT_MAX,
+    AuditEvent,
+    AuditQueue,
+    EventType,
+    Who,
+    details_of,
+    shortened,
+)
+from penstock.core.security.audited_requests import AUDITED, changes_of
+from penstock.model.errors import ErrorCode
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages import alter_configs as whole
+from penstock.wire.messages import incremental_alter_configs as incremental
+from penstock.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from penstock.wire.messages.create_delegation_token import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from penstock.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+
+CHANGE = AuditEvent(EventType.CHANGE, api="CreateTopics", resource_type="topic", resource="orders")
+DENIED = AuditEvent(EventType.DENIED, Who("User:eve"), "Produce", "WRITE", "topic", "orders", "DENIED")
+
+
+def shown(rows: list[Any]) -> list[tuple[str, int]]:
+    return [(row.event.type.value, row.times) for row in rows]
+
+
+def test_an_event_is_json_without_what_it_does_not_have() -> None:
+    event = DENIED._replace(details=(("why", "not"),))
+    assert json.loads(event.to_json(3, 1_700_000_000_123, 7)) == {
+        "version": 1,
+        "time": "2023-11-14T22:13:20.123+00:00",
+        "broker": 3,
+        "type": "denied",
+        "principal": "User:eve",
+        "api": "Produce",
+        "operation": "WRITE",
+        "resource_type": "topic",
+        "resource": "orders",
+        "outcome": "DENIED",
+        "details": {"why": "not"},
+        "count": 7,
+    }
+    # A client may call itself anything.
+    assert b"\\udcff" in CHANGE._replace(who=Who(client_id="\udcff")).to_json(1, 0, 1)
+
+
+def test_repeated_events_are_summed_up() -> None:
+    queue = AuditQueue(100)
+    for at in range(1000):
+        queue.add(DENIED, at, may_repeat=True)
+    queue.add(DENIED._replace(resource="other"), 0, may_repeat=True)
+    assert shown(queue.take(10, 1000)) == [("denied", 1), ("denied", 1)]
+    assert queue.take(10, REPEATS_MS - 1) == []
+    assert shown(queue.take(10, REPEATS_MS)) == [("denied", 999)]
+    assert queue.take(10, 2 * REPEATS_MS) == []
+    # Afterwards it is news again.
+    queue.add(DENIED, 3 * REPEATS_MS, may_repeat=True)
+    assert shown(queue.take(10, 3 * REPEATS_MS)) == [("denied", 1)]
+
+
+def test_what_does_not_repeat_is_written_each_time() -> None:
+    queue = AuditQueue(100)
+    for _ in range(3):
+        queue.add(CHANGE, 0)
+    assert shown(queue.take(2, 0)) == [("change", 1)] * 2
+    assert shown(queue.take(2, 0)) == [("change", 1)]
+
+
+def test_what_there_is_no_room_for_is_counted_and_told_once_there_is() -> None:
+    queue = AuditQueue(2)
+    for _ in range(5):
+        queue.add(CHANGE, 0)
+    assert queue.dropped == 3
+    taken = queue.take(2, 0)
+    assert shown(taken) == [("change", 1)] * 2
+    # It could not be written, and meanwhile there is more.
+    queue.add(CHANGE, 1)
+    queue.put_back(taken)
+    assert (len(queue), queue.dropped) == (2, 4)
+    assert shown(queue.take(10, 1)) == [("change", 1), ("change", 1), ("dropped", 4)]
+    assert queue.take(10, 1) == []
+
+
+def test_a_note_about_drops_that_was_not_written_is_written_later() -> None:
+    queue = AuditQueue(1)
+    queue.add(CHANGE, 0)
+    queue.add(CHANGE, 0)
+    taken = queue.take(5, 0)
+    assert shown(taken) == [("change", 1), ("dropped", 1)]
+    queue.put_back(taken)
+    assert shown(queue.take(5, 0)) == [("change", 1), ("dropped", 1)]
+
+
+def test_different_denials_are_bounded_too() -> None:
+    queue = AuditQueue(10 * REPEATS_MAX)
+    for at in range(REPEATS_MAX + 5):
+        queue.add(DENIED._replace(resource=str(at)), 0, may_repeat=True)
+    assert (len(queue), queue.dropped) == (REPEATS_MAX, 5)
+
+
+def test_texts_of_clients_are_short_and_details_few() -> None:
+    assert shortened("x" * 2 * TEXT_MAX) == "x" * (TEXT_MAX - 1) + "…"
+    rows = details_of({str(number): number for number in range(DETAILS_MAX + 3)})
+    assert len(rows) == DETAILS_MAX + 1
+    assert rows[-1] == ("…", "3 more")
+
+
+def test_every_api_that_changes_the_cluster_for_clients_is_audited() -> None:
+    reading = {ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.DESCRIBE_QUORUM}
+    assert FORWARDED_KEYS - reading <= AUDITED
+    served_by_brokers = {ApiKey.DELETE_RECORDS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.OFFSET_COMMIT}
+    assert served_by_brokers == AUDITED - FORWARDED_KEYS
+    assert set(BROKER_APIS) >= AUDITED
+
+
+@pytest.mark.parametrize(
+    ("messages", "requested", "answered"),
+    [
+        (whole, whole.AlterConfigsRequest, whole.AlterConfigsResponse),
+        (incremental, incremental.IncrementalAlterConfigsRequest, incremental.IncrementalAlterConfigsResponse),
+    ],
+)
+def test_no_secret_setting_is_told(messages: Any, requested: Any, answered: Any) -> None:
+    names = {
+        "max.connections": "5",
+        "listener.name.clients.ssl.keystore.password": "hunter2",
+        "listener.name.clients.plain.sasl.jaas.config": "hunter2",
+        "ssl.keystore.key": "hunter2",
+        "unheard.of": "hunter2",
+    }
+    configs = [messages.AlterableConfig(name=name, value=value) for name, value in names.items()]
+    kind = type(messages.AlterConfigsResource())
+    row = messages.AlterConfigsResourceResponse(42, "ssl.keystore.key=hunter2 is wrong", 4, "1")
+    (change,) = changes_of(ApiKey.ALTER_CONFIGS, requested([kind(4, "1", configs)]), answered(0, [row]))
+    assert change.details["max.connections"] == "5"
+    assert "hunter2" not in str(change)
+    assert changes_of(ApiKey.ALTER_CONFIGS, requested([kind(4, "1", configs)], True), answered(0, [row])) == []
+
+
+def test_no_secret_of_users_and_tokens_is_told() -> None:
+    request = AlterUserScramCredentialsRequest(
+        [ScramCredentialDeletion("ann", 1)], [ScramCredentialUpsertion("bob", 2, 8192, b"hunter2", b"hunter2")]
+    )
+    rows = [AlterUserScramCredentialsResult("ann"), AlterUserScramCredentialsResult("bob")]
+    changes = changes_of(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request, AlterUserScramCredentialsResponse(results=rows))
+    assert [(row.name, dict(row.details)) for row in changes] == [
+        ("ann", {"SCRAM-SHA-256": "deleted"}),
+        ("bob", {"SCRAM-SHA-512": "set"}),
+    ]
+    made = CreateDelegationTokenResponse(0, "User", "ann", token_id="id", hmac=b"hunter2")
+    created = changes_of(
+        ApiKey.CREATE_DELEGATION_TOKEN, CreateDelegationTokenRequest(renewers=[CreatableRenewers("User", "bob")]), made
+    )
+    expired = changes_of(
+        ApiKey.EXPIRE_DELEGATION_TOKEN, ExpireDelegationTokenRequest(b"hunter2"), ExpireDelegationTokenResponse()
+    )
+    assert "hunter2" not in str([changes, created, expired])
+    assert created[0].details["renewers"] == "User:bob"
+
+
+def test_offsets_are_a_change_only_if_no_member_commits_them() -> None:
+    topics = [OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(3, 17)])]
+    request = OffsetCommitRequest("readers", -1, "", topics=topics)
+    (change,) = changes_of(ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse())
+    assert (change.kind, change.name, change.details) == ("group", "readers", {"t-3": 17})
+    member = request._replace(generation_id_or_member_epoch=5, member_id="m")
+    assert changes_of(ApiKey.OFFSET_COMMIT, member, OffsetCommitResponse()) == []
+
+
+def test_an_error_of_the_whole_request_is_told() -> None:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    (change,) = changes_of(ApiKey.ELECT_LEADERS, ElectLeadersRequest(), ElectLeadersResponse(error_code=code))
+    assert (change.kind, change.code) == ("cluster", code)
+    only_checked = CreateTopicsRequest([CreatableTopic("t", 1, 1)], validate_only=True)
+    assert changes_of(ApiKey.CREATE_TOPICS, only_checked, CreateTopicsResponse()) == []

@@ -1,0 +1,193 @@
+"""Produce requests of one connection are appended in the order in which they came, whatever one of them waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.api.context import Client
+from penstock.api.dispatch import Dispatcher
+from penstock.api.produce import Produce
+from penstock.core.metadata.topics import NewTopic
+from penstock.core.schema_ids import Registered, Rules
+from penstock.model.errors import ErrorCode, ProtocolError
+from penstock.runtime.coordinator.transaction_guard import TransactionGuard
+from penstock.runtime.schemas.guard import SchemaGuard
+from penstock.runtime.security.access_control import OPEN
+from penstock.wire.apis import ApiKey
+from penstock.wire.codec import decode, encode
+from penstock.wire.frame import RequestHeader, encode_request
+from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from penstock.wire.records import Record, build_batch, read_records
+from support.worlds.transaction_shell import DATA, ID, TransactionShell, play
+
+CHECKED = "checked"
+STRATEGY = "io.confluent.kafka.serializers.subject.TopicNameStrategy"
+VERSION = 9
+HEADER_BYTES = 9
+GOOD, BAD = Registered(frozenset({f"{CHECKED}-value"}), frozenset()), Registered(frozenset(), frozenset())
+
+
+class Registry:
+    """Knows nothing by heart, and answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[Registered] = asyncio.get_running_loop().create_future()
+        self.questions = 0
+
+    def remembered(self, schema_id: int) -> None:  # noqa: ARG002
+        return None
+
+    async def ask(self, schema_id: int) -> Registered:  # noqa: ARG002
+        self.questions += 1
+        return await asyncio.shield(self.answer)
+
+    ask_anew = ask
+
+
+class World:
+    """A broker with one topic whose schema ids are checked and one that transactions write to."""
+
+    def __init__(self, shell: TransactionShell) -> None:
+        self.shell = shell
+        self.registry = Registry()
+        self.verified: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        schemas = SchemaGuard(self.registry)  # type: ignore[arg-type]
+        schemas.watched[CHECKED] = Rules(None, STRATEGY)
+        guard = TransactionGuard(shell.env, self._verify, lambda: True)
+        produce = Produce(shell.env, shell.partitions, guard, schemas, OPEN, sync_on_ack=False).produce
+        self.dispatcher = Dispatcher({ApiKey.PRODUCE: produce}, {ApiKey.PRODUCE: (3, 13)})
+
+    async def _verify(self, *_: object) -> ErrorCode:
+        return await asyncio.shield(self.verified)
+
+    def send(self, client: Client, topic: str, value: bytes, *, acks: int = -1, **batch: Any) -> Any:
+        records = build_batch([Record(0, self.shell.env.now_ms(), None, b"\0\0\0\0\1" + value)], **batch)
+        data = PartitionProduceData(0, records)
+        name = ID if batch.get("transactional") else None
+        request = ProduceRequest(name, acks, 30_000, [TopicProduceData(topic, partition_data=[data])])
+        header = RequestHeader(ApiKey.PRODUCE, VERSION, 1, "test")
+        frame = b"".join(encode_request(header, [encode(request, VERSION)]))
+        return self.dispatcher.answer(bytearray(frame[4:]), client)
+
+    def values(self, topic: str) -> list[bytes]:
+        partition = self.shell.partitions.get(topic, 0)
+        assert partition is not None
+        found: list[bytes] = []
+        offset = 0
+        while offset < partition.log.end_offset:
+            data = partition.log.read(offset, 1 << 20, minimum_one_batch=True).read()
+            found += [(record.value or b"")[5:] for record in read_records(data, 1 << 20)]
+            offset = len(found)
+        return found
+
+
+def error_of(reply: Any) -> ErrorCode:
+    response = decode(ProduceResponse, VERSION, b"".join(reply)[HEADER_BYTES:])
+    return ErrorCode(response.responses[0].partition_responses[0].error_code)
+
+
+def connection(port: int = 1) -> Client:
+    return Client(("127.0.0.1", port), "")
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def world_of(shell: TransactionShell) -> World:
+    await shell.create_topics([NewTopic(CHECKED, 1, 1)])
+    return World(shell)
+
+
+def test_what_need_not_wait_waits_behind_what_does(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        world = await world_of(shell)
+        client = connection()
+        first = world.send(client, CHECKED, b"first")
+        # It is to be appended second though the first one's coroutine has not begun to run.
+        second = world.send(client, DATA.topic, b"second")
+        other = world.send(connection(2), DATA.topic, b"other")
+        await settled()
+        assert world.values(DATA.topic) == [b"other"]
+        assert error_of(await other if isinstance(other, asyncio.Future) else other) is ErrorCode.NONE
+        world.registry.answer.set_result(GOOD)
+        assert [error_of(await reply) for reply in (first, second)] == [ErrorCode.NONE] * 2
+        assert world.values(CHECKED) == [b"first"]
+        assert world.values(DATA.topic) == [b"other", b"second"]
+        assert client.last_write is None
+        third = world.send(client, DATA.topic, b"third", acks=1)
+        assert isinstance(third, list), "nothing is in its way any more"
+
+    play(tmp_path, story)
+
+
+def test_a_refused_write_lets_the_next_one_pass(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        world = await world_of(shell)
+        client = connection()
+        first, second = world.send(client, CHECKED, b"first"), world.send(client, DATA.topic, b"second")
+        world.registry.answer.set_result(BAD)
+        assert [error_of(await reply) for reply in (first, second)] == [ErrorCode.INVALID_RECORD, ErrorCode.NONE]
+        assert (world.values(CHECKED), world.values(DATA.topic)) == ([], [b"second"])
+
+    play(tmp_path, story)
+
+
+def test_a_write_that_is_checked_and_in_a_transaction_waits_for_both(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        world = await world_of(shell)
+        client = connection()
+        in_transaction = {"producer_id": 100, "producer_epoch": 0, "transactional": True}
+        first = world.send(client, CHECKED, b"first", base_sequence=0, **in_transaction)
+        second = world.send(client, CHECKED, b"second", base_sequence=1, **in_transaction)
+        world.registry.answer.set_result(GOOD)
+        await settled()
+        assert world.values(CHECKED) == []
+        world.verified.set_result(ErrorCode.NONE)
+        assert [error_of(await reply) for reply in (first, second)] == [ErrorCode.NONE] * 2
+        assert world.values(CHECKED) == [b"first", b"second"]
+
+    play(tmp_path, story)
+
+
+def test_acks_0_that_had_to_wait_gets_no_reply_and_delays_no_other_request(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        world = await world_of(shell)
+        client = connection()
+        quiet = world.send(client, CHECKED, b"quiet", acks=0)
+        world.registry.answer.set_result(GOOD)
+        assert await quiet is None
+        assert world.values(CHECKED) == [b"quiet"]
+
+    play(tmp_path, story)
+
+
+def test_acks_0_that_is_refused_late_closes_the_connection(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        world = await world_of(shell)
+        refused = world.send(connection(), CHECKED, b"bad", acks=0)
+        world.registry.answer.set_result(BAD)
+        with pytest.raises(ProtocolError, match="acks=0"):
+            await refused
+
+    play(tmp_path, story)
+
+
+def test_a_connection_that_closes_takes_what_waits_with_it(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        world = await world_of(shell)
+        client = connection()
+        first, second = world.send(client, CHECKED, b"first"), world.send(client, DATA.topic, b"second")
+        await settled()
+        for reply in (first, second):
+            reply.cancel()
+        world.registry.answer.set_result(GOOD)
+        await settled()
+        assert (world.values(CHECKED), world.values(DATA.topic)) == ([], [])
+
+    play(tmp_path, story)
