@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import ssl
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -264,3 +267,65 @@ def test_a_stream_ends_with_its_users_rights(secured_gateway: SecuredGateway, to
             secured_gateway.delete_user(user)
             with pytest.raises(ConnectionClosedOK):
                 socket.recv(PATIENCE_S)
+
+
+def test_records_that_were_fetched_are_not_returned_after_the_right_is_revoked(
+    secured_gateway: SecuredGateway, topic: str, user: str
+) -> None:
+    secured_gateway.allow(user, ["READ"], topic)
+    secured_gateway.allow(user, ["READ"], "fetching", "GROUP")
+    accept = {"Accept": "application/vnd.kafka.binary.v2+json"}
+    with of(secured_gateway, user) as caller, secured_gateway.superuser() as admin:
+        for number in range(20):
+            assert admin.post(f"/topics/{topic}/publish", json={"value": f"{number}"}).status_code == 200
+        body = {"name": "one", "auto.offset.reset": "earliest"}
+        until(lambda: caller.get(f"/topics/{topic}/partitions"), 200)
+        assert caller.post("/consumers/fetching", json=body).status_code == 200
+        path = "/consumers/fetching/instances/one"
+        assert caller.post(f"{path}/subscription", json={"topics": [topic]}).status_code == 204
+        deadline = time.monotonic() + PATIENCE_S
+        while not (first := caller.get(f"{path}/records?max_bytes=1&timeout=2000", headers=accept)).json():
+            assert time.monotonic() < deadline, first.text
+        secured_gateway.revoke(user)
+        until(lambda: caller.get(f"{path}/records?max_bytes=1", headers=accept), 403)
+
+
+def test_callers_are_limited_one_by_one(tmp_path: Path) -> None:
+    limits = ["caller_requests_per_s_max=5", "caller_bytes_per_s_max=20000"]
+    arguments = [word for limit in limits for word in ("--limit", limit)]
+    with SecuredGateway(tmp_path, *arguments, "--role", "ingress") as running:
+        running.add_user("other", "other-secret")
+        running.allow("other", ["WRITE"], running.topic("limited"))
+        with running.superuser() as one, of(running, "other") as two:
+            until(lambda: two.post("/topics/limited/publish", json={"value": "x"}), 200)
+            answers = [one.post("/topics/limited/publish", json={"value": "x"}) for _ in range(30)]
+            refused = [answer for answer in answers if answer.status_code == 429]
+            assert refused
+            assert refused[0].json()["error_code"] == 42903
+            assert int(refused[0].headers["Retry-After"]) > 0
+            until(lambda: two.post("/topics/limited/publish", json={"value": "y" * 60_000}), 200)
+            heavy = two.post("/topics/limited/publish", json={"value": "x"})
+            assert (heavy.status_code, heavy.json()["error_code"]) == (429, 42903)
+            assert "caller_bytes_per_s_max" in heavy.json()["message"]
+            elsewhere = until(lambda: one.get("/topics/limited/subscribe?group=g"), 404)
+            assert "--role egress" in elsewhere.json()["message"]
+            assert one.get("/health/live").status_code == 200
+            assert one.get("/metrics").status_code == 200
+        with running.superuser(registry=True) as one:
+            assert "--role registry" in until(lambda: one.get("/subjects"), 404).json()["message"]
+
+
+def test_the_brokers_quotas_hold_a_caller_back(secured_gateway: SecuredGateway, topic: str, user: str) -> None:
+    secured_gateway.allow(user, ["WRITE"], topic)
+    properties = secured_gateway.directory / "quota.properties"
+    own = secured_gateway.cluster.librdkafka()
+    properties.write_text("".join(f"{name}={value}\n" for name, value in own.items()))
+    command = [sys.executable, "-m", "penstock", "security", "quota", "set", "--user", user, "--produce", "20KB/s"]
+    subprocess.run([*command, "--command-config", str(properties)], check=True, timeout=60, capture_output=True)
+    with of(secured_gateway, user) as caller, secured_gateway.superuser() as admin:
+        until(lambda: caller.post(f"/topics/{topic}/publish", json={"value": "x"}), 200)
+        large = {"value": "x" * 60_000}
+        throttled = until(lambda: caller.post(f"/topics/{topic}/publish", json=large), 429)
+        assert throttled.json()["error_code"] == 42905
+        assert int(throttled.headers["Retry-After"]) > 0
+        assert admin.post(f"/topics/{topic}/publish", json=large).status_code == 200
