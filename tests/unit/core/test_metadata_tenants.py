@@ -41,6 +41,7 @@ def create(world: ClusterWorld, *wanted: NewTopic) -> dict[str, TopicOutcome]:
             lambda partitions, factor: [tuple(range(1, factor + 1))] * partitions,
             lambda _: None,
             lambda: next(ids).to_bytes(16),
+            lambda *_: None,
         )
     )
     return {outcome.name: outcome for outcome in outcomes}
