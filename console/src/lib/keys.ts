@@ -9,6 +9,7 @@ export const PLACES: Record<string, [string, string]> = {
   u: ['#/tenants', 'Tenants'],
   d: ['#/dead-letters', 'Dead letters'],
   p: ['#/pipelines', 'Pipelines'],
+  a: ['#/audit', 'Audit'],
 }
 const CHORD_MS = 1200
 

@@ -73,7 +73,10 @@ from penstock.config.tables import BROKER_PROPERTIES, GROUP_SYNONYMS, TOPIC_PROP
                 reason="It names or tunes Java code, which Penstock does not run.",
             ),
         ),
-        (BROKER_PROPERTIES, Property("ssl.allow.dn.changes", PropertyType.BOOLEAN, False, "", effect=Effect.PLANNED)),
+        (
+            BROKER_PROPERTIES,
+            Property("offsets.commit.timeout.ms", PropertyType.INT, 5000, "", minimum=1, effect=Effect.PLANNED),
+        ),
         (
             TOPIC_PROPERTIES,
             Property("compression.zstd.level", PropertyType.INT, 3, "", minimum=-131_072, maximum=22),

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ def test_changes_are_in_the_topic(tmp_path: Path) -> None:
             ("DeleteTopics", "topic", "unheard-of", "UNKNOWN_TOPIC_OR_PARTITION"),
         ]
         assert shown[3][:3] == ("DeleteGroups", "group", "nobody")
+        assert datetime.fromisoformat(events[0]["time"]).tzinfo is UTC
         assert events[0] | {"time": ""} == {
             "version": 1,
             "time": "",

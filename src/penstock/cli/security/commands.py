@@ -11,6 +11,7 @@ COMMANDS = {
     "user": ("penstock.cli.security.user", "Add, list and delete users who sign in with a password (SCRAM)."),
     "acl": ("penstock.cli.security.acl", "Say who may do what: add, list and delete entries of the access lists."),
     "token": ("penstock.cli.security.token", "Create, list, renew and expire delegation tokens."),
+    "audit": ("penstock.cli.security.audit", "Show who changed what, who was denied what, and refused sign-ins."),
     "quota": ("penstock.cli.security.quota", "Limit what users, clients and addresses take of the brokers."),
 }
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -54,11 +53,11 @@ class AuditEvent(NamedTuple):
     message: str = ""
     details: tuple[tuple[str, str], ...] = ()
 
-    def to_json(self, broker_id: int, time_ms: int, count: int) -> bytes:
+    def to_json(self, broker_id: int, time: str, count: int) -> bytes:
         """The event as it is written; documented in docs/security.md."""
         document: dict[str, object] = {
             "version": VERSION,
-            "time": datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+            "time": time,
             "broker": broker_id,
             "type": self.type.value,
             **self.who._asdict(),

@@ -59,17 +59,17 @@ class BackPressure:
         self._progress = GroupProgress()
         # The partitions here whose topics name groups.
         self.watched: dict[Name, Partition] = {}
+        # Runs for as long as something is watched.
+        self._asking: asyncio.Task[None] | None = None
         # Milliseconds of throttle time that were given.
         self.throttled_ms = 0
-
-    def start(self) -> None:
-        """Begin to ask."""
-        self._env.spawn(self._run(), "back-pressure")
 
     def note(self, partition: Partition) -> None:
         """A partition was opened, or its topic's settings have changed."""
         if partition.settings.penstock_backpressure_groups:
             self.watched[partition.name] = partition
+            if self._asking is None:
+                self._asking = self._env.spawn(self._run(), "back-pressure")
         else:
             self.watched.pop(partition.name, None)
 
@@ -98,7 +98,7 @@ class BackPressure:
         return longest_ms
 
     async def _run(self) -> None:
-        while True:
+        while self.watched:
             await asyncio.sleep(self._settings().penstock_backpressure_check_interval_ms / 1000)
             wanted: dict[str, list[Name]] = {}
             for name, partition in self.watched.items():
@@ -108,6 +108,7 @@ class BackPressure:
             self._progress.keep(wanted)
             if wanted:
                 await asyncio.gather(*(self._ask(group, names) for group, names in wanted.items()))
+        self._asking = None
 
     async def _ask(self, group: str, names: list[Name]) -> None:
         topic = self._image.topics.get(OFFSETS_TOPIC)

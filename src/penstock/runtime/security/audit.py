@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from penstock.core.security.audit import AuditEvent, AuditQueue, EventType, Who, details_of, shortened
@@ -181,7 +182,7 @@ class AuditTrail:
     async def _write_all(self) -> None:
         self._arrived.clear()
         while taken := self._queue.take(EVENTS_PER_WRITE, self._env.now_ms()):
-            documents = [(row.time_ms, row.event.to_json(self._node_id, row.time_ms, row.times)) for row in taken]
+            documents = [(row.time_ms, row.event.to_json(self._node_id, _iso(row.time_ms), row.times)) for row in taken]
             try:
                 if self._write is not None:
                     await self._write(documents)
@@ -197,6 +198,10 @@ class AuditTrail:
 
 def _who(client: Doer) -> Who:
     return Who(client.principal, client.host, shortened(client.client_id), client.listener_name)
+
+
+def _iso(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _outcome(code: int) -> str:

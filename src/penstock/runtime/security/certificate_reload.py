@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from penstock.runtime.security.tls import TlsSettings, TlsUnusable
+from penstock.runtime.security.tls import TlsSettings, TlsUnusable, own_certificate
 
 logger = logging.getLogger("penstock.security")
 
@@ -39,6 +39,7 @@ class ReloadingContext:
         self._settings = TlsSettings.read(look_up)
         self._fingerprint = self._settings.fingerprint()
         self._context = make(self._settings)
+        self._certificate = own_certificate(self._settings)
 
     def context(self) -> ssl.SSLContext:
         """The context for the next connection."""
@@ -52,8 +53,35 @@ class ReloadingContext:
             return
         self._settings, self._fingerprint = settings, fingerprint
         try:
-            self._context = self._make(settings)
+            context = self._make(settings)
+            certificate = own_certificate(settings)
+            self._check_identity(certificate)
         except TlsUnusable as error:
             logger.error("listener %s keeps its old certificate: %s", self._name, error)
         else:
+            self._context, self._certificate = context, certificate
             logger.info("listener %s has a new certificate", self._name)
+
+    def _check_identity(self, new_pem: bytes) -> None:
+        """As in Kafka, another certificate must be for the same subject and names, unless that is allowed to change."""
+        if not (self._certificate and new_pem) or self._certificate == new_pem:
+            return
+        # Parsing is what a start does without.
+        from penstock.runtime.security.certificates import read_certificates
+
+        try:
+            old, new = read_certificates(self._certificate)[0], read_certificates(new_pem)[0]
+        except ValueError as error:
+            raise TlsUnusable(f"the certificate cannot be read: {error}") from None
+        if old.subject != new.subject and not self._allows("ssl.allow.dn.changes"):
+            raise TlsUnusable(
+                f"the new one is for {new.subject} instead of {old.subject}: set ssl.allow.dn.changes=true, or restart"
+            )
+        missing = sorted({*old.hosts}.difference(new.hosts))
+        if missing and not self._allows("ssl.allow.san.changes"):
+            raise TlsUnusable(
+                f"the new one lacks the names {', '.join(missing)}: set ssl.allow.san.changes=true, or restart"
+            )
+
+    def _allows(self, name: str) -> bool:
+        return (self._look_up(name) or "").strip().lower() == "true"

@@ -32,6 +32,7 @@ SUITES = {
 }
 # Enough of a file to tell its format.
 HEAD_BYTES = 4096
+CERTIFICATE_BEGINS, CERTIFICATE_ENDS = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 SUITES_OF_TLS_1_3 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 
 Lookup = Callable[[str], str | None]
@@ -178,6 +179,17 @@ def key_and_chain(settings: TlsSettings) -> tuple[bytes, str | None]:
     if settings.keystore_type == PKCS12:
         return _from_pkcs12(path, settings.keystore_password, "keystore")[0], None
     raise TlsUnusable(_jks(path, "keystore"))
+
+
+def own_certificate(settings: TlsSettings) -> bytes:
+    """The certificate that peers are shown, as PEM; empty if there is none. Raises TlsUnusable."""
+    try:
+        chain, _ = key_and_chain(settings)
+    except OSError as error:
+        raise TlsUnusable(f"ssl.keystore.location={settings.keystore_location}: {error.strerror}") from None
+    _, begins, rest = chain.partition(CERTIFICATE_BEGINS)
+    body, ends, _ = rest.partition(CERTIFICATE_ENDS)
+    return begins + body + ends
 
 
 def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:

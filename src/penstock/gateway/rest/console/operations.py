@@ -14,6 +14,7 @@ from penstock.gateway.registry.api.application import registry_operations
 from penstock.gateway.registry.api.shapes import REGISTRY_TYPE
 from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.service import Registry
+from penstock.gateway.rest.console.audit import audit_operations
 from penstock.gateway.rest.console.cluster import cluster_operations
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
 from penstock.gateway.rest.console.dead_letters import dead_letter_operations
@@ -58,6 +59,7 @@ def console_operations(
         *tenant_operations(snapshots, wire),
         *dead_letter_operations(admin, groups, snapshots, readers, publisher),
         *pipeline_operations(readers),
+        *audit_operations(readers),
         *(
             replace(
                 operation,

@@ -1,0 +1,110 @@
+"""`/api/v1/audit`: who did what, from the topic `_audit` that the brokers write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from penstock.gateway.kafka.reader import Readers
+from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.parameters import number, query
+from penstock.gateway.web.problem import Problem
+
+TAG = "Audit (v1)"
+TOPIC = "_audit"
+TYPES = ["change", "denied", "sign_in_refused", "dropped"]
+LIMIT_MAX = 500
+SCAN_MAX = 20_000
+RECORDS_A_READ = 1000
+EVENT_BYTES_MAX = 256 * 1024
+TEXTS = (
+    "time",
+    "type",
+    "principal",
+    "host",
+    "client_id",
+    "listener",
+    "api",
+    "operation",
+    "resource_type",
+    "resource",
+    "outcome",
+    "message",
+)
+NUMBERS = ("version", "broker", "count")
+
+
+def audit_operations(readers: Readers) -> list[Operation]:
+    """The audit trail."""
+
+    async def listing(call: Call) -> Response:
+        try:
+            beginning, end = await readers.watermarks(TOPIC, 0)
+        except Problem as problem:
+            if problem.status != 404:
+                raise
+            return json_response({"events": [], "scanned": 0, "is_kept": False})
+        wanted = {name: call[name] for name in ("type", "principal", "api", "resource", "outcome") if call[name]}
+        search, limit = (call["search"] or "").lower(), call["limit"]
+        found: list[dict[str, Any]] = []
+        scanned = 0
+        while end > beginning and scanned < call["scan"] and len(found) < limit:
+            first = max(beginning, end - RECORDS_A_READ)
+            records = await readers.read(TOPIC, 0, first, end - first)
+            scanned += end - first
+            found += newest_first(records, wanted, search)
+            end = first
+        return json_response({"events": found[:limit], "scanned": scanned, "is_kept": True})
+
+    return [
+        Operation(
+            "GET",
+            "/api/v1/audit",
+            listing,
+            "List who did what, newest first: changes, denials and refused sign-ins that brokers wrote to _audit.",
+            TAG,
+            (
+                query("type", "Only events of this type.", enum=TYPES),
+                query("principal", "Only what this principal did.", maxLength=1000),
+                query("api", "Only requests of this API.", maxLength=100),
+                query("resource", "Only what was done to the resource of this name.", maxLength=1000),
+                query("outcome", "Only this outcome: OK, or the name of an error.", maxLength=100),
+                query("search", "Only events that have this text somewhere.", maxLength=1000),
+                number("limit", "How many events at most.", 1, maximum=LIMIT_MAX, default=100),
+                number("scan", "How many events to look at, at most.", 1, maximum=SCAN_MAX, default=5000),
+            ),
+            answers={200: {"type": "object", "required": ["events", "scanned", "is_kept"]}},
+        )
+    ]
+
+
+def newest_first(records: list[ReadRecord], wanted: Mapping[str, str], search: str) -> Iterator[dict[str, Any]]:
+    """The events among these records that are asked for; what is not an event is left out."""
+    for record in reversed(records):
+        value = record.value or b""
+        if len(value) > EVENT_BYTES_MAX or (search and search not in value.decode("utf-8", "replace").lower()):
+            continue
+        event = event_of(value)
+        if event is not None and all(event.get(name) == text for name, text in wanted.items()):
+            yield {**event, "offset": record.offset}
+
+
+def event_of(value: bytes) -> dict[str, Any] | None:
+    """An event, field by field: in a cluster without access lists anybody can write to the topic."""
+    try:
+        document = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict) or document.get("type") not in TYPES:
+        return None
+    event: dict[str, Any] = {name: text for name in TEXTS if isinstance(text := document.get(name), str)}
+    event |= {name: found for name in NUMBERS if type(found := document.get(name)) is int}
+    details = document.get("details")
+    if isinstance(details, dict):
+        event["details"] = {name: text for name, text in details.items() if isinstance(text, str)}
+    return event
