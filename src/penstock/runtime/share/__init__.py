@@ -1,0 +1,1 @@
+"""Share groups on this broker: the state that outlives it, and the partitions whose records members take."""
