@@ -21,8 +21,21 @@ WITHOUT_CLASS = {
     "DescribeTenantsRequest",
     "DescribeTenantsResponse",
 }
-# Versions that are younger than the Apache Kafka whose classes we ask (4.2: KIP-1228).
-YOUNGER = {("WriteTxnMarkersRequest", 2), ("WriteTxnMarkersResponse", 2)}
+# Versions that are younger than the Apache Kafka whose classes we ask (4.2: KIP-1206, KIP-1222, KIP-1226, KIP-1228).
+YOUNGER = {
+    ("DescribeShareGroupOffsetsRequest", 1),
+    ("DescribeShareGroupOffsetsResponse", 1),
+    ("ReadShareGroupStateSummaryRequest", 1),
+    ("ReadShareGroupStateSummaryResponse", 1),
+    ("ShareAcknowledgeRequest", 2),
+    ("ShareAcknowledgeResponse", 2),
+    ("ShareFetchRequest", 2),
+    ("ShareFetchResponse", 2),
+    ("WriteShareGroupStateRequest", 1),
+    ("WriteShareGroupStateResponse", 1),
+    ("WriteTxnMarkersRequest", 2),
+    ("WriteTxnMarkersResponse", 2),
+}
 EXAMPLES = 3
 
 

@@ -22,7 +22,7 @@ class DescribeShareGroupOffsetsRequestGroup(NamedTuple):
 
 
 class DescribeShareGroupOffsetsRequest(NamedTuple):
-    """Version 0, flexible from 0."""
+    """Versions 0-1, flexible from 0."""
 
     groups: Sequence[DescribeShareGroupOffsetsRequestGroup] = ()
 
@@ -31,6 +31,7 @@ class DescribeShareGroupOffsetsResponsePartition(NamedTuple):
     partition_index: int = 0
     start_offset: int = 0
     leader_epoch: int = 0
+    lag: int = -1
     error_code: int = 0
     error_message: str | None = None
 
@@ -49,7 +50,7 @@ class DescribeShareGroupOffsetsResponseGroup(NamedTuple):
 
 
 class DescribeShareGroupOffsetsResponse(NamedTuple):
-    """Version 0, flexible from 0."""
+    """Versions 0-1, flexible from 0."""
 
     throttle_time_ms: int = 0
     groups: Sequence[DescribeShareGroupOffsetsResponseGroup] = ()

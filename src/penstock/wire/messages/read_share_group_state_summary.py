@@ -22,7 +22,7 @@ class ReadStateSummaryData(NamedTuple):
 
 
 class ReadShareGroupStateSummaryRequest(NamedTuple):
-    """Version 0, flexible from 0."""
+    """Versions 0-1, flexible from 0."""
 
     group_id: str = ""
     topics: Sequence[ReadStateSummaryData] = ()
@@ -35,6 +35,7 @@ class PartitionResult(NamedTuple):
     state_epoch: int = 0
     leader_epoch: int = 0
     start_offset: int = 0
+    delivery_complete_count: int = -1
 
 
 class ReadStateSummaryResult(NamedTuple):
@@ -43,6 +44,6 @@ class ReadStateSummaryResult(NamedTuple):
 
 
 class ReadShareGroupStateSummaryResponse(NamedTuple):
-    """Version 0, flexible from 0."""
+    """Versions 0-1, flexible from 0."""
 
     results: Sequence[ReadStateSummaryResult] = ()

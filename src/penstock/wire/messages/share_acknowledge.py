@@ -28,11 +28,12 @@ class AcknowledgeTopic(NamedTuple):
 
 
 class ShareAcknowledgeRequest(NamedTuple):
-    """Version 1, flexible from 1."""
+    """Versions 1-2, flexible from 1."""
 
     group_id: str | None = None
     member_id: str | None = ""
     share_session_epoch: int = 0
+    is_renew_ack: bool = False
     topics: Sequence[AcknowledgeTopic] = ()
 
 
@@ -61,10 +62,11 @@ class NodeEndpoint(NamedTuple):
 
 
 class ShareAcknowledgeResponse(NamedTuple):
-    """Version 1, flexible from 1."""
+    """Versions 1-2, flexible from 1."""
 
     throttle_time_ms: int = 0
     error_code: int = 0
     error_message: str | None = None
+    acquisition_lock_timeout_ms: int = 0
     responses: Sequence[ShareAcknowledgeTopicResponse] = ()
     node_endpoints: Sequence[NodeEndpoint] = ()

@@ -34,7 +34,7 @@ class ForgottenTopic(NamedTuple):
 
 
 class ShareFetchRequest(NamedTuple):
-    """Version 1, flexible from 1."""
+    """Versions 1-2, flexible from 1."""
 
     group_id: str | None = None
     member_id: str | None = ""
@@ -44,6 +44,8 @@ class ShareFetchRequest(NamedTuple):
     max_bytes: int = 2147483647
     max_records: int = 0
     batch_size: int = 0
+    share_acquire_mode: int = 0
+    is_renew_ack: bool = False
     topics: Sequence[FetchTopic] = ()
     forgotten_topics_data: Sequence[ForgottenTopic] = ()
 
@@ -83,7 +85,7 @@ class NodeEndpoint(NamedTuple):
 
 
 class ShareFetchResponse(NamedTuple):
-    """Version 1, flexible from 1."""
+    """Versions 1-2, flexible from 1."""
 
     throttle_time_ms: int = 0
     error_code: int = 0

@@ -33,6 +33,7 @@ class ShareSnapshotValue(NamedTuple):
     state_epoch: int = 0
     leader_epoch: int = 0
     start_offset: int = 0
+    delivery_complete_count: int = -1
     create_timestamp: int = 0
     write_timestamp: int = 0
     state_batches: Sequence[StateBatch] = ()
@@ -52,4 +53,5 @@ class ShareUpdateValue(NamedTuple):
     snapshot_epoch: int = 0
     leader_epoch: int = 0
     start_offset: int = 0
+    delivery_complete_count: int = -1
     state_batches: Sequence[StateBatch] = ()

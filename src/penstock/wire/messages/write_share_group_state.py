@@ -23,6 +23,7 @@ class PartitionData(NamedTuple):
     state_epoch: int = 0
     leader_epoch: int = 0
     start_offset: int = 0
+    delivery_complete_count: int = -1
     state_batches: Sequence[StateBatch] = ()
 
 
@@ -32,7 +33,7 @@ class WriteStateData(NamedTuple):
 
 
 class WriteShareGroupStateRequest(NamedTuple):
-    """Version 0, flexible from 0."""
+    """Versions 0-1, flexible from 0."""
 
     group_id: str = ""
     topics: Sequence[WriteStateData] = ()
@@ -50,6 +51,6 @@ class WriteStateResult(NamedTuple):
 
 
 class WriteShareGroupStateResponse(NamedTuple):
-    """Version 0, flexible from 0."""
+    """Versions 0-1, flexible from 0."""
 
     results: Sequence[WriteStateResult] = ()
