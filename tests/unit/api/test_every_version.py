@@ -14,6 +14,7 @@ import data_checks
 import group_checks
 import pytest
 import security_checks
+import share_checks
 import transaction_checks
 from api_world import Ask, World
 from kio.index import load_entity_schema
@@ -34,6 +35,7 @@ CHECKS: dict[str, Check] = {
     **cluster_checks.CHECKS,
     **transaction_checks.CHECKS,
     **security_checks.CHECKS,
+    **share_checks.CHECKS,
 }
 
 SERVED = [
