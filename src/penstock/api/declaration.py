@@ -34,7 +34,9 @@ from penstock.runtime.security.access_control import AccessControl
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.runtime.security.sign_in import DelegationTokens
 from penstock.runtime.security.tenants import Tenants
+from penstock.runtime.share.partitions import SharePartitions
 from penstock.runtime.share.share_groups import ShareGroups
+from penstock.runtime.share.states import ShareStates
 from penstock.wire.apis import ApiKey
 
 
@@ -82,6 +84,8 @@ class BrokerServices(SharedServices):
     backpressure: BackPressure
     tenants: Tenants
     write_marker: WriteMarker
+    share_states: ShareStates
+    shares: SharePartitions
     counters: RequestCounters
 
 

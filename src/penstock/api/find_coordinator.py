@@ -1,21 +1,21 @@
-"""Versions 0-6. KIP-98 coordinators of transactions, KIP-699 of many groups in one request.
+"""Versions 0-6. KIP-98 coordinators of transactions, KIP-699 of many groups at once, KIP-932 of share-partitions.
 
 The internal topic of a coordinator is created on first use.
-
-Not yet: coordinators of share groups (key type 2).
 """
 
 from __future__ import annotations
 
-from penstock.api.access import check
+from penstock.api.access import check, check_cluster
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.core.metadata.image import Image
+from penstock.core.metadata.image import Image, PartitionState
+from penstock.core.share.state import ShareKey
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.coordinator.transactions import Transactions
 from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.share.states import ShareStates
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -23,7 +23,7 @@ API = Api(
     ApiKey.FIND_COORDINATOR,
     (0, 6),
     on_broker=lambda services: make_find_coordinator(
-        services.image, services.groups, services.transactions, services.access
+        services.image, services.groups, services.transactions, services.share_states, services.access
     ),
 )
 
@@ -33,7 +33,9 @@ SHARE = 2
 MANY_SINCE = 4
 
 
-def make_find_coordinator(image: Image, groups: Groups, transactions: Transactions, access: AccessControl) -> Handler:
+def make_find_coordinator(
+    image: Image, groups: Groups, transactions: Transactions, share_states: ShareStates, access: AccessControl
+) -> Handler:
     """The handler."""
 
     async def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -51,14 +53,7 @@ def make_find_coordinator(image: Image, groups: Groups, transactions: Transactio
 
     async def find(key: str, key_type: int, context: RequestContext) -> Coordinator:
         try:
-            if key_type not in (GROUP, TRANSACTION):
-                raise ApiError(
-                    ErrorCode.COORDINATOR_NOT_AVAILABLE if key_type == SHARE else ErrorCode.INVALID_REQUEST,
-                    f"coordinators of type {key_type} are not served yet",
-                )
-            kind = ResourceType.GROUP if key_type == GROUP else ResourceType.TRANSACTIONAL_ID
-            check(access, context, Operation.DESCRIBE, kind, key)
-            state = await (groups if key_type == GROUP else transactions).leader_of(key)
+            state = await leader_of(key, key_type, context)
             broker = image.brokers.get(state.leader)
             endpoint = broker.endpoint(context.client.listener_name) if broker and not broker.fenced else None
             if endpoint is None:
@@ -66,5 +61,21 @@ def make_find_coordinator(image: Image, groups: Groups, transactions: Transactio
         except ApiError as error:
             return Coordinator(key, -1, "", -1, error.code, error.message)
         return Coordinator(key, state.leader, *endpoint, 0, None)
+
+    async def leader_of(key: str, key_type: int, context: RequestContext) -> PartitionState:
+        if key_type == GROUP:
+            check(access, context, Operation.DESCRIBE, ResourceType.GROUP, key)
+            return await groups.leader_of(key)
+        if key_type == TRANSACTION:
+            check(access, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
+            return await transactions.leader_of(key)
+        if key_type != SHARE:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
+        check_cluster(access, context, Operation.CLUSTER_ACTION)
+        try:
+            ShareKey.parse(key)
+        except ValueError as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        return await share_states.leader_of(key)
 
     return find_coordinator

@@ -151,12 +151,16 @@ class NodeSettings:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    group_share_delivery_count_limit: int
     group_share_heartbeat_interval_ms: int
     group_share_max_heartbeat_interval_ms: int
     group_share_max_session_timeout_ms: int
+    group_share_max_share_sessions: int
     group_share_max_size: int
     group_share_min_heartbeat_interval_ms: int
     group_share_min_session_timeout_ms: int
+    group_share_partition_max_record_locks: int
+    group_share_record_lock_duration_ms: int
     group_share_session_timeout_ms: int
     offset_metadata_max_bytes: int
     offsets_retention_check_interval_ms: int
@@ -164,6 +168,14 @@ class NodeSettings:
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
+    share_coordinator_cold_partition_snapshot_interval_ms: int
+    share_coordinator_snapshot_update_records_per_snapshot: int
+    share_coordinator_state_topic_min_isr: int
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_prune_interval_ms: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_segment_bytes: int
+    share_coordinator_write_timeout_ms: int
     transaction_max_timeout_ms: int
     transaction_partition_verification_enable: bool
     transaction_remove_expired_transaction_cleanup_interval_ms: int

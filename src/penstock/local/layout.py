@@ -93,6 +93,8 @@ def node_properties(place: NodePlace, cluster: Sequence[NodePlace], listener: st
         "offsets.topic.replication.factor": str(copies),
         "transaction.state.log.replication.factor": str(copies),
         "transaction.state.log.min.isr": str(enough),
+        "share.coordinator.state.topic.replication.factor": str(copies),
+        "share.coordinator.state.topic.min.isr": str(enough),
     }
 
 

@@ -15,6 +15,7 @@ from penstock.api.dispatch import Dispatcher
 from penstock.api.forwarding import Forwarding
 from penstock.api.table import BROKER_VERSIONS, broker_handlers
 from penstock.api.write_txn_markers import answer_markers
+from penstock.client.protocol import Call
 from penstock.config.node import NodeSettings
 from penstock.core.metadata.features import SUPPORTED_FEATURES
 from penstock.core.metrics.counters import ReplicaCounters, RequestCounters
@@ -66,7 +67,12 @@ from penstock.runtime.schemas.registry_client import RegistryClient
 from penstock.runtime.security.access_control import OPEN
 from penstock.runtime.security.audit_topic import AuditTopic
 from penstock.runtime.security.tenants import Tenants
-from penstock.wire.apis import ApiKey
+from penstock.runtime.share.end_offsets import EndOffsets
+from penstock.runtime.share.partitions import SharePartitions
+from penstock.runtime.share.remote_persister import RemotePersister
+from penstock.runtime.share.share_groups import ShareGroups
+from penstock.runtime.share.states import ShareStates
+from penstock.wire.apis import APIS, ApiKey
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from penstock.wire.messages.broker_registration import Listener as RegisteredListener
 
@@ -221,6 +227,33 @@ class BrokerRole:
             retry_max_ms=settings.add_partitions_to_txn_retry_backoff_max_ms,
         )
 
+        self._share_states = ShareStates(
+            env,
+            raft.image,
+            self._requests,
+            self.partitions,
+            settings,
+            lambda cut: self._housekeeping.settle_deletions(cut),
+        )
+        raft.on_commit(self._share_states.follow)
+        self._persister = RemotePersister(
+            env,
+            settings.node_id,
+            self._share_states.leader_of,
+            self._make_peer,
+            self._ask_itself,
+            settings.share_coordinator_write_timeout_ms,
+        )
+        ends = EndOffsets(settings.node_id, self._leader_of, self._make_peer, self._ask_itself)
+        self._share_groups = ShareGroups(env, raft.image, self._groups, self._persister, ends)
+        self._shares = SharePartitions(env, raft.image, self.partitions, self._persister, self._live.current)
+
+    async def _ask_itself(self, request: Any) -> Any:
+        """Answer a request of this broker's own, in the newest version."""
+        key = ApiKey(Call(request).api_key)
+        here = RequestContext(APIS[key].last_version, None, Client(("127.0.0.1", 0), ""))
+        return await settled(self._own_handlers[key](request, here))
+
     def _replicate(self) -> InSyncKeeper:
         """Start following leaders, and maintaining the in-sync replicas of partitions led here."""
         settings, env, raft = self._settings, self._env, self._raft
@@ -277,6 +310,7 @@ class BrokerRole:
             controller_id=self._some_broker,
             settle_deletions=self._housekeeping.settle_deletions,
             groups=self._groups,
+            share_groups=self._share_groups,
             lag=self._lag,
             transactions=self._transactions,
             verify=self._verifier.verify,
@@ -285,6 +319,8 @@ class BrokerRole:
             backpressure=self._backpressure,
             tenants=self._tenants,
             write_marker=self._marker_writer.write,
+            share_states=self._share_states,
+            shares=self._shares,
             counters=self._counters,
         )
         handlers = broker_handlers(services)
@@ -336,6 +372,8 @@ class BrokerRole:
         # Members that wait for a rebalance would wait longer than we drain.
         self._transactions.close()
         self._groups.close()
+        self._share_states.close()
+        self._shares.close()
         draining = asyncio.ensure_future(self._endpoints.stop_brokers(DRAIN_S))
         await asyncio.sleep(0)
         self.partitions.wake_readers()

@@ -14,6 +14,7 @@ import data_checks
 import group_checks
 import pytest
 import security_checks
+import share_checks
 import share_group_checks
 import transaction_checks
 from api_world import Ask, World
@@ -36,6 +37,7 @@ CHECKS: dict[str, Check] = {
     **cluster_checks.CHECKS,
     **transaction_checks.CHECKS,
     **security_checks.CHECKS,
+    **share_checks.CHECKS,
 }
 
 SERVED = [

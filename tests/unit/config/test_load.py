@@ -82,10 +82,9 @@ def test_kafkas_combined_example(tmp_path: Path) -> None:
         "PLAINTEXT://localhost:9092",
         "CONTROLLER://localhost:9093",
     ]
-    assert len(warnings) == 3
+    assert len(warnings) == 2
     assert "num.network.threads, num.io.threads, num.recovery.threads.per.data.dir" in warnings[0]
-    assert "share.coordinator.state.topic.replication.factor, share.coordinator.state.topic.min.isr" in warnings[1]
-    assert warnings[2].startswith("server.properties:15: log.dirs: /tmp/kraft-combined-logs")
+    assert warnings[1].startswith("server.properties:15: log.dirs: /tmp/kraft-combined-logs")
 
 
 @pytest.mark.parametrize("text", [BROKER, CONTROLLER])

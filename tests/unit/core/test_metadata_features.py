@@ -9,6 +9,7 @@ from penstock.core.metadata.configs import change_configs
 from penstock.core.metadata.features import (
     GROUP_VERSION,
     KRAFT_VERSION,
+    SHARE_VERSION,
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
     FeatureUpdate,
@@ -35,7 +36,7 @@ from penstock.wire.messages.metadata_records import (
 MINIMUM = "min.insync.replicas"
 
 
-def test_a_cluster_begins_as_those_of_kafka_41_do() -> None:
+def test_a_cluster_begins_as_those_of_kafka_42_do() -> None:
     image = Image()
     for record in first_records(image, 2):
         image.replay(record)
@@ -44,6 +45,7 @@ def test_a_cluster_begins_as_those_of_kafka_41_do() -> None:
         ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
         TRANSACTION_VERSION: 2,
         GROUP_VERSION: 1,
+        SHARE_VERSION: 1,
     }
     assert image.overrides(ResourceType.BROKER, "") == {MINIMUM: "2"}
     assert first_records(image, 2) == []

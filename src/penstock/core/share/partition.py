@@ -8,7 +8,7 @@ each offset once. A run that is changed waits for its change to be durable: unti
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import ceil
@@ -63,7 +63,6 @@ class Write(NamedTuple):
     """What has to become durable before a change counts. `number` is for `settle`."""
 
     number: int
-    start: int
     batches: tuple[StateBatch, ...]
 
 
@@ -242,6 +241,23 @@ class SharePartition:
                     run.state, run.holder, run.deadline_ms = before.state, before.holder, before.deadline_ms
         self._advance()
 
+    def skip(self, first: int, last: int) -> None:
+        """Offsets from `next_offset` on have no records for anybody; like gaps they are archived without a write."""
+        self._archive_gap(first, last)
+        self._advance()
+
+    def start_after(self, numbers: Collection[int]) -> tuple[int, int]:
+        """Where the partition starts once these writes are durable, and how many offsets behind that are finished."""
+        start, count, is_first = self.start, 0, True
+        for run in self._runs:
+            is_finished = run.state in FINISHED and (run.write == SETTLED or run.write in numbers)
+            if is_finished and is_first:
+                start = run.last + 1
+            elif is_finished:
+                count += run.size
+            is_first = is_first and is_finished
+        return start, count
+
     def raise_start(self, offset: int) -> None:
         """The log begins at `offset` now: what was before it is gone, whoever holds it."""
         if offset <= self.start:
@@ -271,7 +287,7 @@ class SharePartition:
             return None
         self._writes += 1
         batches = (StateBatch(run.first, run.last, run.state, run.delivery_count) for run in runs)
-        return Write(self._writes, self.start, tuple(batches))
+        return Write(self._writes, tuple(batches))
 
     def _take(self, run: Run, member: str, now_ms: int) -> None:
         run.state = RecordState.ACQUIRED

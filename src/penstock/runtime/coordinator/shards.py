@@ -78,11 +78,14 @@ class ShardHost(Generic[ShardT]):
         on_failure: Callable[[], None],
         count: Callable[[list[CoordinatorRecord]], None] = lambda _: None,
         linger_ms: int = 0,
+        *,
+        has_deltas: bool = False,
     ) -> None:
         self._env = env
         self._count = count
         self._linger_ms = linger_ms
         self._kind = kind
+        self._has_deltas = has_deltas
         self._partition = partition
         self._on_failure = on_failure
         self._records: list[CoordinatorRecord] = []
@@ -174,6 +177,11 @@ class ShardHost(Generic[ShardT]):
         else:
             _send(replies)
 
+    @property
+    def partition(self) -> Partition:
+        """The partition of the internal topic."""
+        return self._partition
+
     def settled(self) -> asyncio.Future[None] | None:
         """A future that completes when all decisions so far are committed; None when they are."""
         self.flush()
@@ -196,6 +204,10 @@ class ShardHost(Generic[ShardT]):
                     self._load_of_transaction(data, position, header)
                 elif not header.is_control:
                     records = read_records(data, UNFOLDED_BYTES_MAX, position)
+                    if self._has_deltas:
+                        for row in records:
+                            self._replay_stored(row.key or b"", row.value, row.offset)
+                        records = []
                     for key, value in self.shard.load([(row.key, row.value) for row in records if row.key is not None]):
                         # Replayed in the order in which the latest records of all keys were written.
                         latest.pop(key, None)
@@ -226,10 +238,13 @@ class ShardHost(Generic[ShardT]):
             if row.key is not None and row.value is not None:
                 self._replay_stored(row.key, row.value, row.offset, header.producer_id)
 
-    def _replay_stored(self, key: bytes, value: bytes, offset: int = -1, producer_id: int = NO_PRODUCER_ID) -> None:
+    def _replay_stored(
+        self, key: bytes, value: bytes | None, offset: int = -1, producer_id: int = NO_PRODUCER_ID
+    ) -> None:
         try:
             message, classes = decode_coordinator_key(self._kind, key)
-            self.shard.replay(message, decode_versioned(classes.value, value), offset, producer_id)
+            decoded = None if value is None else decode_versioned(classes.value, value)
+            self.shard.replay(message, decoded, offset, producer_id)
         except ProtocolError as error:
             # A record of a later version: it is skipped, the others are not.
             logger.warning("%s: skipping a record of an unknown kind: %s", self._partition.name, error)
@@ -327,9 +342,15 @@ class Coordinator(Generic[ShardT]):
         make_shard: Callable[[], ShardT],
         count: Callable[[list[CoordinatorRecord]], None] = lambda _: None,
         linger_ms: int = 0,
+        *,
+        has_deltas: bool = False,
     ) -> None:
-        """`count` is called with all records of the shards; those that may wait do so for `linger_ms`."""
+        """`count` is called with all records of the shards; those that may wait do so for `linger_ms`.
+
+        With `has_deltas` records of one key add up: loading replays them all, not only the latest of each key.
+        """
         self._env = env
+        self._has_deltas = has_deltas
         self._linger_ms = linger_ms
         self._count = count
         self._kind = kind
@@ -343,7 +364,16 @@ class Coordinator(Generic[ShardT]):
             return
         index = partition.name.partition
         reload = partial(self._reload, partition)
-        host = ShardHost(self._env, self._kind, partition, self._make_shard(), reload, self._count, self._linger_ms)
+        host = ShardHost(
+            self._env,
+            self._kind,
+            partition,
+            self._make_shard(),
+            reload,
+            self._count,
+            self._linger_ms,
+            has_deltas=self._has_deltas,
+        )
         self._hosts[index] = host
         if partition.log.end_offset == partition.log.start_offset:
             host.is_loaded = True

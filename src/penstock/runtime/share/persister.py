@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.core.share.partition import StateBatch
+from penstock.core.share.state import NO_COUNT, NO_OFFSET
 from penstock.model.ids import Uuid
 
-# A share-partition whose start offset is not known yet: `share.auto.offset.reset` decides when it is first read.
-NO_OFFSET = -1
-# How many records are finished when nobody has counted them.
-NO_COUNT = -1
+__all__ = ["NO_COUNT", "NO_OFFSET", "Persister", "StoredState", "Summary"]
 
 
 class StoredState(NamedTuple):

@@ -213,6 +213,7 @@ def test_no_record_has_two_holders_or_is_lost(seed: int) -> None:
     settings = ShareSettings(random.choice((1, 2, 3, 5)), LOCK_MS, random.choice((10, 40, 200)))
     share, model = SharePartition(0, [], settings), Model()
     stored: dict[int, tuple[int, int]] = {}
+    stored_start = 0
     pending: list[tuple[Write, dict[int, str]]] = []
     log = [(base, base + 4) for base in range(0, 400, 5) if random.random() > 0.1]
     exists = {offset for first, last in log for offset in range(first, last + 1)}
@@ -259,10 +260,14 @@ def test_no_record_has_two_holders_or_is_lost(seed: int) -> None:
         elif pending:
             write, holders = pending.pop(random.randrange(len(pending)))
             is_durable = random.random() < 0.8
+            start, finished_count = share.start_after({write.number})
             share.settle(write.number, is_durable=is_durable)
+            assert not is_durable or (share.start, share.finished_count) >= (start, finished_count)
+            assert not is_durable or pending or (share.start, share.finished_count) == (start, finished_count)
             if not is_durable:
                 model.holder |= holders
                 continue
+            stored_start = max(stored_start, start)
             for batch in write.batches:
                 for offset in range(batch.first, batch.last + 1):
                     stored[offset] = (batch.state, batch.delivery_count)
@@ -274,7 +279,7 @@ def test_no_record_has_two_holders_or_is_lost(seed: int) -> None:
         assert all(offset in model.finished for offset in range(share.start) if offset in exists)
         if random.random() < 0.02:
             batches = [StateBatch(offset, offset, *state) for offset, state in sorted(stored.items())]
-            share = SharePartition(share.start, batches, settings)
+            share = SharePartition(stored_start, batches, settings)
             model.holder.clear()
             pending.clear()
             model.count = {offset: count for offset, (_, count) in stored.items()}

@@ -1,0 +1,301 @@
+"""The share coordinator: the stored state of the share-partitions of one partition of `__share_group_state`.
+
+A share-partition is initialized by its group's coordinator, with a state epoch that grows each time it begins anew.
+The broker that leads the partition reads the state with its leader epoch, and from then on writes what becomes of the
+records. Whoever comes with a lower epoch than the one stored is fenced.
+
+The log has a snapshot of each share-partition, and updates that each say what changed since; after so many updates the
+next record is a snapshot again. Updates share one key, so the log is never compacted: everything before the oldest
+snapshot that still counts may be deleted (`redundant_before`). Share-partitions that are seldom written get a snapshot
+from time to time, or they would keep the log from being cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from penstock.core.contract import Effects, Record, Reply, TimerKey, Token
+from penstock.core.share.partition import StateBatch
+from penstock.core.share.state_batches import combine
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import NO_PRODUCER_ID, Uuid, format_uuid, parse_uuid
+from penstock.wire.messages import share_state_records as stored
+from penstock.wire.messages.share_state_records import (
+    ShareSnapshotKey,
+    ShareSnapshotValue,
+    ShareUpdateKey,
+    ShareUpdateValue,
+)
+
+NO_EPOCH = -1
+# A share-partition whose start offset is not known yet: `share.auto.offset.reset` decides when it is first read.
+NO_OFFSET = -1
+# How many records are finished when nobody has counted them.
+NO_COUNT = -1
+
+StoredRecord = tuple[bytes, bytes | None]
+
+
+class ShareKey(NamedTuple):
+    """One partition as one share group reads it."""
+
+    group: str
+    topic_id: Uuid
+    partition: int
+
+    @property
+    def coordinator_key(self) -> str:
+        """The name by which its coordinator is found."""
+        return f"{self.group}:{format_uuid(self.topic_id)}:{self.partition}"
+
+    @staticmethod
+    def parse(text: str) -> ShareKey:
+        """Read a coordinator key; raises ValueError for anything else. A group's name may have colons in it."""
+        group, topic_id, partition = text.rsplit(":", 2)
+        if not group or not partition.isdecimal():
+            raise ValueError(f"{text!r} does not name a group, a topic id and a partition")
+        return ShareKey(group, parse_uuid(topic_id), int(partition))
+
+
+@dataclass(frozen=True, slots=True)
+class ShareState:
+    """What is stored of a share-partition."""
+
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    start_offset: int = NO_OFFSET
+    finished_count: int = NO_COUNT
+    batches: tuple[StateBatch, ...] = ()
+    snapshot_epoch: int = 0
+    created_ms: int = 0
+    written_ms: int = 0
+    # How many updates have come after the snapshot, and where that is.
+    update_count: int = 0
+    snapshot_offset: int = -1
+
+
+# The state that is shown of a share-partition without any.
+UNINITIALIZED = ShareState(finished_count=NO_COUNT)
+
+
+class Answer(NamedTuple):
+    """What a request about one share-partition is answered."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    state: ShareState = UNINITIALIZED
+
+
+class Change(NamedTuple):
+    """A leader's word about some records; a start of NO_OFFSET leaves the start where it is."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    finished_count: int
+    batches: tuple[StateBatch, ...]
+
+
+class ShareStateShard:
+    """Every event returns the effects that the shell must carry out; replies are `Answer`s.
+
+    `partition_count` is how many partitions a topic has, None for one that does not exist.
+    """
+
+    def __init__(self, updates_per_snapshot: int, partition_count: Callable[[Uuid], int | None]) -> None:
+        self._updates_per_snapshot = updates_per_snapshot
+        self._partition_count = partition_count
+        self._states: dict[ShareKey, ShareState] = {}
+
+    def initialize(self, key: ShareKey, state_epoch: int, start_offset: int, token: Token, now_ms: int) -> Effects:
+        """Begin, or begin anew in a higher state epoch: nothing of the former state remains."""
+        before = self._states.get(key)
+        if before is not None and NO_EPOCH < state_epoch < before.state_epoch:
+            return _refused(token, ErrorCode.FENCED_STATE_EPOCH, _FENCED_STATE.format(before.state_epoch, state_epoch))
+        if self._is_unknown(key):
+            return _refused(token, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_PARTITION)
+        snapshot_epoch = 0 if before is None else before.snapshot_epoch + 1
+        finished_count = NO_COUNT if start_offset == NO_OFFSET else 0
+        after = ShareState(state_epoch, 0, start_offset, finished_count, (), snapshot_epoch, now_ms, now_ms)
+        return Effects(records=[_snapshot(key, after)], replies=[Reply(token, Answer(state=after))])
+
+    def read(self, key: ShareKey, leader_epoch: int, token: Token, now_ms: int) -> Effects:
+        """The state; a leader that asks in a new epoch fences those before it."""
+        before = self._states.get(key)
+        if before is None:
+            return _refused(token, ErrorCode.INVALID_REQUEST, _NOT_INITIALIZED)
+        if NO_EPOCH < leader_epoch < before.leader_epoch:
+            return _refused(
+                token, ErrorCode.FENCED_LEADER_EPOCH, _FENCED_LEADER.format(before.leader_epoch, leader_epoch)
+            )
+        if self._is_unknown(key):
+            return _refused(token, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_PARTITION)
+        effects = Effects(replies=[Reply(token, Answer(state=before))])
+        if leader_epoch > before.leader_epoch:
+            change = Change(before.state_epoch, leader_epoch, before.start_offset, before.finished_count, ())
+            effects.records.append(self._record(key, before, change, now_ms))
+        return effects
+
+    def write(self, key: ShareKey, change: Change, token: Token, now_ms: int) -> Effects:
+        """What became of some records."""
+        before = self._states.get(key)
+        if before is None:
+            return _refused(token, ErrorCode.INVALID_REQUEST, _NOT_INITIALIZED)
+        if NO_EPOCH < change.leader_epoch < before.leader_epoch:
+            return _refused(
+                token, ErrorCode.FENCED_LEADER_EPOCH, _FENCED_LEADER.format(before.leader_epoch, change.leader_epoch)
+            )
+        if NO_EPOCH < change.state_epoch < before.state_epoch:
+            return _refused(
+                token, ErrorCode.FENCED_STATE_EPOCH, _FENCED_STATE.format(before.state_epoch, change.state_epoch)
+            )
+        if self._is_unknown(key):
+            return _refused(token, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_PARTITION)
+        record = self._record(key, before, change, now_ms)
+        return Effects(records=[record], replies=[Reply(token, Answer())])
+
+    def delete(self, key: ShareKey, token: Token) -> Effects:
+        """Forget a share-partition; one that is not there is forgotten already."""
+        effects = Effects(replies=[Reply(token, Answer())])
+        if key in self._states:
+            effects.records.append(Record(ShareSnapshotKey(*key), None))
+        return effects
+
+    def summary(self, key: ShareKey) -> Answer:
+        """A share-partition in numbers; one without a state has no start yet."""
+        if self._is_unknown(key):
+            return Answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_PARTITION)
+        return Answer(state=self._states.get(key, UNINITIALIZED))
+
+    def topics_deleted(self, topic_ids: Collection[Uuid]) -> Effects:
+        """The share-partitions of deleted topics are forgotten."""
+        gone = [key for key in self._states if key.topic_id in topic_ids]
+        return Effects(records=[Record(ShareSnapshotKey(*key), None) for key in gone])
+
+    def snapshot_cold(self, before_ms: int, now_ms: int) -> Effects:
+        """Write a snapshot of each share-partition whose last one is from before `before_ms`."""
+        cold = [(key, state) for key, state in self._states.items() if state.written_ms < before_ms]
+        return Effects(records=[_snapshot(key, _snapshotted(state, now_ms)) for key, state in cold])
+
+    def redundant_before(self, end_offset: int) -> int:
+        """The offset before which nothing in the log counts any more; `end_offset` is where the log ends."""
+        return min((state.snapshot_offset for state in self._states.values()), default=end_offset)
+
+    def load(self, records: Iterable[StoredRecord]) -> list[StoredRecord]:
+        """Stored records are all decoded and replayed."""
+        return [*records]
+
+    def replay(self, key: Any, value: Any, offset: int = -1, producer_id: int = NO_PRODUCER_ID) -> None:  # noqa: ARG002
+        """Apply one record."""
+        if isinstance(key, ShareSnapshotKey):
+            name = ShareKey(*key)
+            if value is None:
+                self._states.pop(name, None)
+            else:
+                self._states[name] = _from_snapshot(value, offset)
+        elif isinstance(key, ShareUpdateKey) and value is not None:
+            name = ShareKey(*key)
+            before = self._states.get(name)
+            if before is not None:
+                # An update without its snapshot is of a share-partition that was deleted meanwhile.
+                self._states[name] = _updated(before, value)
+
+    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
+        """The coordinator's log has no transactions in it."""
+
+    def loaded(self, now_ms: int) -> Effects:  # noqa: ARG002
+        """Nothing is left to do."""
+        return Effects()
+
+    def timer_fired(self, key: TimerKey, now_ms: int) -> Effects:  # noqa: ARG002
+        """There are no timers."""
+        return Effects()
+
+    def unloaded(self) -> Effects:
+        """No request waits here except for its commit."""
+        return Effects()
+
+    def _is_unknown(self, key: ShareKey) -> bool:
+        count = self._partition_count(key.topic_id)
+        return count is None or not 0 <= key.partition < count
+
+    def _record(self, key: ShareKey, before: ShareState, change: Change, now_ms: int) -> Record:
+        if before.update_count >= self._updates_per_snapshot:
+            return _snapshot(key, _snapshotted(_changed(before, change), now_ms))
+        leader_epoch = before.leader_epoch if change.leader_epoch == NO_EPOCH else change.leader_epoch
+        value = ShareUpdateValue(
+            before.snapshot_epoch,
+            leader_epoch,
+            change.start_offset,
+            change.finished_count,
+            [stored.StateBatch(*batch) for batch in combine((), change.batches, change.start_offset)],
+        )
+        return Record(ShareUpdateKey(*key), value)
+
+
+_NO_PARTITION = "there is no such topic or partition"
+_NOT_INITIALIZED = "the share-partition was not initialized"
+_FENCED_STATE = "the state epoch is {}, not {}"
+_FENCED_LEADER = "the leader epoch is {}, not {}"
+
+
+def _refused(token: Token, error: ErrorCode, message: str) -> Effects:
+    return Effects(replies=[Reply(token, Answer(error, message))])
+
+
+def _changed(before: ShareState, change: Change) -> ShareState:
+    # Within a state epoch what is finished stays so, in whatever order a leader's writes arrive.
+    start = max(before.start_offset, change.start_offset)
+    return replace(
+        before,
+        state_epoch=max(before.state_epoch, change.state_epoch),
+        leader_epoch=max(before.leader_epoch, change.leader_epoch),
+        start_offset=start,
+        finished_count=change.finished_count,
+        batches=combine(before.batches, change.batches, start),
+    )
+
+
+def _snapshotted(state: ShareState, now_ms: int) -> ShareState:
+    return replace(state, snapshot_epoch=state.snapshot_epoch + 1, written_ms=now_ms)
+
+
+def _snapshot(key: ShareKey, state: ShareState) -> Record:
+    value = ShareSnapshotValue(
+        state.snapshot_epoch,
+        state.state_epoch,
+        state.leader_epoch,
+        state.start_offset,
+        state.finished_count,
+        state.created_ms,
+        state.written_ms,
+        [stored.StateBatch(*batch) for batch in state.batches],
+    )
+    return Record(ShareSnapshotKey(*key), value)
+
+
+def _from_snapshot(value: ShareSnapshotValue, offset: int) -> ShareState:
+    return ShareState(
+        value.state_epoch,
+        value.leader_epoch,
+        value.start_offset,
+        value.delivery_complete_count,
+        tuple(StateBatch(*batch) for batch in value.state_batches),
+        value.snapshot_epoch,
+        value.create_timestamp,
+        value.write_timestamp,
+        snapshot_offset=offset,
+    )
+
+
+def _updated(before: ShareState, value: ShareUpdateValue) -> ShareState:
+    change = Change(
+        before.state_epoch,
+        value.leader_epoch,
+        value.start_offset,
+        value.delivery_complete_count,
+        tuple(StateBatch(*batch) for batch in value.state_batches),
+    )
+    return replace(_changed(before, change), update_count=before.update_count + 1)

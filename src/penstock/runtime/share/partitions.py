@@ -1,0 +1,147 @@
+"""The share-partitions that this broker leads, by group, and the sessions of the members that fetch from them.
+
+A share-partition is loaded from the share coordinator when a member first asks for it, and dropped when this broker no
+longer leads the partition, when the stored state turns out to be another's, or when its group has no session here any
+more: whoever asks next finds what was stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.config.node import NodeSettings
+from penstock.core.metadata.image import Image
+from penstock.core.share.offset_reset import BY_DURATION, EARLIEST, OffsetReset
+from penstock.core.share.sessions import Place, ShareSession, ShareSessions
+from penstock.core.share.state import NO_COUNT, NO_OFFSET, ShareKey
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.env import Env
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.share.led_partition import LedSharePartition, as_client_error
+from penstock.runtime.share.persister import Persister
+from penstock.runtime.share.settings import ShareGroupSettings, settings_of
+
+
+class SharePartitions:
+    """What handlers of ShareFetch and ShareAcknowledge call. `settings` returns the node's settings as they are now."""
+
+    def __init__(
+        self,
+        env: Env,
+        image: Image,
+        partitions: Partitions,
+        persister: Persister,
+        settings: Callable[[], NodeSettings],
+    ) -> None:
+        self._env = env
+        self._image = image
+        self._partitions = partitions
+        self._persister = persister
+        self._settings = settings
+        self.sessions = ShareSessions(settings().group_share_max_share_sessions)
+        self._led: dict[ShareKey, LedSharePartition] = {}
+        self._loading: dict[tuple[ShareKey, int], asyncio.Future[LedSharePartition]] = {}
+        partitions.on_resigned(self._forget)
+        partitions.on_removed(self._forget)
+        partitions.on_leader(self._forget_earlier)
+
+    def settings_of(self, group: str) -> ShareGroupSettings:
+        """The settings of a group as they are now."""
+        return settings_of(self._image, self._settings(), group)
+
+    def get(self, group: str, place: Place) -> LedSharePartition | asyncio.Future[LedSharePartition]:
+        """A share-partition, or a future of it while it is loaded; raises ApiError if this broker does not lead it."""
+        partition = self._partitions.lookup("", place.topic_id, place.partition, by_id=True)
+        key = ShareKey(group, *place)
+        found = self._led.get(key)
+        if found is not None and found.leader_epoch == partition.leader_epoch:
+            return found
+        name = (key, partition.leader_epoch)
+        loading = self._loading.get(name)
+        if loading is None:
+            loading = self._loading[name] = asyncio.get_running_loop().create_future()
+            self._env.spawn(self._load(key, partition, loading), f"load share state of {partition.name}")
+        return loading
+
+    async def loaded(self, group: str, place: Place) -> LedSharePartition:
+        """The same, once it is loaded."""
+        found = self.get(group, place)
+        return found if isinstance(found, LedSharePartition) else await asyncio.shield(found)
+
+    async def _load(self, key: ShareKey, partition: Partition, loading: asyncio.Future[LedSharePartition]) -> None:
+        epoch = partition.leader_epoch
+        try:
+            led = await self._read(key, partition, epoch)
+        except ApiError as error:
+            loading.set_exception(as_client_error(error))
+            # Nobody may be waiting any more.
+            loading.exception()
+        else:
+            if partition.leader_epoch == epoch and partition.is_leader:
+                self._led[key] = led
+            else:
+                led.close()
+            loading.set_result(led)
+        finally:
+            self._loading.pop((key, epoch), None)
+            if not loading.done():
+                loading.cancel()
+
+    async def _read(self, key: ShareKey, partition: Partition, epoch: int) -> LedSharePartition:
+        stored = await self._persister.read(*key, epoch)
+        settings = self.settings_of(key.group)
+        if stored.start_offset == NO_OFFSET:
+            start = _first_offset(partition, settings.offset_reset, self._env.now_ms())
+            # The next leader starts here too, whatever is appended until then.
+            await self._persister.write(*key, stored.state_epoch, epoch, start, NO_COUNT, ())
+            stored = stored._replace(start_offset=start)
+        return LedSharePartition(self._env, key, partition, self._persister, stored, settings, self._drop)
+
+    async def end_session(self, session: ShareSession) -> None:
+        """A member's session ends: others get what it held."""
+        if not self.sessions.end(session):
+            return
+        group = session.group
+        held = [led for key, led in self._led.items() if key.group == group]
+        await asyncio.gather(*(led.release(session.member) for led in held), return_exceptions=True)
+        if not self.sessions.has_group(group):
+            for led in held:
+                self._drop(led)
+
+    def session_closed(self, session: ShareSession) -> None:
+        """The connection of a session has closed."""
+        self._env.spawn(self.end_session(session), f"end share session of {session.group}")
+
+    def _forget(self, partition: Partition) -> None:
+        for led in [*self._led.values()]:
+            if led.partition is partition:
+                self._drop(led)
+
+    def _forget_earlier(self, partition: Partition) -> None:
+        for led in [*self._led.values()]:
+            if led.partition is partition and led.leader_epoch != partition.leader_epoch:
+                self._drop(led)
+
+    def _drop(self, led: LedSharePartition) -> None:
+        if self._led.get(led.key) is led:
+            del self._led[led.key]
+        led.close()
+
+    def close(self) -> None:
+        """This broker stops; who waits hears of it."""
+        for led in [*self._led.values()]:
+            self._drop(led)
+
+
+def _first_offset(partition: Partition, reset: OffsetReset, now_ms: int) -> int:
+    if partition.leading is None:
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker no longer leads {partition.name}")
+    if reset.kind == EARLIEST:
+        return partition.log.start_offset
+    if reset.kind == BY_DURATION:
+        found = partition.log.offset_for_timestamp(now_ms - reset.duration_ms)
+        if found is not None:
+            return min(found.offset, partition.high_watermark)
+    return partition.high_watermark

@@ -1,0 +1,155 @@
+"""The Persister of a broker: it finds a share-partition's coordinator, here or on another broker, and asks it.
+
+What may pass is tried again until `share.coordinator.write.timeout.ms` is over: a coordinator that moves or is being
+loaded, a connection that breaks. A write that is repeated changes nothing the second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from penstock.core.metadata.image import PartitionState
+from penstock.core.share.partition import StateBatch
+from penstock.core.share.state import NO_EPOCH, ShareKey
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import NO_LEADER, Uuid
+from penstock.runtime.env import Env
+from penstock.runtime.peer import PeerLost, PeerUnsupported
+from penstock.runtime.share.persister import StoredState, Summary
+from penstock.wire.messages import (
+    delete_share_group_state,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
+    write_share_group_state,
+)
+
+RETRY_MIN_MS = 20
+RETRY_MAX_MS = 1_000
+_PASSING = frozenset(
+    (
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    )
+)
+
+
+class Sender(Protocol):
+    """The part of a Peer that is used here."""
+
+    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]: ...
+
+
+class RemotePersister:
+    """`leader_of` finds the partition of a coordinator key, `ask_locally` answers a request on this broker."""
+
+    def __init__(
+        self,
+        env: Env,
+        broker_id: int,
+        leader_of: Callable[[str], Awaitable[PartitionState]],
+        make_peer: Callable[[int], Sender],
+        ask_locally: Callable[[Any], Awaitable[Any]],
+        timeout_ms: int,
+    ) -> None:
+        self._env = env
+        self._broker_id = broker_id
+        self._leader_of = leader_of
+        self._make_peer = make_peer
+        self._ask_locally = ask_locally
+        self._timeout_ms = timeout_ms
+        self._peers: dict[int, Sender] = {}
+
+    async def initialize(self, group: str, topic_id: Uuid, partition: int, state_epoch: int, start_offset: int) -> None:
+        """See Persister."""
+        row = initialize_share_group_state.PartitionData(partition, state_epoch, start_offset)
+        topic = initialize_share_group_state.InitializeStateData(topic_id, [row])
+        request = initialize_share_group_state.InitializeShareGroupStateRequest(group, [topic])
+        await self._ask(ShareKey(group, topic_id, partition), request)
+
+    async def read(self, group: str, topic_id: Uuid, partition: int, leader_epoch: int) -> StoredState:
+        """See Persister."""
+        row = read_share_group_state.PartitionData(partition, leader_epoch)
+        topic = read_share_group_state.ReadStateData(topic_id, [row])
+        request = read_share_group_state.ReadShareGroupStateRequest(group, [topic])
+        found: read_share_group_state.PartitionResult = await self._ask(ShareKey(group, topic_id, partition), request)
+        batches = tuple(StateBatch(*batch) for batch in found.state_batches)
+        return StoredState(found.state_epoch, found.start_offset, batches)
+
+    async def write(
+        self,
+        group: str,
+        topic_id: Uuid,
+        partition: int,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        finished_count: int,
+        batches: Sequence[StateBatch],
+    ) -> None:
+        """See Persister."""
+        row = write_share_group_state.PartitionData(
+            partition,
+            state_epoch,
+            leader_epoch,
+            start_offset,
+            finished_count,
+            [write_share_group_state.StateBatch(*batch) for batch in batches],
+        )
+        topic = write_share_group_state.WriteStateData(topic_id, [row])
+        request = write_share_group_state.WriteShareGroupStateRequest(group, [topic])
+        await self._ask(ShareKey(group, topic_id, partition), request)
+
+    async def read_summary(self, group: str, topic_id: Uuid, partition: int) -> Summary:
+        """See Persister."""
+        row = read_share_group_state_summary.PartitionData(partition, NO_EPOCH)
+        topic = read_share_group_state_summary.ReadStateSummaryData(topic_id, [row])
+        request = read_share_group_state_summary.ReadShareGroupStateSummaryRequest(group, [topic])
+        found: read_share_group_state_summary.PartitionResult = await self._ask(
+            ShareKey(group, topic_id, partition), request
+        )
+        return Summary(found.state_epoch, found.leader_epoch, found.start_offset, found.delivery_complete_count)
+
+    async def delete(self, group: str, topic_id: Uuid, partition: int) -> None:
+        """See Persister."""
+        row = delete_share_group_state.PartitionData(partition)
+        topic = delete_share_group_state.DeleteStateData(topic_id, [row])
+        request = delete_share_group_state.DeleteShareGroupStateRequest(group, [topic])
+        await self._ask(ShareKey(group, topic_id, partition), request)
+
+    async def _ask(self, key: ShareKey, request: Any) -> Any:
+        """The row of the response; raises ApiError with the row's error."""
+        deadline_ms = self._env.monotonic_ms() + self._timeout_ms
+        pause_ms = RETRY_MIN_MS
+        while True:
+            try:
+                response = await self._ask_once(key, request)
+                row = response.results[0].partitions[0]
+                error = ApiError(ErrorCode(row.error_code), row.error_message or "the share coordinator refused")
+                if error.code is ErrorCode.NONE:
+                    return row
+            except ApiError as failure:
+                error = failure
+            except PeerUnsupported as failure:
+                raise ApiError(ErrorCode.UNSUPPORTED_VERSION, str(failure)) from failure
+            except PeerLost as failure:
+                error = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(failure))
+            if error.code not in _PASSING or self._env.monotonic_ms() + pause_ms > deadline_ms:
+                raise error
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
+
+    async def _ask_once(self, key: ShareKey, request: Any) -> Any:
+        state = await self._leader_of(key.coordinator_key)
+        if state.leader == NO_LEADER:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the share coordinator's partition has no leader")
+        if state.leader == self._broker_id:
+            return await self._ask_locally(request)
+        peer = self._peers.get(state.leader)
+        if peer is None:
+            peer = self._peers[state.leader] = self._make_peer(state.leader)
+        return await peer.send(request, timeout_ms=self._timeout_ms)

@@ -1,0 +1,34 @@
+"""The settings of a share group: its own where it has any, the broker's otherwise."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.config.node import NodeSettings
+from penstock.core.metadata.image import Image, ResourceType
+from penstock.core.share.offset_reset import LATEST, OffsetReset, parse_offset_reset
+from penstock.core.share.partition import ShareSettings
+
+
+class ShareGroupSettings(NamedTuple):
+    """What a group's partitions run with."""
+
+    partition: ShareSettings
+    offset_reset: OffsetReset
+    committed_only: bool
+
+
+def settings_of(image: Image, node: NodeSettings, group: str) -> ShareGroupSettings:
+    """The settings of a group as they are now. What was set was checked when it was set."""
+    own = image.overrides(ResourceType.GROUP, group)
+    partition = ShareSettings(
+        int(own.get("share.delivery.count.limit", node.group_share_delivery_count_limit)),
+        int(own.get("share.record.lock.duration.ms", node.group_share_record_lock_duration_ms)),
+        int(own.get("share.partition.max.record.locks", node.group_share_partition_max_record_locks)),
+        own.get("share.renew.acknowledge.enable", "true") == "true",
+    )
+    try:
+        reset = parse_offset_reset(own.get("share.auto.offset.reset", LATEST))
+    except ValueError:
+        reset = OffsetReset(LATEST)
+    return ShareGroupSettings(partition, reset, own.get("share.isolation.level") == "read_committed")
