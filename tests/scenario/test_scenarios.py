@@ -15,6 +15,7 @@ from group_script import GroupScript
 from play import Play
 from raft_script import RaftScript
 from replica_script import ReplicaScript
+from share_script import ShareScript
 from transaction_script import TransactionScript
 
 PLAYERS: dict[str, type[Play]] = {
@@ -22,6 +23,7 @@ PLAYERS: dict[str, type[Play]] = {
     "groups": GroupScript,
     "raft": RaftScript,
     "replicas": ReplicaScript,
+    "share_groups": ShareScript,
     "transactions": TransactionScript,
 }
 SCRIPTS = [

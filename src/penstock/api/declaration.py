@@ -35,6 +35,7 @@ from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.runtime.security.sign_in import DelegationTokens
 from penstock.runtime.security.tenants import Tenants
 from penstock.runtime.share.partitions import SharePartitions
+from penstock.runtime.share.share_groups import ShareGroups
 from penstock.runtime.share.states import ShareStates
 from penstock.wire.apis import ApiKey
 
@@ -73,6 +74,7 @@ class BrokerServices(SharedServices):
     controller_id: Callable[[], int]
     settle_deletions: Callable[[list[Partition]], None]
     groups: Groups
+    share_groups: ShareGroups
     lag: LagView
     follower_fetch: FollowerFetch
     transactions: Transactions

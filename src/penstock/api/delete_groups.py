@@ -1,4 +1,4 @@
-"""Versions 0-2. KIP-229: delete groups that have no members, with their offsets."""
+"""Versions 0-2. KIP-229: delete groups that have no members, with their offsets or the state of share groups."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.api.group_requests import answer_or
 from penstock.model.access import Operation, ResourceType
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.share.share_groups import ShareGroups
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
-API = Api(ApiKey.DELETE_GROUPS, (0, 2), on_broker=lambda services: make_delete_groups(services.groups, services.access))
+API = Api(
+    ApiKey.DELETE_GROUPS,
+    (0, 2),
+    on_broker=lambda services: make_delete_groups(services.groups, services.share_groups, services.access),
+)
 
 
-def make_delete_groups(groups: Groups, access: AccessControl) -> Handler:
+def make_delete_groups(groups: Groups, share_groups: ShareGroups, access: AccessControl) -> Handler:
     """The handler."""
 
     async def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
@@ -26,6 +31,10 @@ def make_delete_groups(groups: Groups, access: AccessControl) -> Handler:
     async def delete(group: str, context: RequestContext) -> DeletableGroupResult:
         if not access.allows(context.client, Operation.DELETE, ResourceType.GROUP, group):
             return DeletableGroupResult(group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        try:
+            await share_groups.delete_state(group)
+        except ApiError as error:
+            return DeletableGroupResult(group, error.code)
         code: ErrorCode = await answer_or(
             groups,
             group,

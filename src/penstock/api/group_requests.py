@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 from penstock.api.context import RequestContext
 from penstock.core.group.contract import Caller
-from penstock.core.metadata.features import GROUP_VERSION, level_of
+from penstock.core.metadata.features import GROUP_VERSION, SHARE_VERSION, level_of
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups, Question
 from penstock.runtime.security.access_control import OPEN, AccessControl
-from penstock.wire.messages import consumer_group_describe, describe_groups
+from penstock.wire.messages import consumer_group_describe, describe_groups, share_group_describe
 
 
 def caller_of(context: RequestContext, access: AccessControl = OPEN) -> Caller:
@@ -38,7 +38,21 @@ def check_consumer_protocol(image: Image) -> None:
         )
 
 
-Described = TypeVar("Described", describe_groups.DescribedGroup, consumer_group_describe.DescribedGroup)
+def check_share_protocol(image: Image) -> None:
+    """Reject requests about share groups if the cluster has them turned off."""
+    if not level_of(image, SHARE_VERSION):
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{SHARE_VERSION} is 0 in this cluster: raise it to 1 with kafka-features.sh to have share groups",
+        )
+
+
+Described = TypeVar(
+    "Described",
+    describe_groups.DescribedGroup,
+    consumer_group_describe.DescribedGroup,
+    share_group_describe.DescribedGroup,
+)
 
 
 def with_operations(group: Described, access: AccessControl, context: RequestContext) -> Described:

@@ -77,6 +77,8 @@ INDEX: tuple[tuple[int, str, int, int, bool, bool, bool], ...] = (
     (73, "assign_replicas_to_dirs", 0, 0, False, True, False),
     (74, "list_config_resources", 0, 1, True, True, False),
     (75, "describe_topic_partitions", 0, 0, True, False, False),
+    (76, "share_group_heartbeat", 1, 1, True, False, False),
+    (77, "share_group_describe", 1, 1, True, False, False),
     (78, "share_fetch", 1, 2, True, False, False),
     (79, "share_acknowledge", 1, 2, True, False, False),
     (80, "add_raft_voter", 0, 0, True, True, True),
@@ -87,6 +89,9 @@ INDEX: tuple[tuple[int, str, int, int, bool, bool, bool], ...] = (
     (85, "write_share_group_state", 0, 1, True, False, False),
     (86, "delete_share_group_state", 0, 0, True, False, False),
     (87, "read_share_group_state_summary", 0, 1, True, False, False),
+    (90, "describe_share_group_offsets", 0, 1, True, False, False),
+    (91, "alter_share_group_offsets", 0, 0, True, False, False),
+    (92, "delete_share_group_offsets", 0, 0, True, False, False),
     (10000, "describe_lag", 0, 0, True, False, False),
     (10001, "describe_tenants", 0, 0, True, False, False),
 )

@@ -152,9 +152,16 @@ class NodeSettings:
     group_max_size: int
     group_min_session_timeout_ms: int
     group_share_delivery_count_limit: int
+    group_share_heartbeat_interval_ms: int
+    group_share_max_heartbeat_interval_ms: int
+    group_share_max_session_timeout_ms: int
     group_share_max_share_sessions: int
+    group_share_max_size: int
+    group_share_min_heartbeat_interval_ms: int
+    group_share_min_session_timeout_ms: int
     group_share_partition_max_record_locks: int
     group_share_record_lock_duration_ms: int
+    group_share_session_timeout_ms: int
     offset_metadata_max_bytes: int
     offsets_retention_check_interval_ms: int
     offsets_retention_minutes: int

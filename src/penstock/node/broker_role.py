@@ -67,8 +67,10 @@ from penstock.runtime.schemas.registry_client import RegistryClient
 from penstock.runtime.security.access_control import OPEN
 from penstock.runtime.security.audit_topic import AuditTopic
 from penstock.runtime.security.tenants import Tenants
+from penstock.runtime.share.end_offsets import EndOffsets
 from penstock.runtime.share.partitions import SharePartitions
 from penstock.runtime.share.remote_persister import RemotePersister
+from penstock.runtime.share.share_groups import ShareGroups
 from penstock.runtime.share.states import ShareStates
 from penstock.wire.apis import APIS, ApiKey
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
@@ -242,6 +244,8 @@ class BrokerRole:
             self._ask_itself,
             settings.share_coordinator_write_timeout_ms,
         )
+        ends = EndOffsets(settings.node_id, self._leader_of, self._make_peer, self._ask_itself)
+        self._share_groups = ShareGroups(env, raft.image, self._groups, self._persister, ends)
         self._shares = SharePartitions(env, raft.image, self.partitions, self._persister, self._live.current)
 
     async def _ask_itself(self, request: Any) -> Any:
@@ -306,6 +310,7 @@ class BrokerRole:
             controller_id=self._some_broker,
             settle_deletions=self._housekeeping.settle_deletions,
             groups=self._groups,
+            share_groups=self._share_groups,
             lag=self._lag,
             transactions=self._transactions,
             verify=self._verifier.verify,

@@ -80,8 +80,9 @@ class ConsumerWorld(GroupWorld):
             self.topics.put(name, count)
             self.perform(self.shard.topics_changed([name], [], self.now_ms))
         else:
+            topic_id = self.topics.ids[name]
             self.topics.delete(name)
-            self.perform(self.shard.topics_changed([], [name], self.now_ms))
+            self.perform(self.shard.topics_changed([], [name], self.now_ms, [topic_id]))
 
     def group(self, shard: GroupShard | None = None) -> ConsumerGroup:
         """The consumer group under test."""

@@ -15,6 +15,7 @@ import group_checks
 import pytest
 import security_checks
 import share_checks
+import share_group_checks
 import transaction_checks
 from api_world import Ask, World
 from kio.index import load_entity_schema
@@ -31,6 +32,7 @@ Check = Callable[[Ask, World, int], None]
 CHECKS: dict[str, Check] = {
     **data_checks.CHECKS,
     **group_checks.CHECKS,
+    **share_group_checks.CHECKS,
     **admin_checks.CHECKS,
     **cluster_checks.CHECKS,
     **transaction_checks.CHECKS,

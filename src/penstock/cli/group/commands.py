@@ -24,7 +24,7 @@ SCOPE_HELP = "Only these partitions: TOPIC, TOPIC:0 or TOPIC:0,2-4; repeatable."
 
 @click.group(cls=StyledGroup)
 def command() -> None:
-    """List, describe, move and delete consumer groups."""
+    """List, describe, move and delete consumer groups; list, describe and delete share groups."""
 
 
 @command.command("list")
@@ -38,18 +38,22 @@ def list_groups(pattern: str, interval_s: float | None, connection: Connection, 
 
     from penstock.cli.group.admin import GroupAdmin
     from penstock.cli.group.lag import LagSource
+    from penstock.cli.group.share import ShareSource
     from penstock.cli.wire_client import direct_client
 
     admin = GroupAdmin(connection)
 
     def take() -> list[dict[str, Any]]:
         names = [group.group_id for group in admin.groups() if fnmatch.fnmatchcase(group.group_id, pattern)]
-        groups = admin.describe_groups(names)
+        shared = shares.describe([name for name in shares.names() if fnmatch.fnmatchcase(name, pattern)])
+        groups = admin.describe_groups([name for name in names if name not in shared])
         lags = source.measure(groups.values())
-        return [list_row(group, lags[name]) for name, group in sorted(groups.items())]
+        rows = {name: list_row(group, lags[name]) for name, group in groups.items()}
+        rows |= {name: list_row(*found) for name, found in shared.items()}
+        return [row for _, row in sorted(rows.items())]
 
     with direct_client(connection) as client:
-        source = LagSource(admin, client)
+        source, shares = LagSource(admin, client), ShareSource(client)
         show(take, list_view, as_json, interval_s)
 
 
@@ -70,16 +74,20 @@ def describe(name: str, interval_s: float | None, connection: Connection, as_jso
     """
     from penstock.cli.group.admin import GroupAdmin
     from penstock.cli.group.lag import LagSource
+    from penstock.cli.group.share import ShareSource
     from penstock.cli.wire_client import direct_client
 
     admin = GroupAdmin(connection)
 
     def take() -> dict[str, Any]:
+        shared = shares.describe([name])
+        if shared:
+            return describe_row(*shared[name])
         group = admin.describe_group(name)
         return describe_row(group, source.measure([group])[name])
 
     with direct_client(connection) as client:
-        source = LagSource(admin, client)
+        source, shares = LagSource(admin, client), ShareSource(client)
         show(take, describe_view, as_json, interval_s)
 
 
@@ -216,7 +224,7 @@ def _forget(
 @connection_options
 @output_option
 def delete(names: tuple[str, ...], yes: bool, connection: Connection, as_json: bool) -> None:
-    """Delete groups without members, and all their committed offsets."""
+    """Delete groups without members, with all their committed offsets or share-partitions."""
     from penstock.cli.group.admin import GroupAdmin
 
     admin = GroupAdmin(connection)

@@ -42,7 +42,10 @@ def list_row(group: Group, lag: GroupLag) -> Row:
 
 def describe_row(group: Group, lag: GroupLag) -> Row:
     """A whole group in the JSON of `group describe`."""
-    owners: dict[tuple[str, int], Member] = {name: member for member in group.members for name in member.assignment}
+    owners: dict[tuple[str, int], Member] = {}
+    if group.type != "share":
+        # Members of a share group have no partition for themselves.
+        owners = {name: member for member in group.members for name in member.assignment}
     partitions = []
     for each in lag.partitions:
         owner = owners.get((each.topic, each.partition))

@@ -20,6 +20,7 @@ __all__ = [
     "TimerKey",
     "Token",
     "Topics",
+    "interval_of",
 ]
 
 
@@ -60,5 +61,17 @@ class GroupSettings:
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
     consumer_regex_refresh_interval_ms: int = 600_000
+    share_session_timeout_ms: int = 45_000
+    share_min_session_timeout_ms: int = 45_000
+    share_max_session_timeout_ms: int = 60_000
+    share_heartbeat_interval_ms: int = 5_000
+    share_min_heartbeat_interval_ms: int = 5_000
+    share_max_heartbeat_interval_ms: int = 15_000
+    share_max_size: int = 200
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     offset_metadata_max_bytes: int = 4096
+
+
+def interval_of(own: str | None, default_ms: int, least_ms: int, most_ms: int) -> int:
+    """A group's own setting of an interval within the broker's bounds, or the broker's default."""
+    return default_ms if own is None else min(max(int(own), least_ms), most_ms)

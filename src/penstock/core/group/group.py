@@ -15,6 +15,7 @@ class GroupKind(StrEnum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+    SHARE = "share"
 
 
 class Random(Protocol):
@@ -25,7 +26,7 @@ class Random(Protocol):
 
 
 class Group(Protocol):
-    """A group of either kind. Checks return ErrorCode.NONE where the request is allowed."""
+    """A group of any kind. Checks return ErrorCode.NONE where the request is allowed."""
 
     group_id: str
 

@@ -2,8 +2,8 @@
 
 The shard finds the group that a request, a record or a timer is about, and passes it to what serves its kind:
 `ClassicRequests` and `ClassicRebalance` for classic groups, `ConsumerGroups` for those of KIP-848, `OffsetRequests` for
-offsets of both. See core/contract.py for what the shell does with the effects; it replays an event's records before
-the next event comes.
+offsets of both; `ShareGroups` for share groups, which have none. See core/contract.py for what the shell does with the
+effects; it replays an event's records before the next event comes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ from penstock.core.group.classic.rebalance import (
     session_key,
 )
 from penstock.core.group.classic.requests import ClassicRequests, leave_response, leaving_members
+from penstock.core.group.consumer.group import ConsumerGroup
 from penstock.core.group.consumer.groups import ConsumerGroups
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, Timer, TimerKey, Token, Topics
 from penstock.core.group.group import Group, Random
 from penstock.core.group.offsets.expiry import delete_group_offsets, delete_topic_offsets, expire_offsets
 from penstock.core.group.offsets.offsets import Offsets, PartitionProgress, StoredRecord
 from penstock.core.group.offsets.requests import OffsetRequests, commit_refused, transactional_commit_refused
+from penstock.core.group.share.context import SHARE_SESSION_TIMER
+from penstock.core.group.share.group import SHARE_GROUP_KEYS, ShareGroup
+from penstock.core.group.share.groups import ShareGroups
+from penstock.core.group.subscription.topics import TopicCatalog
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
+from penstock.model.ids import NO_PRODUCER_ID, TopicPartition, Uuid
 from penstock.wire.messages import consumer_group_describe, describe_groups
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.group_records import (
@@ -44,6 +49,7 @@ from penstock.wire.messages.list_groups import ListedGroup
 from penstock.wire.messages.offset_commit import OffsetCommitRequest
 from penstock.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from penstock.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
@@ -64,7 +70,9 @@ class GroupShard:
         self._rebalance = ClassicRebalance(settings)
         self._classic = ClassicRequests(settings, random, self._rebalance)
         self._offset_requests = OffsetRequests(settings, self._offsets)
-        self._consumer = ConsumerGroups(settings, topics, random, configs, self._groups, self._rebalance)
+        self._catalog = TopicCatalog(topics)
+        self._consumer = ConsumerGroups(settings, self._catalog, random, configs, self._groups, self._rebalance)
+        self.share = ShareGroups(settings, self._catalog, configs, self._groups)
 
     # The classic protocol, which members of a consumer group may use too while they migrate.
 
@@ -76,6 +84,8 @@ class GroupShard:
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.join(group, request, caller, token, now_ms)
+        if isinstance(group, ShareGroup):
+            return Effects(replies=[Reply(token, join_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))])
         if group is not None and not group.is_empty:
             return self._consumer.join(group, request, caller, token, now_ms)
         if request.member_id:
@@ -104,7 +114,7 @@ class GroupShard:
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.sync(group, request, token, now_ms)
-        if group is not None and not group.is_empty:
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
             return self._consumer.sync(group, request, caller, token, now_ms)
         error = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
         return Effects(replies=[Reply(token, SyncGroupResponse(error_code=error))])
@@ -114,7 +124,7 @@ class GroupShard:
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.heartbeat(group, request, token, now_ms)
-        if group is not None:
+        if isinstance(group, ConsumerGroup):
             return self._consumer.classic_heartbeat(group, request, caller, token, now_ms)
         error = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
         return Effects(replies=[Reply(token, HeartbeatResponse(error_code=error))])
@@ -124,7 +134,7 @@ class GroupShard:
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.leave(group, request, caller, token, now_ms)
-        if group is not None:
+        if isinstance(group, ConsumerGroup):
             return self._consumer.leave(group, request, caller, token, now_ms)
         if not request.group_id:
             return Effects(replies=[Reply(token, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))])
@@ -139,6 +149,12 @@ class GroupShard:
     ) -> Effects:
         """The one request of KIP-848's members."""
         return self._consumer.heartbeat(request, caller, token, now_ms)
+
+    def share_group_heartbeat(
+        self, request: ShareGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int
+    ) -> Effects:
+        """The one request of KIP-932's members; the reply is a HeartbeatResult."""
+        return self.share.heartbeat(request, caller, token, now_ms)
 
     def offset_commit(self, request: OffsetCommitRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
         """Commits offsets if the group allows this member to; that also extends its session."""
@@ -190,10 +206,12 @@ class GroupShard:
         return self._offsets.progress(group_id)
 
     def expire_offsets(self, now_ms: int) -> Effects:
-        """Delete expired offsets, and groups that have neither members nor offsets left."""
+        """Delete expired offsets, and groups that have neither members nor offsets left. Share groups stay."""
         effects = Effects()
         retention_ms = self._settings.offsets_retention_ms
         for group in self._groups.values():
+            if isinstance(group, ShareGroup):
+                continue
             if expire_offsets(self._offsets, group, retention_ms, now_ms, effects.records) and group.is_empty:
                 self._delete(group, effects)
         return effects
@@ -231,7 +249,7 @@ class GroupShard:
         group = self._groups.get(group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        if isinstance(group, ClassicGroup):
+        if not isinstance(group, ConsumerGroup):
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         return self._consumer.describe(group)
 
@@ -252,6 +270,8 @@ class GroupShard:
             self._offsets.replay(key, value, offset, producer_id)
         elif isinstance(key, GroupMetadataKey):
             self._replay_classic(key.group, value)
+        elif isinstance(key, SHARE_GROUP_KEYS):
+            self.share.replay(key, value)
         else:
             self._consumer.replay(key, value)
 
@@ -284,6 +304,7 @@ class GroupShard:
             if len(group.members) > self._settings.max_size:
                 self._rebalance.prepare(group, effects, now_ms)
         effects.merge(self._consumer.loaded(now_ms))
+        effects.merge(self.share.loaded(now_ms))
         return effects
 
     def unloaded(self) -> Effects:
@@ -303,6 +324,8 @@ class GroupShard:
         """A timer fired; one of a group that is gone is ignored."""
         effects = Effects()
         group = self._groups.get(key[1])
+        if key[0] == SHARE_SESSION_TIMER:
+            return self.share.timer_fired(key)
         if key[0] not in (SESSION_TIMER, JOIN_TIMER, SYNC_TIMER):
             return self._consumer.timer_fired(key, now_ms)
         if not isinstance(group, ClassicGroup):
@@ -315,8 +338,12 @@ class GroupShard:
             self._rebalance.sync_timer_fired(group, effects, now_ms)
         return effects
 
-    def topics_changed(self, changed: Collection[str], deleted: Collection[str], now_ms: int) -> Effects:
+    def topics_changed(
+        self, changed: Collection[str], deleted: Collection[str], now_ms: int, deleted_ids: Collection[Uuid] = ()
+    ) -> Effects:
         """Topics were created or changed, or were deleted together with their offsets."""
         effects = Effects(records=delete_topic_offsets(self._offsets, deleted))
+        self._catalog.changed({*changed, *deleted})
         effects.merge(self._consumer.topics_changed(changed, deleted, now_ms))
+        effects.merge(self.share.topics_changed({*changed, *deleted}, deleted_ids))
         return effects

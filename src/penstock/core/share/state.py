@@ -117,7 +117,8 @@ class ShareStateShard:
         if self._is_unknown(key):
             return _refused(token, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_PARTITION)
         snapshot_epoch = 0 if before is None else before.snapshot_epoch + 1
-        after = ShareState(state_epoch, 0, start_offset, NO_COUNT, (), snapshot_epoch, now_ms, now_ms)
+        finished_count = NO_COUNT if start_offset == NO_OFFSET else 0
+        after = ShareState(state_epoch, 0, start_offset, finished_count, (), snapshot_epoch, now_ms, now_ms)
         return Effects(records=[_snapshot(key, after)], replies=[Reply(token, Answer(state=after))])
 
     def read(self, key: ShareKey, leader_epoch: int, token: Token, now_ms: int) -> Effects:

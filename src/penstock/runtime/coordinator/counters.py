@@ -8,18 +8,19 @@ from penstock.core.contract import Record
 from penstock.core.transaction.states import TransactionState
 from penstock.wire.messages.consumer_group_records import ConsumerGroupMetadataKey
 from penstock.wire.messages.group_records import GroupMetadataKey, OffsetCommitKey
+from penstock.wire.messages.share_group_records import ShareGroupMetadataKey
 from penstock.wire.messages.transaction_records import TransactionLogKey
 
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 
 
 class GroupCounters:
-    """Rebalances by protocol, and offsets: a classic group's new generation, a consumer group's new epoch."""
+    """Rebalances by protocol, and offsets: a classic group's new generation, a new epoch of the others."""
 
     __slots__ = ("_generations", "offset_commits", "offset_deletions", "rebalances")
 
     def __init__(self) -> None:
-        self.rebalances = {CLASSIC: 0, CONSUMER: 0}
+        self.rebalances = {CLASSIC: 0, CONSUMER: 0, SHARE: 0}
         self.offset_commits = 0
         self.offset_deletions = 0
         self._generations: dict[str, int] = {}
@@ -36,6 +37,8 @@ class GroupCounters:
                 self._count_generation(key.group, -1 if value is None or not value.members else value.generation)
             elif isinstance(key, ConsumerGroupMetadataKey) and value is not None:
                 self.rebalances[CONSUMER] += 1
+            elif isinstance(key, ShareGroupMetadataKey) and value is not None:
+                self.rebalances[SHARE] += 1
 
     def _count_generation(self, group: str, generation: int) -> None:
         if generation < 0:

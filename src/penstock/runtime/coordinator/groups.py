@@ -112,7 +112,7 @@ class Groups(CoordinatedTopic[GroupShard]):
     def follow(self, records: Sequence[Any]) -> None:
         """Tell the shards which topics were created, changed or deleted."""
         changed: set[str] = set()
-        deleted: set[str] = set()
+        deleted: dict[Uuid, str] = {}
         for record in records:
             if isinstance(record, TopicRecord):
                 changed.add(record.name)
@@ -124,11 +124,11 @@ class Groups(CoordinatedTopic[GroupShard]):
             elif isinstance(record, RemoveTopicRecord):
                 name = self._names.pop(record.topic_id, None)
                 if name is not None:
-                    deleted.add(name)
+                    deleted[record.topic_id] = name
         if changed or deleted:
             now_ms = self._env.now_ms()
             for host in self.coordinator.hosts():
-                host.perform(host.shard.topics_changed(changed, deleted, now_ms))
+                host.perform(host.shard.topics_changed(changed, deleted.values(), now_ms, deleted))
 
 
 def _group_settings(settings: NodeSettings) -> GroupSettings:
@@ -147,6 +147,13 @@ def _group_settings(settings: NodeSettings) -> GroupSettings:
         consumer_assignors=tuple(settings.group_consumer_assignors),
         consumer_migration_policy=settings.group_consumer_migration_policy.lower(),
         consumer_regex_refresh_interval_ms=settings.group_consumer_regex_refresh_interval_ms,
+        share_session_timeout_ms=settings.group_share_session_timeout_ms,
+        share_min_session_timeout_ms=settings.group_share_min_session_timeout_ms,
+        share_max_session_timeout_ms=settings.group_share_max_session_timeout_ms,
+        share_heartbeat_interval_ms=settings.group_share_heartbeat_interval_ms,
+        share_min_heartbeat_interval_ms=settings.group_share_min_heartbeat_interval_ms,
+        share_max_heartbeat_interval_ms=settings.group_share_max_heartbeat_interval_ms,
+        share_max_size=settings.group_share_max_size,
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
         offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
     )

@@ -13,6 +13,7 @@ from penstock.wire.messages.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from penstock.wire.messages.share_group_records import ShareGroupMetadataKey, ShareGroupMetadataValue
 from penstock.wire.messages.transaction_records import TransactionLogKey, TransactionLogValue
 
 
@@ -27,7 +28,7 @@ def test_a_classic_group_rebalances_with_each_generation() -> None:
     counters.count([generation(0, members=0), generation(1), generation(2)])
     counters.count([generation(2)])
     counters.count([generation(3, members=0), generation(4)])
-    assert counters.rebalances == {"classic": 3, "consumer": 0}
+    assert counters.rebalances == {"classic": 3, "consumer": 0, "share": 0}
 
 
 def test_a_consumer_group_rebalances_with_each_epoch() -> None:
@@ -35,7 +36,14 @@ def test_a_consumer_group_rebalances_with_each_epoch() -> None:
     key = ConsumerGroupMetadataKey("readers")
     counters.count([Record(key, ConsumerGroupMetadataValue(1), 0), Record(key, ConsumerGroupMetadataValue(2), 0)])
     counters.count([Record(key, None, 0)])
-    assert counters.rebalances == {"classic": 0, "consumer": 2}
+    assert counters.rebalances == {"classic": 0, "consumer": 2, "share": 0}
+
+
+def test_a_share_group_rebalances_with_each_epoch() -> None:
+    counters = GroupCounters()
+    key = ShareGroupMetadataKey("readers")
+    counters.count([Record(key, ShareGroupMetadataValue(1), 0), Record(key, None, 0)])
+    assert counters.rebalances == {"classic": 0, "consumer": 0, "share": 1}
 
 
 def test_offsets_are_counted_when_they_come_and_when_they_go() -> None:

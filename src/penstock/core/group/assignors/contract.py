@@ -10,8 +10,9 @@ every topic with the same number of partitions (co-partitioning), and a static m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from penstock.model.ids import Uuid
 
@@ -33,6 +34,33 @@ def group_by_topic(pairs: Iterable[Partition]) -> Partitions:
     for topic_id, number in pairs:
         topics.setdefault(topic_id, []).append(number)
     return {topic_id: frozenset(numbers) for topic_id, numbers in topics.items()}
+
+
+class PartitionsOfTopic(Protocol):
+    """A topic id with partitions; several messages have one, each with its own class."""
+
+    @property
+    def topic_id(self) -> bytes:
+        """Which topic."""
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        """Which of its partitions."""
+
+
+def partitions_of(rows: Sequence[PartitionsOfTopic]) -> Partitions:
+    """Partitions by topic, from a message's list."""
+    found: dict[Uuid, frozenset[int]] = {}
+    for row in rows:
+        if row.partitions:
+            topic_id = bytes(row.topic_id)
+            found[topic_id] = found.get(topic_id, frozenset()) | frozenset(row.partitions)
+    return found
+
+
+def rows_of(partitions: Partitions) -> list[tuple[Uuid, list[int]]]:
+    """Partitions by topic in sorted order, for a message's list."""
+    return [(topic_id, sorted(partitions[topic_id])) for topic_id in sorted(partitions)]
 
 
 def no_racks(_topic_id: Uuid, _partition: int) -> frozenset[str]:

@@ -34,7 +34,7 @@ def assign_uniform(group: GroupSpec) -> dict[str, Partitions]:
     ordered = sorted(group.members)
     kept, unassigned = _split(group, ordered)
     sizes = {member_id: sum(map(len, partitions.values())) for member_id, partitions in kept.items()}
-    quotas = _quotas(ordered, sizes, sum(sizes.values()) + len(unassigned))
+    quotas = balanced_quotas(ordered, sizes, sum(sizes.values()) + len(unassigned))
     # Most members of a large group keep exactly what they have, so only the others are looked at one by one.
     changing = [member_id for member_id in ordered if sizes[member_id] != quotas[member_id]]
     owned = {member_id: sorted(pairs_of(kept[member_id])) for member_id in changing}
@@ -66,7 +66,7 @@ def _split(group: GroupSpec, ordered: list[str]) -> tuple[dict[str, Partitions],
     return kept, [(topic_id, partition) for topic_id, partitions in free.items() for partition in partitions]
 
 
-def _quotas(ordered: list[str], sizes: Mapping[str, int], total: int) -> dict[str, int]:
+def balanced_quotas(ordered: list[str], sizes: Mapping[str, int], total: int) -> dict[str, int]:
     """How many partitions each member gets. The members that own the most get the extra ones of an uneven division."""
     quota, extra = divmod(total, len(ordered))
     favoured = sorted(ordered, key=lambda member_id: sizes[member_id] <= quota)[:extra]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from penstock.core.group.consumer.group import ConsumerGroup
-from penstock.core.group.contract import Effects, GroupSettings, Timer, TimerKey, Topics
+from penstock.core.group.contract import Effects, GroupSettings, Timer, TimerKey, interval_of
 from penstock.core.group.group import Random
 from penstock.core.group.subscription.topics import TopicCatalog
 from penstock.model.ids import format_uuid
@@ -28,29 +28,36 @@ class ConsumerContext:
     """Shared by everything that serves the consumer groups of one shard."""
 
     def __init__(
-        self, settings: GroupSettings, topics: Topics, random: Random, configs: Callable[[str], Mapping[str, str]]
+        self,
+        settings: GroupSettings,
+        catalog: TopicCatalog,
+        random: Random,
+        configs: Callable[[str], Mapping[str, str]],
     ) -> None:
         self.settings = settings
-        self.catalog = TopicCatalog(topics)
+        self.catalog = catalog
         self._random = random
         self._configs = configs
 
     def session_timeout_ms(self, group_id: str) -> int:
         """The session timeout of a group: its own setting within the broker's bounds, or the broker's."""
         settings = self.settings
-        own = self._configs(group_id).get(_SESSION_TIMEOUT)
-        if own is None:
-            return settings.consumer_session_timeout_ms
-        return min(max(int(own), settings.consumer_min_session_timeout_ms), settings.consumer_max_session_timeout_ms)
+        return interval_of(
+            self._configs(group_id).get(_SESSION_TIMEOUT),
+            settings.consumer_session_timeout_ms,
+            settings.consumer_min_session_timeout_ms,
+            settings.consumer_max_session_timeout_ms,
+        )
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """The heartbeat interval of the group's members."""
         settings = self.settings
-        own = self._configs(group_id).get(_HEARTBEAT_INTERVAL)
-        if own is None:
-            return settings.consumer_heartbeat_interval_ms
-        least_ms, most_ms = settings.consumer_min_heartbeat_interval_ms, settings.consumer_max_heartbeat_interval_ms
-        return min(max(int(own), least_ms), most_ms)
+        return interval_of(
+            self._configs(group_id).get(_HEARTBEAT_INTERVAL),
+            settings.consumer_heartbeat_interval_ms,
+            settings.consumer_min_heartbeat_interval_ms,
+            settings.consumer_max_heartbeat_interval_ms,
+        )
 
     def new_member_id(self) -> str:
         """A random id in the form of Kafka's uuids; none starts with a dash, which would look like an option."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions
+from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions, rows_of
 from penstock.core.group.consumer.context import ConsumerContext
 from penstock.core.group.consumer.group import ConsumerGroup
-from penstock.core.group.consumer.members import rows_of
 from penstock.core.group.consumer.target import preferred_assignor
 from penstock.core.group.contract import Topics
 from penstock.wire.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions

@@ -20,8 +20,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
-from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions
-from penstock.core.group.consumer.members import ConsumerMember, partitions_of
+from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions, partitions_of
+from penstock.core.group.consumer.members import ConsumerMember
 from penstock.core.group.consumer.records import group_tombstones
 from penstock.core.group.contract import Record
 from penstock.core.group.group import GroupKind

@@ -20,9 +20,10 @@ from penstock.core.group.consumer.group import ConsumerGroup
 from penstock.core.group.consumer.leave import remove_members
 from penstock.core.group.consumer.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH, ConsumerMember, MemberState
 from penstock.core.group.consumer.update import await_revocation
-from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, TimerKey, Token, Topics
+from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, TimerKey, Token
 from penstock.core.group.group import Group, Random
 from penstock.core.group.migration import DOWNGRADED_TIMER, downgraded, release, upgrade
+from penstock.core.group.subscription.topics import TopicCatalog
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.consumer_group_describe import DescribedGroup
 from penstock.wire.messages.consumer_group_heartbeat import (
@@ -42,13 +43,13 @@ class ConsumerGroups:
     def __init__(
         self,
         settings: GroupSettings,
-        topics: Topics,
+        catalog: TopicCatalog,
         random: Random,
         configs: Callable[[str], Mapping[str, str]],
         groups: MutableMapping[str, Group],
         rebalance: ClassicRebalance,
     ) -> None:
-        self._context = ConsumerContext(settings, topics, random, configs)
+        self._context = ConsumerContext(settings, catalog, random, configs)
         self._groups = groups
         self._rebalance = rebalance
 
@@ -78,9 +79,11 @@ class ConsumerGroups:
             # KIP-848 does not list here, is fatal to them.
             reason = f"Member {request.member_id} is not a member of the unknown group {request.group_id}."
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, reason)
-        if not isinstance(group, ClassicGroup):
+        if group is None:
             founded = ConsumerGroup(request.group_id)
             return consumer_heartbeat.heartbeat(self._context, founded, request, caller, effects, now_ms)
+        if not isinstance(group, ClassicGroup):
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
         if group.is_empty:
             effects.records += group.tombstones()
             moved = ConsumerGroup(request.group_id)
@@ -193,7 +196,6 @@ class ConsumerGroups:
     def topics_changed(self, changed: Collection[str], deleted: Collection[str], _now_ms: int) -> Effects:
         """Topics were created, changed or deleted: subscribed groups check them again at their next heartbeat."""
         names = {*changed, *deleted}
-        self._context.catalog.changed(names)
         for group in self._groups.values():
             if isinstance(group, ConsumerGroup) and any(group.is_subscribed_to(name) for name in names):
                 group.metadata_is_current = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions
+from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions, partitions_of, rows_of
 from penstock.core.group.consumer.context import ConsumerContext, keep_session
 from penstock.core.group.consumer.group import ConsumerGroup
 from penstock.core.group.consumer.members import (
@@ -18,8 +18,6 @@ from penstock.core.group.consumer.members import (
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
-    partitions_of,
-    rows_of,
 )
 from penstock.core.group.consumer.records import assignment_record
 from penstock.core.group.consumer.update import (

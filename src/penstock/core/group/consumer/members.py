@@ -7,13 +7,10 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Protocol
 
-from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions
-from penstock.model.ids import Uuid
+from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions, partitions_of, rows_of
 from penstock.wire.messages.consumer_group_records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -132,30 +129,3 @@ class ConsumerMember:
 def _as_kept(classic: ClassicMemberMetadata | None) -> ClassicMemberMetadata | None:
     """Protocols as a tuple, so that members can be compared."""
     return None if classic is None else classic._replace(supported_protocols=tuple(classic.supported_protocols))
-
-
-class PartitionsOfTopic(Protocol):
-    """A topic id with partitions; several messages have one, each with its own class."""
-
-    @property
-    def topic_id(self) -> bytes:
-        """Which topic."""
-
-    @property
-    def partitions(self) -> Sequence[int]:
-        """Which of its partitions."""
-
-
-def partitions_of(rows: Sequence[PartitionsOfTopic]) -> Partitions:
-    """Partitions by topic, from a message's list."""
-    found: dict[Uuid, frozenset[int]] = {}
-    for row in rows:
-        if row.partitions:
-            topic_id = bytes(row.topic_id)
-            found[topic_id] = found.get(topic_id, frozenset()) | frozenset(row.partitions)
-    return found
-
-
-def rows_of(partitions: Partitions) -> list[tuple[Uuid, list[int]]]:
-    """Partitions by topic in sorted order, for a message's list."""
-    return [(topic_id, sorted(partitions[topic_id])) for topic_id in sorted(partitions)]

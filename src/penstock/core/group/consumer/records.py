@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.core.group.assignors.contract import Partitions
-from penstock.core.group.consumer.members import ConsumerMember, rows_of
+from penstock.core.group.assignors.contract import Partitions, rows_of
+from penstock.core.group.consumer.members import ConsumerMember
 from penstock.core.group.contract import Record
 from penstock.core.group.subscription.topics import ResolvedRegex
 from penstock.wire.messages.consumer_group_records import (

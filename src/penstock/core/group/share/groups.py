@@ -1,0 +1,191 @@
+"""The share groups of a shard: finds the group that an event is about, and turns errors into responses.
+
+What the share coordinator is to do is part of a reply. The shell asks it once the reply is sent, and comes back with
+the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from typing import Any
+
+from penstock.core.group.assignors.contract import Partitions
+from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, TimerKey, Token, Topics
+from penstock.core.group.group import Group
+from penstock.core.group.share.context import ShareContext
+from penstock.core.group.share.describe import described
+from penstock.core.group.share.group import ShareGroup
+from penstock.core.group.share.heartbeat import HeartbeatResult, check_request, heartbeat, leave
+from penstock.core.group.share.members import JOIN_EPOCH, LEAVE_EPOCH
+from penstock.core.group.share.offsets import alter_offsets, begin_delete, begin_delete_offsets
+from penstock.core.group.share.partitions import SharePartitions
+from penstock.core.group.share.records import state_record
+from penstock.core.group.subscription.topics import TopicCatalog
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import Uuid
+from penstock.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from penstock.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from penstock.wire.messages.share_group_describe import DescribedGroup
+from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from penstock.wire.messages.share_group_records import ShareGroupMetadataKey
+
+
+class ShareGroups:
+    """Serves the groups among `groups` that are share groups; the shard owns the map."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        catalog: TopicCatalog,
+        configs: Callable[[str], Mapping[str, str]],
+        groups: MutableMapping[str, Group],
+    ) -> None:
+        self._context = ShareContext(settings, catalog, configs)
+        self._groups = groups
+
+    @property
+    def _topics(self) -> Topics:
+        return self._context.catalog.topics
+
+    def heartbeat(self, request: ShareGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
+        """A member joins, sends its heartbeat, or leaves. The reply is a HeartbeatResult."""
+        effects = Effects()
+        try:
+            check_request(request)
+            if request.member_epoch == LEAVE_EPOCH:
+                group = self.find(request.group_id)
+                result = HeartbeatResult(leave(self._context, group, request.member_id, effects))
+            else:
+                group = self._find_or_found(request.group_id, may_found=request.member_epoch == JOIN_EPOCH)
+                result = heartbeat(self._context, group, request, caller, effects, now_ms)
+                self._groups[request.group_id] = group
+        except ApiError as error:
+            effects = Effects()
+            result = HeartbeatResult(ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message))
+        effects.replies.append(Reply(token, result))
+        return effects
+
+    def find(self, group_id: str) -> ShareGroup:
+        """The share group of that name; raises GROUP_ID_NOT_FOUND."""
+        return self._find_or_found(group_id, may_found=False)
+
+    def _find_or_found(self, group_id: str, *, may_found: bool) -> ShareGroup:
+        group = self._groups.get(group_id)
+        if isinstance(group, ShareGroup):
+            return group
+        if group is not None:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+        if not may_found:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+        return ShareGroup(group_id)
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """The group with its members, as ShareGroupDescribe shows it; raises GROUP_ID_NOT_FOUND."""
+        return described(self._topics, self.find(group_id))
+
+    def initialized_partitions(self, group_id: str) -> Partitions:
+        """The partitions that have state; none for a group that does not exist."""
+        group = self._groups.get(group_id)
+        return group.partitions.initialized if isinstance(group, ShareGroup) else {}
+
+    def initialized(self, group_id: str, partitions: Partitions, failed: Partitions, token: Token) -> Effects:
+        """The share coordinator has initialized partitions, and could not initialize others. The reply is None."""
+        return self._change(group_id, lambda state: state.complete(partitions).give_up(failed), token)
+
+    def deleted(self, group_id: str, topics: Collection[Uuid], token: Token) -> Effects:
+        """The share coordinator has deleted the state of topics. The reply is None."""
+        return self._change(group_id, lambda state: state.finish(topics), token)
+
+    def _change(self, group_id: str, change: Callable[[SharePartitions], SharePartitions], token: Token) -> Effects:
+        effects = Effects(replies=[Reply(token, None)])
+        group = self._groups.get(group_id)
+        # The group may have been deleted meanwhile.
+        if isinstance(group, ShareGroup):
+            changed = change(group.partitions)
+            if changed != group.partitions:
+                effects.records.append(state_record(group_id, changed, self._topics))
+        return effects
+
+    def alter_offsets(self, request: AlterShareGroupOffsetsRequest, token: Token, now_ms: int) -> Effects:
+        """Have an empty group, or a new one, start elsewhere. The reply is an AlterResult or an ApiError."""
+        effects = Effects()
+        try:
+            group = self._find_or_found(request.group_id, may_found=True)
+            result: Any = alter_offsets(group, request, self._topics, effects.records, now_ms)
+            if effects.records:
+                self._groups[request.group_id] = group
+        except ApiError as error:
+            result = error
+        effects.replies.append(Reply(token, result))
+        return effects
+
+    def begin_delete_offsets(self, request: DeleteShareGroupOffsetsRequest, token: Token) -> Effects:
+        """Begin to delete the state of topics. The reply is a DeleteResult or an ApiError."""
+        effects = Effects()
+        try:
+            group = self.find(request.group_id)
+            result: Any = begin_delete_offsets(group, request, self._topics, effects.records)
+        except ApiError as error:
+            result = error
+        effects.replies.append(Reply(token, result))
+        return effects
+
+    def begin_delete(self, group_id: str, token: Token) -> Effects:
+        """Begin to delete a group, if it is a share group. The reply is the partitions with state, or an ApiError."""
+        effects = Effects()
+        group = self._groups.get(group_id)
+        result: Any = {}
+        if isinstance(group, ShareGroup):
+            try:
+                result = begin_delete(group, self._topics, effects.records)
+            except ApiError as error:
+                result = error
+        effects.replies.append(Reply(token, result))
+        return effects
+
+    def replay(self, key: Any, value: Any) -> None:
+        """Apply one record of a share group."""
+        group = self._groups.get(key.group_id)
+        if not isinstance(group, ShareGroup):
+            if value is None:
+                return
+            group = self._groups[key.group_id] = ShareGroup(key.group_id)
+        if value is None and isinstance(key, ShareGroupMetadataKey):
+            del self._groups[key.group_id]
+        else:
+            group.replay(key, value)
+
+    def loaded(self, now_ms: int) -> Effects:
+        """All records are replayed: session timeouts start now.
+
+        What the coordinator before asked to be initialized may still be under way, so that it is asked for again later.
+        """
+        effects = Effects()
+        for group in self._groups.values():
+            if isinstance(group, ShareGroup):
+                group.asked_ms = dict.fromkeys(group.partitions.initializing, now_ms)
+                for member_id in group.members:
+                    self._context.keep_session(group, member_id, effects, now_ms)
+        return effects
+
+    def timer_fired(self, key: TimerKey) -> Effects:
+        """A member's session is over; timers of members that have left are ignored."""
+        effects = Effects()
+        _, group_id, member_id = key
+        group = self._groups.get(group_id)
+        if isinstance(group, ShareGroup) and member_id in group.members:
+            leave(self._context, group, member_id, effects)
+        return effects
+
+    def topics_changed(self, names: Collection[str], deleted_ids: Collection[Uuid]) -> Effects:
+        """Topics changed, and the ones of these ids are gone: the share coordinator has forgotten their state."""
+        effects = Effects()
+        for group in self._groups.values():
+            if not isinstance(group, ShareGroup):
+                continue
+            if any(group.is_subscribed_to(name) for name in names):
+                group.metadata_is_current = False
+            gone = group.partitions.topic_ids().intersection(deleted_ids)
+            if gone:
+                effects.records.append(state_record(group.group_id, group.partitions.forget(gone), self._topics))
+        return effects

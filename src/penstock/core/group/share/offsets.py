@@ -1,0 +1,125 @@
+"""Where a share group starts to read, changed and deleted by administrators while the group is empty.
+
+Both happen in two steps. The first records what is about to be asked of the share coordinator, and says what to ask;
+the second, after its answer, is in `ShareGroups`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.core.group.assignors.contract import Partitions
+from penstock.core.group.contract import Record, Topics
+from penstock.core.group.share.group import ShareGroup
+from penstock.core.group.share.partitions import NewState
+from penstock.core.group.share.records import state_record
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import ZERO_UUID, Uuid
+from penstock.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+from penstock.wire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponseTopic,
+)
+
+_UNKNOWN = "This server does not host this topic-partition."
+
+
+class AlterResult(NamedTuple):
+    """A row for each topic, and the state that its valid partitions are to start with."""
+
+    topics: Sequence[AlterShareGroupOffsetsResponseTopic]
+    to_initialize: Sequence[NewState]
+
+
+class DeleteResult(NamedTuple):
+    """Rows for topics without state, and the partitions whose state is to be deleted."""
+
+    refused: Sequence[DeleteShareGroupOffsetsResponseTopic]
+    to_delete: Partitions
+
+
+def check_empty(group: ShareGroup) -> None:
+    """Raises NON_EMPTY_GROUP."""
+    if not group.is_empty:
+        raise ApiError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+
+
+def alter_offsets(
+    group: ShareGroup, request: AlterShareGroupOffsetsRequest, topics: Topics, records: list[Record], now_ms: int
+) -> AlterResult:
+    """Record that partitions are to start anew; raises NON_EMPTY_GROUP."""
+    check_empty(group)
+    rows = []
+    states: list[NewState] = []
+    for topic in request.topics:
+        row, new = _altered(group, topic, topics)
+        rows.append(row)
+        states += new
+    wanted: dict[Uuid, frozenset[int]] = {}
+    for state in states:
+        wanted[state.topic_id] = wanted.get(state.topic_id, frozenset()) | {state.partition}
+        group.asked_ms[state.topic_id] = now_ms
+    if wanted:
+        records.append(state_record(group.group_id, group.partitions.begin(wanted), topics))
+    return AlterResult(rows, states)
+
+
+def _altered(
+    group: ShareGroup, topic: AlterShareGroupOffsetsRequestTopic, topics: Topics
+) -> tuple[AlterShareGroupOffsetsResponseTopic, list[NewState]]:
+    topic_id = topics.topic_id(topic.topic_name)
+    count = topics.partition_count(topic.topic_name) or 0
+    rows, states = [], []
+    for index, start_offset in topic.partitions:
+        if topic_id is None or not 0 <= index < count:
+            row = AlterShareGroupOffsetsResponsePartition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN)
+        else:
+            row = AlterShareGroupOffsetsResponsePartition(index)
+            states.append(NewState(topic_id, index, group.epoch, start_offset))
+        rows.append(row)
+    return AlterShareGroupOffsetsResponseTopic(topic.topic_name, topic_id or ZERO_UUID, rows), states
+
+
+def begin_delete_offsets(
+    group: ShareGroup, request: DeleteShareGroupOffsetsRequest, topics: Topics, records: list[Record]
+) -> DeleteResult:
+    """Record that the topics' state is being deleted; raises NON_EMPTY_GROUP."""
+    check_empty(group)
+    state = group.partitions
+    refused = []
+    to_delete: dict[Uuid, frozenset[int]] = {}
+    for topic in request.topics:
+        topic_id = topics.topic_id(topic.topic_name)
+        if topic_id is not None and topic_id in state.initialized:
+            to_delete[topic_id] = state.initialized[topic_id]
+        elif topic_id is not None and topic_id in state.deleting:
+            # An earlier attempt may have deleted some of them.
+            to_delete[topic_id] = frozenset(range(topics.partition_count(topic.topic_name) or 0))
+        else:
+            message = _UNKNOWN if topic_id is None else "There is no offset information to delete."
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            refused.append(DeleteShareGroupOffsetsResponseTopic(topic.topic_name, topic_id or ZERO_UUID, code, message))
+    if to_delete:
+        records.append(state_record(group.group_id, state.condemn(to_delete), topics))
+    return DeleteResult(refused, to_delete)
+
+
+def begin_delete(group: ShareGroup, topics: Topics, records: list[Record]) -> Partitions:
+    """Record that all state of the group is being deleted, before the group itself is; raises NON_EMPTY_GROUP."""
+    check_empty(group)
+    state = group.partitions
+    to_delete: dict[Uuid, frozenset[int]] = {}
+    for topic_id in state.topic_ids():
+        name = topics.topic_name(topic_id)
+        # The state of a topic that is gone is not ours to delete.
+        if name is not None:
+            to_delete[topic_id] = frozenset(range(topics.partition_count(name) or 0))
+    if to_delete:
+        records.append(state_record(group.group_id, state.condemn(to_delete), topics))
+    return to_delete
