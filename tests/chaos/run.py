@@ -11,8 +11,13 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.chaos_security import VARIABLE, prepare
 
 HERE = Path(__file__).parent
 # The other files of this directory are about one node.
@@ -29,13 +34,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=0.0, help="start no round after so long; one round by default")
     parser.add_argument("--fault", action="append", default=[], help="a number or part of a name; may be given again")
+    parser.add_argument("--secure", action="store_true", help="with TLS and sign-ins; no links are cut")
     options = parser.parse_args()
     os.environ.setdefault("PENSTOCK_CHAOS", "long")
     arguments = [str(path) for pattern in FILES for path in sorted(HERE.glob(pattern))]
     arguments += ["-v", "--tb=short", "--timeout=1800", f"--rootdir={HERE.parents[1]}"]
     if options.fault:
         arguments += ["-k", " or ".join(expression(fault) for fault in options.fault)]
-    until = time.monotonic() + options.minutes * 60
+    with tempfile.TemporaryDirectory(prefix="penstock-chaos-") as directory:
+        if options.secure:
+            prepare(Path(directory))
+            os.environ[VARIABLE] = directory
+        return _rounds(arguments, options.minutes)
+
+
+def _rounds(arguments: list[str], minutes: float) -> int:
+    until = time.monotonic() + minutes * 60
     rounds = 0
     while True:
         rounds += 1

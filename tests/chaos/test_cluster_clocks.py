@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer
 
 from support.chaos_cluster import NODES, ChaosCluster
 from support.chaos_load import Load
+from support.chaos_security import client_settings
 from support.wire_client import batch_of
 
 PARTITIONS = 3
@@ -110,7 +111,12 @@ class Members:
 
     def _poll(self, servers: str, protocol: str) -> None:
         consumer = Consumer(
-            {"bootstrap.servers": servers, "group.id": f"clocks-{protocol}", "group.protocol": protocol}
+            {
+                **client_settings(),
+                "bootstrap.servers": servers,
+                "group.id": f"clocks-{protocol}",
+                "group.protocol": protocol,
+            }
         )
 
         def taken(*_: object) -> None:
@@ -127,7 +133,14 @@ class Members:
 
 def open_transaction(servers: str, topic: str) -> Producer:
     """A producer with a transaction that has written and is not decided."""
-    writer = Producer({"bootstrap.servers": servers, "transactional.id": "clocks", "transaction.timeout.ms": 60_000})
+    writer = Producer(
+        {
+            **client_settings(),
+            "bootstrap.servers": servers,
+            "transactional.id": "clocks",
+            "transaction.timeout.ms": 60_000,
+        }
+    )
     writer.init_transactions(30)
     writer.begin_transaction()
     writer.produce(topic, value=b"in a transaction", partition=0)

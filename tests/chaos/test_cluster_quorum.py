@@ -53,7 +53,7 @@ def test_fault_16_without_a_quorum_leaders_serve_and_admin_calls_say_why_they_fa
                 assert fetched.error_code == 0
                 assert len(records_in(fetched.records)) >= before
                 served += 1
-                said = said or admin_error(chaos.cluster.address(survivor))
+                said = said or admin_error(chaos.address(survivor))
                 time.sleep(0.05)
         resumed_at = time.monotonic()
         for node in others:

@@ -9,6 +9,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from watched_cluster import RECORDS, TIMEOUT_S, Watched, consume, produce
 
+from penstock.client.cluster import ClusterClient
+from penstock.client.settings import read_settings
+from penstock.core.security import tenant_setup
 from support.prometheus_process import eventually
 
 IN = "kafka_server_brokertopicmetrics_messagesin_total"
@@ -27,6 +30,31 @@ def test_records_and_bytes_are_counted_once_in_the_cluster(watched: Watched) -> 
     assert (bytes_in + saved) / bytes_in > 3
     copied = watched.total(f"kafka_server_brokertopicmetrics_replicationbytesin_total{labels}", "?detail=topics")
     assert copied == 2 * bytes_in
+
+
+def test_every_broker_tells_what_a_tenant_has_in_the_whole_cluster(watched: Watched) -> None:
+    limits = {"tenant_topics": 5.0, "tenant_storage_bytes": 1e9}
+    with ClusterClient(read_settings({"bootstrap.servers": watched.cluster.bootstrap_servers})) as client:
+        (entry,) = client.ask(tenant_setup.limit("acme", limits)).entries
+        assert entry.error_code == 0
+    topic = watched.cluster.create_topic("acme.orders", partitions=3)
+    produce(watched.cluster, topic)
+    labels = f'{{topic="{topic}"}}'
+    held = watched.total(f"kafka_server_brokertopicmetrics_bytesin_total{labels}", "?detail=topics")
+    assert held > 0
+
+    def told(node_id: int) -> bool:
+        return watched.metrics(node_id).get('penstock_tenant_storage_bytes{tenant="acme"}') == held
+
+    for node_id in watched.nodes:
+        eventually(f"node {node_id} knows what acme holds", lambda node_id=node_id: told(node_id))
+        found = watched.metrics(node_id)
+        assert found['penstock_tenant_topics{tenant="acme"}'] == 1
+        assert found['penstock_tenant_topics_limit{tenant="acme"}'] == 5
+        assert found['penstock_tenant_partitions{tenant="acme"}'] == 3
+        assert found['penstock_tenant_storage_limit_bytes{tenant="acme"}'] == 1e9
+        assert found['penstock_tenant_refused_batches_total{tenant="acme"}'] == 0
+        assert 'penstock_tenant_partitions_limit{tenant="acme"}' not in found
 
 
 def test_what_consumers_read_is_counted(watched: Watched) -> None:

@@ -5,22 +5,29 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
-from support.kafka_tools import kafka_tool
+from support.kafka_tools import java_missing, libraries_of
+from support.kafka_tools import kafka_tool as any_kafka_tool
 from support.secure_cluster import ADMIN, PASSWORD, SecureCluster, java_properties
 
 pytestmark = pytest.mark.java
 
 Tool = Callable[..., str]
 
+VERSION = "4.3.1"
+kafka_tool = partial(any_kafka_tool, libraries=libraries_of(VERSION))
+
 
 @pytest.fixture
 def tool(secured: SecureCluster, tmp_path: Path) -> Tool:
     """Runs a tool of Kafka's as the administrator, and returns what it printed."""
+    if (missing := java_missing(VERSION)) is not None:
+        pytest.skip(missing)
     login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
     jaas = f'{login} username="{ADMIN}" password="{PASSWORD}";'
     config = tmp_path / "client.properties"

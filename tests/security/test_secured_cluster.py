@@ -9,11 +9,17 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from penstock.runtime.security.access_control import STANDARD_AUTHORIZER
 from penstock.runtime.security.certificates import issue
-from support.secure_cluster import ADMIN, START_TIMEOUT_S, SecureCluster
+from support.secure_cluster import ADMIN, PASSWORD, START_TIMEOUT_S, SecureCluster
 
 pytestmark = pytest.mark.slow
 
@@ -69,3 +75,24 @@ def test_a_new_certificate_is_taken_up_without_a_restart(tmp_path: Path) -> None
             assert time.monotonic() < deadline
             time.sleep(0.5)
         assert ssl.get_server_certificate((host, int(port))).strip() == renewed.certificate.strip()
+
+
+def test_controllers_that_all_restart_know_the_password_that_they_were_given_last(tmp_path: Path) -> None:
+    """They sign in to each other by SCRAM before any of them can know what is committed."""
+    with SecureCluster(tmp_path, nodes=3) as cluster:
+        change = UserScramCredentialUpsertion(
+            ADMIN, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), b"changed-secret"
+        )
+        admin = AdminClient(cluster.librdkafka())
+        admin.alter_user_scram_credentials([change])[ADMIN].result(60)
+        for node_id in (1, 2, 3):
+            cluster.process(node_id).kill()
+            path = cluster.process(node_id).properties_path
+            assert path is not None
+            path.write_text(path.read_text().replace(f'password="{PASSWORD}";', 'password="changed-secret";'))
+        for node_id in (1, 2, 3):
+            cluster.process(node_id).launch()
+        for node_id in (1, 2, 3):
+            cluster.process(node_id).wait_until_ready(START_TIMEOUT_S)
+        changed = cluster.librdkafka(password="changed-secret", mechanism="SCRAM-SHA-512")
+        assert len(AdminClient(changed).list_topics(timeout=60).brokers) == 3

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -139,25 +141,32 @@ def test_a_printed_program_works_as_it_is(up: Up, client: str) -> None:
     assert f"hello from {client}" in done.stdout
 
 
-def test_the_gateway_signs_in(up: Up) -> None:
-    found = re.search(r"REST +(http://\S+)/docs", up.text)
+def publish(up: Up, headers: dict[str, str]) -> int:
+    """The status of a request to the gateway, which comes up after the node."""
+    found = re.search(r"REST +(https://\S+)/docs", up.text)
     assert found is not None
     body = json.dumps({"value": "over HTTP"}).encode()
     request = urllib.request.Request(
-        f"{found[1]}/topics/hello/publish", body, {"Content-Type": "application/json"}, method="POST"
+        f"{found[1]}/topics/hello/publish", body, {"Content-Type": "application/json", **headers}, method="POST"
     )
+    context = ssl.create_default_context(cafile=str(up.directory / "security" / "ca.pem"))
     deadline = time.monotonic() + 60
-    status = 0
-    # It comes up after the node.
-    while not status and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(request, timeout=20) as response:
-                status = response.status
+            with urllib.request.urlopen(request, timeout=20, context=context) as response:
+                return int(response.status)
         except urllib.error.HTTPError as error:
-            status = error.code
+            return error.code
         except urllib.error.URLError:
             time.sleep(0.2)
-    assert status == 200
+    raise AssertionError("the gateway does not answer")
+
+
+def test_callers_of_the_gateway_sign_in(up: Up) -> None:
+    assert publish(up, {}) == 401
+    password = (up.directory / "security" / "admin.password").read_text().strip()
+    basic = base64.b64encode(f"admin:{password}".encode()).decode()
+    assert publish(up, {"Authorization": f"Basic {basic}"}) == 200
 
 
 def test_it_comes_back_with_the_same_password_and_never_without_security(tmp_path: Path) -> None:

@@ -46,10 +46,13 @@ def test_topics_and_partitions_end_at_the_limit(commands: Commands) -> None:
     error = failure(admin.create_partitions([NewPartitions(names[0], 4)])[names[0]])
     assert error.code() == KafkaError.POLICY_VIOLATION
     admin.create_partitions([NewPartitions(names[0], 3)])[names[0]].result(TIMEOUT_S)
-    # Whoever asks: also an administrator, and a client that only writes.
+    # Whoever asks: a client that only writes, and an administrator.
+    written = produce(tenant.settings, f"{tenant.name}.auto", 1, message_timeout_ms="2000")
+    assert len(written) == 1
     chief = AdminClient(commands.cluster.librdkafka())
     refused = chief.create_topics([NewTopic(f"{tenant.name}.more", 1, 1)])
     assert failure(refused[f"{tenant.name}.more"]).code() == KafkaError.POLICY_VIOLATION
+    assert f"{tenant.name}.auto" not in chief.list_topics(timeout=TIMEOUT_S).topics
     shown = commands.described(tenant.name)
     assert (shown["topics"], shown["partitions"]) == ({"used": 2, "limit": 2}, {"used": 5, "limit": 5})
     commands.done("tenant", "alter", tenant.name, "--topics", "3", "--partitions", "unlimited")

@@ -18,6 +18,7 @@ from penstock.wire.messages.describe_quorum import (
     DescribeQuorumRequestTopicData,
 )
 from penstock.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from support import chaos_security
 from support.link_proxy import HOST, Links
 from support.wire_client import WireClient
 
@@ -50,8 +51,8 @@ class ChaosCluster:
     """A cluster of three whose nodes reach each other only over links that can be cut; clients reach each directly."""
 
     def __init__(self, settings: Mapping[str, str] | None = None, *, data_dir: Path | None = None) -> None:
-        ports = free_ports(9)
-        self._ports = {node: ports[3 * index : 3 * index + 3] for index, node in enumerate(NODES)}
+        ports = free_ports(12)
+        self._ports = {node: ports[4 * index : 4 * index + 4] for index, node in enumerate(NODES)}
         self.links = Links()
         brokers = {node: self.links.add(node, self._ports[node][1]) for node in NODES}
         controllers = {node: self.links.add(node, self._ports[node][2]) for node in NODES}
@@ -67,20 +68,27 @@ class ChaosCluster:
     def _node_settings(
         self, node: int, brokers: Mapping[int, int], controllers: Mapping[int, int]
     ) -> Mapping[str, str]:
-        client, broker, controller = self._ports[node]
+        client, broker, controller, secure = self._ports[node]
+        clients = f"PLAINTEXT://{HOST}:{client}"
+        security = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"}
+        if chaos_security.DIRECTORY:
+            clients += f",{chaos_security.LISTENER}://{HOST}:{secure}"
+            security = chaos_security.node_settings()
         return {
-            "listeners": (f"PLAINTEXT://{HOST}:{client},INTERNAL://{HOST}:{broker},CONTROLLER://{HOST}:{controller}"),
+            "listeners": f"{clients},INTERNAL://{HOST}:{broker},CONTROLLER://{HOST}:{controller}",
             "advertised.listeners": (
-                f"PLAINTEXT://{HOST}:{client},INTERNAL://{HOST}:{brokers[node]},CONTROLLER://{HOST}:{controllers[node]}"
+                f"{clients},INTERNAL://{HOST}:{brokers[node]},CONTROLLER://{HOST}:{controllers[node]}"
             ),
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "INTERNAL",
             "controller.quorum.voters": ",".join(f"{one}@{HOST}:{controllers[one]}" for one in NODES),
+            **security,
         }
 
     def __enter__(self) -> Self:
         try:
             self.cluster.start()
+            if chaos_security.DIRECTORY:
+                chaos_security.create_user(self.cluster.bootstrap_servers)
         except BaseException:
             self.close()
             raise
@@ -97,7 +105,11 @@ class ChaosCluster:
 
     @property
     def servers(self) -> str:
-        return self.cluster.bootstrap_servers
+        return ",".join(map(self.address, NODES))
+
+    def address(self, node: int) -> str:
+        """Where clients with the settings of `chaos_load.CLIENT` reach a node."""
+        return f"{HOST}:{self._ports[node][3 if chaos_security.DIRECTORY else 0]}"
 
     def kill(self, *nodes: int) -> None:
         for node in nodes:

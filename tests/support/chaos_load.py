@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from support.chaos_security import client_settings
 from support.history import Anomaly, History, Kind, Operation, Status
 from support.history_checks import check
 
@@ -26,6 +27,7 @@ CLIENT: Mapping[str, Any] = {
     "retry.backoff.max.ms": 200,
     "topic.metadata.refresh.interval.ms": 1000,
     "socket.connection.setup.timeout.ms": 3000,
+    **client_settings(),
 }
 PACE_S = 0.004
 DRAIN_S = 60.0

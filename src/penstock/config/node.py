@@ -59,6 +59,8 @@ class NodeSettings:
     broker_rack: str | None
     broker_session_timeout_ms: int
     confluent_schema_registry_url: tuple[str, ...]
+    confluent_basic_auth_user_info: str | None
+    confluent_ssl_truststore_location: str | None
     connections_max_idle_ms: int
     controller_quota_window_num: int
     controller_quota_window_size_seconds: int

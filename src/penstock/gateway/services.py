@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.broker_requests import BrokerWire
-from penstock.gateway.kafka.consumer_instances import ConsumerInstances
+from penstock.gateway.kafka.consumer_instances import CheckRead, ConsumerInstances
 from penstock.gateway.kafka.delivery import Delivered
 from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
@@ -60,6 +60,7 @@ async def open_services(
     *,
     wire: BrokerWire,
     rights: SubjectRights = ALL_RIGHTS,
+    check_read: CheckRead | None = None,
     owner: str = "",
 ) -> RestServices:
     """The parts of one caller, with its settings; each is stopped when the stack is left."""
@@ -69,7 +70,7 @@ async def open_services(
     stack.push_async_callback(publisher.stop)
     readers = Readers(settings, parts.readers, CALLER_READERS_IDLE_MAX if owner else None)
     stack.push_async_callback(readers.stop)
-    instances = ConsumerInstances(settings, parts.instances)
+    instances = ConsumerInstances(settings, parts.instances, check_read)
     instances.start()
     stack.push_async_callback(instances.stop)
     tails = LiveTails(settings, parts.tails)

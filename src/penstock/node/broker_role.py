@@ -143,7 +143,13 @@ class BrokerRole:
             counters=ReplicaCounters(is_on=settings.penstock_metrics_counting),
         )
         registry_urls = settings.confluent_schema_registry_url
-        self._schema_guard = SchemaGuard(RegistryClient(env, registry_urls) if registry_urls else None)
+        registry = RegistryClient(
+            env,
+            registry_urls,
+            settings.confluent_basic_auth_user_info,
+            settings.confluent_ssl_truststore_location,
+        )
+        self._schema_guard = SchemaGuard(registry if registry_urls else None)
         self.partitions.on_change(self._schema_guard.note)
         raft.on_commit(self.partitions.follow)
         await self.partitions.open_gradually()

@@ -125,7 +125,8 @@ class Node:
                 node=(settings.node_id, self.cluster_id, "+".join(sorted(settings.roles)), settings.broker_rack or ""),
             )
         await raft.start()
-        self._security.start(raft.image)
+        log = raft.metadata_log
+        self._security.start(raft.image, log.records_after(raft.applied_offset) if settings.is_controller else ())
         live.on_change(self._endpoints.limit)
         live.on_change(self._security.settings_changed)
         if settings.is_controller:

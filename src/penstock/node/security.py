@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from penstock.api.sign_in_session import SignInSession
 from penstock.client.settings import MECHANISMS, Credentials
 from penstock.config.listeners import Listener
 from penstock.config.node import NodeSettings
+from penstock.core.metadata import security as metadata_security
 from penstock.core.metadata.image import METADATA_VERSION, Image
 from penstock.core.security.authorizer import Authorizer
 from penstock.core.security.jaas import InvalidJaas, parse_jaas
@@ -71,6 +72,8 @@ class NodeSecurity:
         self.bootstrap_records: tuple[Any, ...] = ()
         self._bootstrap_image = Image()
         self._image = self._bootstrap_image
+        # Until this node learns what is committed, the credentials in its log.
+        self._unconfirmed: Image | None = None
         self._tls: dict[str, ReloadingContext] = {}
         self._contexts: list[ReloadingContext] = []
         self._sign_in: dict[str, SignIn] = {}
@@ -212,19 +215,27 @@ class NodeSecurity:
             self._bootstrap_image.replay(record)
 
     def _known(self) -> Image:
+        if self._unconfirmed is not None:
+            return self._unconfirmed
         return self._image if METADATA_VERSION in self._image.features else self._bootstrap_image
 
     def committed(self, records: Sequence[Any]) -> None:
         """Apply the metadata log."""
+        self._unconfirmed = None
         self.access.committed(records)
         self.quotas.committed(records)
         for record in records:
             if isinstance(record, RemoveDelegationTokenRecord):
                 self.tokens.forget(record.token_id)
 
-    def start(self, image: Image) -> None:
-        """Use the metadata log from now on, and watch for changed certificates."""
+    def start(self, image: Image, unconfirmed: Iterable[Any] = ()) -> None:
+        """Use the metadata log from now on, and watch for changed certificates.
+
+        `unconfirmed` are the records in the log that may be committed. Controllers that start all together have to sign
+        in to each other before any of them can know, so until then the users in these records count.
+        """
         self._image = image
+        self._unconfirmed = _with_changes(image, unconfirmed)
         self.access.load(image)
         self.quotas.load(image)
         if self._contexts:
@@ -238,6 +249,18 @@ class NodeSecurity:
     def _refresh_certificates(self) -> None:
         for context in self._contexts:
             context.refresh()
+
+
+def _with_changes(image: Image, records: Iterable[Any]) -> Image | None:
+    """What an image and further records say of security; None if the records say nothing of it."""
+    changes = [record for record in records if type(record) in metadata_security.REPLAY]
+    if not changes:
+        return None
+    changed = Image()
+    changed.security = image.security.copy()
+    for record in changes:
+        changed.replay(record)
+    return changed
 
 
 def _quota_windows(settings: NodeSettings) -> tuple[Windows, Windows]:

@@ -51,6 +51,11 @@ class FakeInstances:
     def __init__(self) -> None:
         self.instance = FakeInstance()
         self.there = False
+        self.may_read = True
+
+    async def check_readable(self, records: list[ReadRecord]) -> None:
+        if records and not self.may_read:
+            raise Problem(403, 40301, "the right to read was revoked")
 
     def create(self, *_: object) -> FakeInstance:
         self.there = True
@@ -161,5 +166,25 @@ def test_a_subscription_ends_with_its_group_member() -> None:
         assert subscriptions._subscriptions
         instances.on_remove(instances.instance)
         assert not subscriptions._subscriptions
+
+    asyncio.run(scenario())
+
+
+def test_a_record_that_was_fetched_before_the_right_was_revoked_is_not_delivered(clock: Clock) -> None:
+    async def scenario() -> None:
+        instances = FakeInstances()
+        subscriptions = Subscriptions(instances, GatewaySettings("x"))  # type: ignore[arg-type]
+        instances.instance.consumer.batches = [[record(0), record(1)]]
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(0)
+        instances.may_read = False
+        with pytest.raises(Problem) as refused:
+            await subscriptions.next("g", "t", "earliest", 1, "me")
+        assert refused.value.status == 403
+        # It is delivered once the right is back, as after a lost answer.
+        instances.may_read = True
+        clock.now += module.ACK_TIMEOUT_S + 1
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(0)
+        clock.now += 1
+        assert await subscriptions.next("g", "t", "earliest", 1, "me") == record(1)
 
     asyncio.run(scenario())

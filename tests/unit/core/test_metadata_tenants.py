@@ -32,6 +32,11 @@ def world_with(**limits: float) -> ClusterWorld:
     return world
 
 
+def admit(name: str, *_: object) -> None:
+    if name.endswith(".unwanted"):
+        raise ApiError(ErrorCode.INVALID_CONFIG, "a rule is against it")
+
+
 def create(world: ClusterWorld, *wanted: NewTopic) -> dict[str, TopicOutcome]:
     outcomes = world.carry_out(
         create_topics(
@@ -41,6 +46,7 @@ def create(world: ClusterWorld, *wanted: NewTopic) -> dict[str, TopicOutcome]:
             lambda partitions, factor: [tuple(range(1, factor + 1))] * partitions,
             lambda _: None,
             lambda: next(ids).to_bytes(16),
+            admit,
         )
     )
     return {outcome.name: outcome for outcome in outcomes}
@@ -70,10 +76,22 @@ def test_one_request_creates_no_more_topics_than_there_is_room_for() -> None:
 def test_a_topic_that_is_refused_takes_no_room() -> None:
     world = world_with(topics=2, partitions=6)
     outcomes = create(
-        world, NewTopic("acme.large", 7), NewTopic("acme.a", 3), NewTopic("acme.!"), NewTopic("acme.b", 3)
+        world,
+        NewTopic("acme.large", 7),
+        NewTopic("acme.unwanted", 3),
+        NewTopic("acme.a", 3),
+        NewTopic("acme.!"),
+        NewTopic("acme.b", 3),
     )
     assert refused(outcomes) == {"acme.large"}
+    assert outcomes["acme.unwanted"].error is ErrorCode.INVALID_CONFIG
     assert tenant_usage(world.image, "acme") == TenantUsage(2, 6)
+
+
+def test_one_request_creates_no_more_partitions_than_there_is_room_for() -> None:
+    world = world_with(partitions=5)
+    outcomes = create(world, NewTopic("acme.a"), NewTopic("acme.b"), NewTopic("acme.c"), NewTopic("acme.d", 1))
+    assert refused(outcomes) == {"acme.c"}
 
 
 def test_partitions_are_counted_however_they_come() -> None:

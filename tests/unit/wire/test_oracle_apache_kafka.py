@@ -13,7 +13,14 @@ from penstock.wire.codec import encode
 from support.kafka_tools import LIBRARIES, find_java
 
 # These layouts are written by hand in Apache Kafka, or are our own.
-WITHOUT_CLASS = {"AbortedTxn", "ControlRecordKey", "DescribeLagRequest", "DescribeLagResponse"}
+WITHOUT_CLASS = {
+    "AbortedTxn",
+    "ControlRecordKey",
+    "DescribeLagRequest",
+    "DescribeLagResponse",
+    "DescribeTenantsRequest",
+    "DescribeTenantsResponse",
+}
 # Versions that are younger than the Apache Kafka whose classes we ask (4.2: KIP-1228).
 YOUNGER = {("WriteTxnMarkersRequest", 2), ("WriteTxnMarkersResponse", 2)}
 EXAMPLES = 3

@@ -21,8 +21,8 @@ DAY_MS = 86_400_000
 def command() -> None:
     """Create, list, renew and expire delegation tokens.
 
-    A program signs in with a token's id as its name and the secret as its password, by SCRAM with `tokenauth=true`,
-    and acts as the token's owner. The brokers need delegation.token.secret.key.
+    A program signs in with a token's id as its name and the secret as its password, by SCRAM (in Java with
+    `tokenauth=true`), and acts as the token's owner. The brokers need delegation.token.secret.key.
     """
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.failures import CommandFailure
 from penstock.cli.wire_client import WireClient, check_error
 from penstock.core.security import scram, tenant_setup
+from penstock.model.errors import ErrorCode
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from penstock.wire.messages.describe_tenants import DescribeTenantsRequest
@@ -94,7 +95,8 @@ def forbid(client: WireClient, name: str) -> int:
     """Take a tenant's rights and password; returns how many entries of access lists it had."""
     response = client.ask(tenant_setup.revoke(name))
     (result,) = response.filter_results
-    check_error(result.error_code, result.error_message, f"the rights of {name} cannot be taken away")
+    if result.error_code != ErrorCode.SECURITY_DISABLED:
+        check_error(result.error_code, result.error_message, f"the rights of {name} cannot be taken away")
     mechanisms = mechanisms_of(client, name)
     if mechanisms:
         for answer in client.ask(tenant_setup.forget_password(name, mechanisms)).results:

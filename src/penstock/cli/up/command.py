@@ -76,10 +76,8 @@ def command(
         raise click.UsageError("Use either --data or --ephemeral.")
     _check_chaos(chaos, nodes, duration_s)
     ports = _broker_ports(host, port, nodes)
-    # Neither gateway nor metrics ask who is there.
-    http_host = LOOPBACK if secure else host
     http = http_ports(
-        http_host,
+        host,
         nodes,
         rest=gateway_port,
         registry=registry_port,
@@ -90,9 +88,12 @@ def command(
     signal.signal(signal.SIGTERM, _interrupt)
     with data_directory(data, ephemeral, nodes, secure) as directory:
         secured = _secured(directory) if secure else None
-        gateway = None if no_gateway else Gateway(http_host, http.rest, http.registry, directory / "gateway.log")
-        registry = {} if gateway is None else {"confluent.schema.registry.url": gateway.registry}
-        metrics = [f"{_bracketed(http_host)}:{each}" for each in http.metrics]
+        gateway = None if no_gateway else Gateway(host, http.rest, http.registry, directory / "gateway.log")
+        registry = _registry_properties(gateway, secured)
+        # The metrics port asks nobody who is there.
+        metrics_host = LOOPBACK if secure else host
+        scheme = "https" if secure else "http"
+        metrics = [f"{scheme}://{_bracketed(metrics_host)}:{each}" for each in http.metrics]
         found = _write_properties(directory, host, ports, metrics, registry, secured)
         cluster = Nodes.at(found, None if secured is None else secured.client_properties())
         try:
@@ -101,9 +102,9 @@ def command(
                 secured.write_client_files(cluster.bootstrap_servers)
             _prove(cluster)
             missing = _launch(gateway, cluster, secured)
-            urls = [f"http://{url_host(http_host)}:{each}/metrics" for each in http.metrics]
+            urls = [f"{scheme}://{url_host(metrics_host)}:{each}/metrics" for each in http.metrics]
             _show_places(cluster, None if missing else gateway, directory, urls, secured)
-            for note in (*http.notes, *missing, *_secure_notes(gateway, secured)):
+            for note in (*http.notes, *missing):
                 click.echo(click.style("note: ", fg="yellow") + note)
             if check:
                 _check_gateway(gateway)
@@ -164,6 +165,16 @@ def _secured(directory: Path) -> Secured:
     from penstock.cli.up.secured import Secured
 
     return Secured.prepare(directory)
+
+
+def _registry_properties(gateway: Gateway | None, secured: Secured | None) -> dict[str, str]:
+    """Where nodes find the registry; a secured gateway gets its certificate here."""
+    if gateway is None:
+        return {}
+    if secured is None:
+        return {"confluent.schema.registry.url": gateway.registry}
+    gateway.tls_options = secured.gateway_options(gateway.host)
+    return secured.registry_properties(gateway.registry)
 
 
 def _write_properties(
@@ -242,15 +253,6 @@ def _launch(gateway: Gateway | None, cluster: Nodes, secured: Secured | None) ->
     return []
 
 
-def _secure_notes(gateway: Gateway | None, secured: Secured | None) -> list[str]:
-    if gateway is None or gateway.process is None or secured is None:
-        return []
-    return [
-        "the gateway asks nobody who they are: whoever reaches it, from this machine only, acts as admin; "
-        "--no-gateway leaves it out"
-    ]
-
-
 def _show_places(
     cluster: Nodes,
     gateway: Gateway | None,
@@ -273,6 +275,7 @@ def _show_places(
             ("clients' settings", secured.client_file),
             ("the same for Java", secured.java_file),
             ("authority", secured.authority),
+            ("administrator", f"admin, whose password is in {secured.password_file}"),
         ]
     rows += [
         ("metrics", ", ".join(metrics)),
@@ -332,7 +335,10 @@ def _stay_up(cluster: Nodes, gateway: Gateway | None, secured: Secured | None) -
         option = f" --command-config {shlex.quote(str(secured.client_file))}"
     click.echo(f"Look around: penstock topic list{option} · penstock consume {TOPIC}{option} · penstock doctor{option}")
     if gateway is not None and gateway.process is not None:
-        click.echo(f'Over HTTP: curl {gateway.rest}/topics/{TOPIC}/publish -d \'{{"value": "hello over HTTP"}}\'')
+        options = "" if secured is None else _curl_options(secured)
+        click.echo(
+            f'Over HTTP: curl{options} {gateway.rest}/topics/{TOPIC}/publish -d \'{{"value": "hello over HTTP"}}\''
+        )
     if len(cluster.nodes) > 1:
         click.echo(f"The cluster: penstock cluster info{option} · penstock cluster quorum{option}")
     if secured is not None:
@@ -348,6 +354,11 @@ def _stay_up(cluster: Nodes, gateway: Gateway | None, secured: Secured | None) -
         elif cluster.nodes[0].process.pid is None:
             node = cluster.nodes[0]
             raise node_failure(f"the node ended by itself ({node.process.describe_exit()})", node)
+
+
+def _curl_options(secured: Secured) -> str:
+    password = shlex.quote(str(secured.password_file))
+    return f' --cacert {shlex.quote(str(secured.authority))} -u admin:"$(cat {password})"'
 
 
 def _shut_down(cluster: Nodes, gateway: Gateway | None) -> None:

@@ -102,6 +102,8 @@ class Gateway:
     rest_port: int
     registry_port: int
     log: Path
+    # More of its options, with which it serves HTTPS.
+    tls_options: Sequence[str] = ()
     command: Sequence[str] = COMMAND
     clock: Callable[[], float] = field(default=time.monotonic)
     process: BrokerProcess | None = None
@@ -112,19 +114,25 @@ class Gateway:
     restart_at: float | None = None
 
     @property
+    def scheme(self) -> str:
+        """Of its addresses."""
+        return "https" if self.tls_options else "http"
+
+    @property
     def rest(self) -> str:
         """Where the console and REST are."""
-        return f"http://{url_host(self.host)}:{self.rest_port}"
+        return f"{self.scheme}://{url_host(self.host)}:{self.rest_port}"
 
     @property
     def registry(self) -> str:
         """Where the schema registry is."""
-        return f"http://{url_host(self.host)}:{self.registry_port}"
+        return f"{self.scheme}://{url_host(self.host)}:{self.registry_port}"
 
     def launch(self, bootstrap_servers: str, client_file: Path | None = None) -> None:
         """Start it without waiting for it; `client_file` says how it signs in to the brokers."""
         command = [*self.command, "-b", bootstrap_servers, "--host", self.host]
         command += [] if client_file is None else ["--command-config", str(client_file)]
+        command += self.tls_options
         command += ["--port", str(self.rest_port), "--registry-port", str(self.registry_port)]
         self.process = BrokerProcess(None, self.log, command, "the gateway")
         self._launch()

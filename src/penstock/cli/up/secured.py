@@ -93,6 +93,27 @@ class Secured:
             "ssl.ca.location": str(self.authority),
         }
 
+    def gateway_options(self, host: str) -> list[str]:
+        """How the gateway serves: by TLS with a new certificate, and to those who sign in."""
+        pem = self._certificate("gateway", host)
+        return ["--http", f"ssl.keystore.location={pem}", "--auth", "basic"]
+
+    def registry_properties(self, url: str) -> dict[str, str]:
+        """How nodes ask the gateway about schemas."""
+        return {
+            "confluent.schema.registry.url": url,
+            "confluent.basic.auth.user.info": f"{NODE}:{self.node_password}",
+            "confluent.ssl.truststore.location": str(self.authority),
+        }
+
+    def _certificate(self, name: str, host: str) -> Path:
+        """A new certificate for all names that a process may be reached by."""
+        hosts = dict.fromkeys(("localhost", CONTROLLER_HOST, "::1", host, socket.gethostname()))
+        for every in ("0.0.0.0", "::"):
+            hosts.pop(every, None)
+        now = datetime.datetime.now(datetime.UTC)
+        return issue_certificate(self.home / SECURITY, name, list(hosts), CERTIFICATE_DAYS, now, force=True)
+
     def users(self) -> list[UserScramCredentialRecord]:
         """Those whom a new cluster knows from the beginning."""
         return [
@@ -102,13 +123,8 @@ class Secured:
         ]
 
     def node_properties(self, place: NodePlace, cluster: Sequence[NodePlace]) -> dict[str, str]:
-        """The settings of one node, with a new certificate for all names that it may be reached by."""
-        hosts = dict.fromkeys(("localhost", CONTROLLER_HOST, "::1", place.host, socket.gethostname()))
-        for every in ("0.0.0.0", "::"):
-            hosts.pop(every, None)
-        now = datetime.datetime.now(datetime.UTC)
-        directory = self.home / SECURITY
-        pem = issue_certificate(directory, f"node-{place.node_id}", list(hosts), CERTIFICATE_DAYS, now, force=True)
+        """The settings of one node, with a new certificate."""
+        pem = self._certificate(f"node-{place.node_id}", place.host)
         login = f'{SCRAM_LOGIN} username="{NODE}" password="{self.node_password}";'
         mechanism = MECHANISM.lower()
         return {

@@ -43,6 +43,13 @@ class SecurityState:
         yield from self.entries.values()
         yield from self.tokens.values()
 
+    def copy(self) -> SecurityState:
+        """The same state, to be changed on its own."""
+        copied = SecurityState()
+        for record in self.snapshot():
+            REPLAY[type(record)](copied, record)
+        return copied
+
     def differences(self, new: SecurityState) -> Iterator[Any]:
         """The records that remove what a new state no longer has."""
         for entry_id in self.entries.keys() - new.entries.keys():

@@ -88,9 +88,10 @@ def create_topics(
             configs = _check_topic(image, added, topic)
             check_configs(configs)
             replicas = _choose_replicas(image, topic, defaults, place, budget)
-            room.take(topic.name, len(replicas), is_new=True)
             admit(topic.name, len(replicas), len(replicas[0]), configs)
             created, outcome = _create_topic(image, topic.name, new_id(), replicas, configs)
+            # Last, for a topic that is refused takes no room.
+            room.take(topic.name, outcome.partitions, is_new=True)
         except ApiError as error:
             outcomes.append(TopicOutcome(topic.name, error=error.code, message=error.message))
             continue

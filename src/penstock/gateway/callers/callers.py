@@ -113,8 +113,10 @@ class Callers:
         known = self.known(presented)
         if known is not None:
             return known.session
-        self._failures.check(address, presented.name, self._clock())
         digest = presented.digest
+        # What was accepted before is no guess: its owner is not kept out by what others at the address do.
+        if digest not in self._accepted:
+            self._failures.check(address, presented.name, self._clock())
         task = self._verifying.get(digest)
         if task is None:
             if len(self._verifying) >= self._settings.sign_ins_max:

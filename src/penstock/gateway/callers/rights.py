@@ -43,6 +43,14 @@ class BrokerRights:
         )
         return {subject for subject, topic in topics.items() if topic is None or topic in allowed}
 
+    async def check_read(self, topics: Iterable[str]) -> None:
+        """403 if the caller may not read one of these topics."""
+        for found in await self._topics(topics):
+            if not _allows(found, Operation.READ):
+                raise not_allowed(
+                    f"{self._principal} needs the right READ on topic {found.name} (TOPIC_AUTHORIZATION_FAILED)"
+                )
+
     async def _check_other(self, subject: str, right: Right) -> None:
         """Whether the caller may change what belongs to no topic."""
         if right is Right.READ:

@@ -49,7 +49,8 @@ class CallerSession:
         self._stack = contextlib.AsyncExitStack()
         self._wire = BrokerWire(settings, credentials)
         self._stack.push_async_callback(self._wire.stop)
-        self._rights: SubjectRights = BrokerRights(principal, self._wire) if principal else ALL_RIGHTS
+        self._broker_rights = BrokerRights(principal, self._wire) if principal else None
+        self._rights: SubjectRights = self._broker_rights or ALL_RIGHTS
         self._services: RestServices | None = None
         self._rest: Application | None = None
         self._registry: Application | None = None
@@ -70,6 +71,7 @@ class CallerSession:
                     self._stack,
                     wire=self._wire,
                     rights=self._rights,
+                    check_read=self._broker_rights.check_read if self._broker_rights is not None else None,
                     owner=self.principal,
                 )
             except KafkaException as error:

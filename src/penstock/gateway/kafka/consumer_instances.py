@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 from penstock.gateway.kafka.errors import ARGUMENT_ERRORS, checked_call, problem_of
 from penstock.gateway.kafka.group_consumer import GroupConsumer
 from penstock.gateway.kafka.memory import SMALL_BUFFERS
+from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.web.quotas import CallerQuota
@@ -26,6 +27,7 @@ TICK_S = 1.0
 POLL_INTERVAL_MS_MIN = 60_000
 
 Result = TypeVar("Result")
+CheckRead = Callable[[Iterable[str]], Awaitable[None]]
 
 
 def instance_places(settings: GatewaySettings) -> CallerQuota:
@@ -51,8 +53,11 @@ class Instance:
 class ConsumerInstances:
     """All consumer instances of this gateway, by group and name."""
 
-    def __init__(self, settings: GatewaySettings, places: CallerQuota | None = None) -> None:
-        """`places` is the quota that this shares with others."""
+    def __init__(
+        self, settings: GatewaySettings, places: CallerQuota | None = None, check_read: CheckRead | None = None
+    ) -> None:
+        """`places` is the quota that this shares with others; `check_read` raises Problem if topics may not be read."""
+        self._check_read = check_read
         self._settings = settings
         # One thread per instance: a poll may take a minute, and must not delay other instances' polls.
         self._threads = ThreadPoolExecutor(settings.instances_max, thread_name_prefix="instance")
@@ -125,6 +130,11 @@ class ConsumerInstances:
                 raise Problem(409, 40902, str(error), "create another instance") from None
             finally:
                 instance.used_at = time.monotonic()
+
+    async def check_readable(self, records: Sequence[ReadRecord]) -> None:
+        """403 if the right to read these was revoked after they had been fetched."""
+        if self._check_read is not None and records:
+            await self._check_read({record.topic for record in records})
 
     async def remove(self, instance: Instance) -> None:
         """Leave the group and close the consumer."""

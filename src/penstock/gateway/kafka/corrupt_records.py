@@ -14,7 +14,9 @@ PASSING = {"_PARTITION_EOF", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "COO
 class RecordConverter:
     """Converts the messages of one consumer. librdkafka alone would retry corrupt records forever."""
 
-    def __init__(self, consumer: Consumer, record_bytes_max: int) -> None:
+    def __init__(self, consumer: Consumer, record_bytes_max: int, *, has_group: bool = False) -> None:
+        """librdkafka asks about the group of each consumer, also of those that only read; `has_group` if it matters."""
+        self._passing = PASSING if has_group else PASSING | {"GROUP_AUTHORIZATION_FAILED"}
         self._consumer = consumer
         self._record_bytes_max = record_bytes_max
         self._skipped: dict[tuple[str, int], int] = {}
@@ -29,7 +31,7 @@ class RecordConverter:
             return record_of(message, self._record_bytes_max)
         if error.name() in UNREADABLE:
             return self._skip(message, f"it cannot be decoded: {error.str()}")
-        if error.name() in PASSING or error.retriable():
+        if error.name() in self._passing or error.retriable():
             return None
         raise KafkaException(error)
 

@@ -30,7 +30,7 @@ class GroupConsumer:
 
     def __init__(self, settings: dict[str, Any], record_bytes_max: int) -> None:
         self._consumer = Consumer(settings)
-        self._converter = RecordConverter(self._consumer, record_bytes_max)
+        self._converter = RecordConverter(self._consumer, record_bytes_max, has_group=True)
         self._buffer: deque[ReadRecord] = deque()
         # Start offsets of manually assigned partitions, until something has been read from them.
         self._placed: dict[tuple[str, int], int] | None = None

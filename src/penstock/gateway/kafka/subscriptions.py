@@ -69,9 +69,13 @@ class Subscriptions:
         subscription = await self._subscription(group, topic, reset, caller)
         deadline = time.monotonic() + timeout_s
         while True:
-            record = self._due(subscription) or (subscription.waiting.popleft() if subscription.waiting else None)
+            due = self._due(subscription)
+            record = due or (subscription.waiting.popleft() if subscription.waiting else None)
             if record is not None:
-                return self._lease(subscription, record)
+                # Leased at once, so that no other request gets it meanwhile; if it is refused, it comes again later.
+                self._lease(subscription, record)
+                await self._instances.check_readable([record])
+                return record
             self._check_leases(subscription)
             left_s = deadline - time.monotonic()
             if left_s <= 0:

@@ -58,7 +58,8 @@ class AppliedImage:
     def leadership_lost(self) -> None:
         """This node is not the leader: what it appended when it was may be committed or not."""
         if self._leaders.waiting:
-            self._leaders.fail(ApiError(ErrorCode.NOT_CONTROLLER, "this node no longer leads the quorum; try again"))
+            text = "this node is no longer the active controller; try again"
+            self._leaders.fail(ApiError(ErrorCode.NOT_CONTROLLER, text))
 
     def fail(self, error: ApiError) -> None:
         """Nothing more will come."""

@@ -200,6 +200,14 @@ class MetadataLog:
             if batch.next_offset > offset:
                 yield batch
 
+    def records_after(self, offset: int) -> Iterator[Any]:
+        """All records from `offset` on, committed or not."""
+        end_offset = self.log.end_offset
+        while offset < end_offset:
+            for batch in self.batches(offset, end_offset):
+                yield from batch.records
+                offset = batch.next_offset
+
     def find_voters(self, controls: Iterable[Control]) -> None:
         """Read the voters in the newest snapshot and the log after it."""
         snapshot = self.snapshot()

@@ -181,7 +181,7 @@ class VoterChanges:
             now_ms = self._env.monotonic_ms()
             progress = self._raft.quorum.progress
             if progress is None:
-                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node no longer leads the quorum")
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this controller no longer leads the quorum")
             found = progress.observers.get((voter.voter_id, voter.directory_id))
             if found is not None and found.caught_up_at_ms >= 0 and now_ms - found.caught_up_at_ms <= CAUGHT_UP_MS:
                 return

@@ -1,4 +1,4 @@
-"""Asks a schema registry about ids: plain HTTP, one request per connection, answers are cached for a while."""
+"""Asks a schema registry about ids by HTTP, one request per connection; answers are cached for a while."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import ssl
+from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +30,12 @@ class RegistryUnreachable(Exception):
 class RegistryClient:
     """Looks up schema ids in a registry. Concurrent requests for one id are combined."""
 
-    def __init__(self, env: Env, urls: Sequence[str]) -> None:
+    def __init__(
+        self, env: Env, urls: Sequence[str], user_info: str | None = None, authorities: str | None = None
+    ) -> None:
+        """`user_info` is a user and password for HTTP Basic, `authorities` a PEM file."""
+        self._authorization = f"Basic {b64encode(user_info.encode()).decode()}" if user_info else None
+        self._authorities = authorities
         self._env = env
         self._urls = [url.rstrip("/") for url in urls]
         self._known: OrderedDict[int, tuple[int, Registered]] = OrderedDict()
@@ -70,13 +76,20 @@ class RegistryClient:
         if not done.cancelled():
             done.exception()
 
+    async def _fetch(self, url: str, path: str) -> tuple[int, bytes]:
+        is_secure = url.startswith("https://")
+        # Read anew each time, which is rare, so that renewed authorities are used.
+        context = ssl.create_default_context(cafile=self._authorities) if is_secure else None
+        sent = f"Authorization: {self._authorization}\r\n" if self._authorization else ""
+        return await _exchange(url, path, context, sent)
+
     async def _get(self, path: str) -> Any:
         """The JSON at a path, None for 404; the addresses are tried in turn."""
         reasons = []
         for url in self._urls:
             try:
                 async with asyncio.timeout(TIMEOUT_S):
-                    status, body = await _fetch(url, path)
+                    status, body = await self._fetch(url, path)
                 if status == NOT_FOUND:
                     return None
                 if status == 200:
@@ -89,15 +102,15 @@ class RegistryClient:
         raise RegistryUnreachable("; ".join(reasons))
 
 
-async def _fetch(url: str, path: str) -> tuple[int, bytes]:
+async def _exchange(url: str, path: str, context: ssl.SSLContext | None, authorization: str) -> tuple[int, bytes]:
     """The status and the body of an answer."""
     parts = urlsplit(url)
-    secure = ssl.create_default_context() if parts.scheme == "https" else None
-    port = parts.port or (443 if secure else 80)
-    reader, writer = await asyncio.open_connection(parts.hostname or "", port, ssl=secure, limit=BODY_BYTES_MAX)
+    port = parts.port or (443 if context else 80)
+    reader, writer = await asyncio.open_connection(parts.hostname or "", port, ssl=context, limit=BODY_BYTES_MAX)
     try:
         # HTTP/1.0, so that the body ends with the connection and is not chunked.
-        writer.write(f"GET {parts.path}{path} HTTP/1.0\r\nHost: {parts.netloc}\r\nAccept: */*\r\n\r\n".encode())
+        head = f"GET {parts.path}{path} HTTP/1.0\r\nHost: {parts.netloc}\r\nAccept: */*\r\n{authorization}\r\n"
+        writer.write(head.encode())
         line, *headers = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         words = line.split(" ", 2)
         if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():

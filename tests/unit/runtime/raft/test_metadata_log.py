@@ -55,3 +55,15 @@ def test_fields_that_a_later_version_added_to_a_control_record_are_ignored() -> 
     value = codec.encode(message, version) + b"added later"
     batch = build_batch([Record(7, 0, control_key(kind), value)], base_offset=7, leader_epoch=1, control=True)
     assert [(control.offset, control.message) for control in read_controls(batch)] == [(7, message)]
+
+
+def test_everything_after_an_offset_is_read_whether_committed_or_not(tmp_path: Path) -> None:
+    log = MetadataLog(SystemEnv(), tmp_path / "log", LogSettings(segment_bytes=200), VoterSet.of_ids([1]))
+    log.open()
+    records = [TopicRecord(f"topic-{number}", bytes([number]) * 16) for number in range(20)]
+    for record in records:
+        log.append_records([record], 1)
+    assert list(log.records_after(0)) == records
+    assert list(log.records_after(15)) == records[15:]
+    assert list(log.records_after(20)) == []
+    log.log.close(clean=True)

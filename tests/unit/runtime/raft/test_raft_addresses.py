@@ -65,3 +65,21 @@ def begun(leader_id: int, epoch: int, endpoints: tuple[VoterEndpoint, ...]) -> b
     row = begin.BeginQuorumEpochRequestPartitionData(0, bytes(16), leader_id, epoch)
     topic = begin.BeginQuorumEpochRequestTopicData(TOPIC, [row])
     return begin.BeginQuorumEpochRequest(CLUSTER_ID, -1, [topic], [begin.LeaderEndpoint(*one) for one in endpoints])
+
+
+def test_a_voter_announces_all_of_its_listeners() -> None:
+    with carried_by_the_log() as world:
+        world.make_sure(1)
+        moved = world.followers()[0]
+        assert moved.raft is not None
+        known = moved.raft.quorum.voters.get(moved.node_id)
+        assert known is not None
+        moved.raft.set_endpoints((*known.endpoints, VoterEndpoint(TLS, "secret", 9095)))
+        moved.raft._announcer.check()
+        for name, address in ((TLS, ("secret", 9095)), (LISTENER, tuple(known.endpoints[0][1:]))):
+            world.until(
+                lambda name=name, address=address: all(  # type: ignore[misc]
+                    node.raft is not None and node.raft.addresses.named(moved.node_id, name) == address
+                    for node in world.nodes.values()
+                )
+            )

@@ -25,6 +25,7 @@ PATH = "/topics/{topic}/tail"
 KEEP_ALIVE = ": nothing new\n\n"
 IDLE_BATCHES = 20
 SOCKET_ERROR = 1008
+GOING_AWAY = 1001
 
 
 def tail_operations(admin: Admin, tails: LiveTails) -> list[Operation]:
@@ -65,6 +66,7 @@ def tail_sockets(admin: Admin, tails: LiveTails) -> dict[str, SocketHandler]:
             partitions = await chosen_partitions(admin, topic, partition)
             offset = offset_number(socket.query_params.get("offset", "latest"))
             await _push(socket, tails.follow(topic, partitions, offset, caller_of(socket.scope)))
+            await socket.close(GOING_AWAY, "this stream has ended")
         except Problem as problem:
             await socket.send_text(json.dumps(problem.as_json()))
             await socket.close(SOCKET_ERROR, problem.message[:100])

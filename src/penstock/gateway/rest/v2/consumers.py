@@ -167,6 +167,7 @@ def v2_consumer_operations(
         patience_s = min(timeout_ms, settings.poll_timeout_ms_max) / 1000
         found = await instances.use(instance, lambda consumer: consumer.poll(RECORDS_MAX, bytes_max, patience_s))
         try:
+            await instances.check_readable(found)
             shown = await codec.v2(found, form)
         except Problem:
             # These records are not lost: they come again until the caller seeks past them or reads them as binary.
