@@ -29,6 +29,7 @@ from penstock.gateway.callers.credentials import (
 )
 from penstock.gateway.callers.failed_sign_ins import WINDOW_S, FailedSignIns
 from penstock.gateway.callers.rates import CallerRates
+from penstock.gateway.gateway import open_to_network
 from penstock.gateway.registry.api.access import right_of
 from penstock.gateway.registry.rights import Right, topic_of
 from penstock.gateway.roles import ALL, CONSOLE, EGRESS, INGRESS, serving
@@ -310,3 +311,11 @@ def test_callers_do_not_inherit_what_the_gateway_signs_in_with() -> None:
     assert theirs["ssl.ca.location"] == "ca.pem"
     assert theirs["sasl.username"] == "alice"
     assert not {"sasl.password", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"} & theirs.keys()
+
+
+def test_a_gateway_that_others_reach_says_what_is_open() -> None:
+    tls = {"ssl.keystore.location": "x.pem"}
+    assert open_to_network(GatewaySettings("a:1")) == []
+    assert len(open_to_network(GatewaySettings("a:1", host="0.0.0.0"))) == 2
+    secured = GatewaySettings("a:1", host="0.0.0.0", http_properties=tls, sign_in_methods=(BASIC,))
+    assert open_to_network(secured) == []
