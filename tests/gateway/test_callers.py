@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from starlette.responses import Response
 
+from penstock.gateway.callers.callers import claimed_name
 from penstock.gateway.callers.console_sessions import (
     PLAIN_COOKIE,
     SECURE_COOKIE,
@@ -143,6 +144,13 @@ def test_guessing_ends_for_the_address_and_not_for_the_user() -> None:
     with pytest.raises(Problem):
         failures.check("10.0.0.1", "alice", 2)
     failures.check("10.0.0.1", "alice", WINDOW_S + 1)
+
+
+def test_failures_of_tokens_are_counted_by_whom_they_name() -> None:
+    assert claimed_name(ALICE) == "alice"
+    assert claimed_name(Presented(BEARER, "", token_of('{"sub":"bob"}'))) == "bob"
+    # An empty name would count for the whole address.
+    assert claimed_name(Presented(BEARER, "", "nonsense"))
 
 
 def test_rates_are_for_each_caller() -> None:
