@@ -9,6 +9,7 @@ from pathlib import Path
 import pyspark
 
 from penstock.spark.pipelines.template import DIRECTORY, hadoop_version
+
 from ..maven import fetch_jars
 from ..tools import TOOLS_DIRECTORY
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.local.layout import free_ports
+
 from ..tools import apt_install, want
 
 INSTALLED = Path("/usr/lib/postgresql")

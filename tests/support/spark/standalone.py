@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.spark.java import java_home
+
 from ..processes import eventually
 
 START_SECONDS = 90.0
