@@ -24,7 +24,7 @@ FIRST_SEEDS = {
     "leave_lists_out_of_snapshots": 19,
     "keep_what_is_revoked": 19,
     "grant_what_a_snapshot_revoked": 30,
-    "mark_before_decision": 243,
+    "mark_before_decision": 346,
 }
 
 
