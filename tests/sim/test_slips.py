@@ -23,7 +23,7 @@ FIRST_SEEDS = {
     "know_the_last_batches_only": 153,
     "leave_lists_out_of_snapshots": 19,
     "keep_what_is_revoked": 19,
-    "grant_what_a_snapshot_revoked": 30,
+    "grant_what_a_snapshot_revoked": 318,
     "mark_before_decision": 346,
 }
 
