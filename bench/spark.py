@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support.spark_connector import connector_jars
+from tests.support.spark.connector import connector_jars
 from tests.support.wire_client import WireClient
 
 from bench.processes import cpu_seconds

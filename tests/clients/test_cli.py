@@ -24,7 +24,7 @@ from support.wire_client import WireClient
 KEYS = [f"key-{number}" for number in range(40)]
 
 
-@pytest.fixture(scope="module", params=["penstock", pytest.param("kafka", marks=pytest.mark.java)])
+@pytest.fixture(scope="module", params=["penstock", pytest.param("kafka", marks=(pytest.mark.java, pytest.mark.slow))])
 def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a broker of each kind."""
     if request.param == "penstock":

@@ -312,6 +312,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     running.close()
 
 
+@pytest.mark.slow
 def test_a_cluster_is_formatted_grows_by_a_broker_and_shrinks_again(fleet: Fleet) -> None:
     directories = {number: penstock("", "storage", "random-uuid").strip() for number in (1, 2, 3)}
     first = ",".join(
@@ -343,11 +344,12 @@ def test_a_cluster_is_formatted_grows_by_a_broker_and_shrinks_again(fleet: Fleet
     assert "broker 4 is still running" in said
     assert not any(4 in row for row in replicas(bootstrap, topic))
     fleet.processes[4].stop()
-    assert "broker 4 is out" in penstock(bootstrap, "cluster", "decommission", "4", "--yes")
+    assert "broker 4 is removed from the cluster" in penstock(bootstrap, "cluster", "decommission", "4", "--yes")
     assert [row["node_id"] for row in answer(bootstrap, "cluster", "info")["brokers"]] == [1, 2, 3]
     assert read(bootstrap, topic, 4, len(values)) == values
 
 
+@pytest.mark.slow
 def test_a_quorum_grows_from_one_and_shrinks_again(fleet: Fleet) -> None:
     fleet.write(1, "broker,controller", **{"offsets.topic.replication.factor": "1"})
     fleet.format(1, "--standalone")

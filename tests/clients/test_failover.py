@@ -215,9 +215,9 @@ Read = Callable[[str, str, set[str]], list[str]]
     ("send", "read", "once"),
     [
         pytest.param(send_with_confluent, read_with_confluent, False, id="confluent-kafka"),
-        pytest.param(send_with_kafka_python, read_with_kafka_python, True, id="kafka-python"),
-        pytest.param(send_with_aiokafka, read_with_aiokafka, False, id="aiokafka"),
-        pytest.param(send_with_java, read_with_confluent, True, id="java", marks=pytest.mark.java),
+        pytest.param(send_with_kafka_python, read_with_kafka_python, True, id="kafka-python", marks=pytest.mark.slow),
+        pytest.param(send_with_aiokafka, read_with_aiokafka, False, id="aiokafka", marks=pytest.mark.slow),
+        pytest.param(send_with_java, read_with_confluent, True, id="java", marks=(pytest.mark.java, pytest.mark.slow)),
     ],
 )
 def test_clients_go_on_while_every_node_is_killed_in_turn(cluster: Cluster, send: Send, read: Read, once: bool) -> None:
@@ -250,6 +250,7 @@ def test_clients_go_on_while_every_node_is_killed_in_turn(cluster: Cluster, send
     assert sent.longest_gap_s < GAP_S_MAX
 
 
+@pytest.mark.slow
 def test_a_group_goes_on_while_its_coordinators_are_killed(cluster: Cluster) -> None:
     """Consumers commit as they go; what they committed is never read again by their successors."""
     topic = cluster.create_topic(partitions=PARTITIONS, replication_factor=3)

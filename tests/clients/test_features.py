@@ -13,6 +13,7 @@ from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
+from penstock.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from penstock.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from support.kafka_tools import kafka_tool
 from support.processes import eventually
@@ -84,11 +85,22 @@ def test_the_consumer_protocol_can_be_turned_off_and_on_again(wire: WireClient) 
     assert join(wire) == 0
 
 
+def test_share_groups_can_be_turned_off_and_on_again(wire: WireClient) -> None:
+    request = ShareGroupDescribeRequest(["nobody"])
+    assert features(wire)[1]["share.version"] == 1
+    assert update(wire, "share.version", 0, SAFE_DOWNGRADE) == 0
+    described = wire.call(request, 1).groups[0]
+    assert described.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert "share.version is 0" in described.error_message
+    assert update(wire, "share.version", 1, UPGRADE) == 0
+    assert wire.call(request, 1).groups[0].error_code != ErrorCode.UNSUPPORTED_VERSION
+
+
 def test_a_level_that_cannot_be_is_refused(wire: WireClient) -> None:
     for name, level, kind in (
         ("group.version", 2, UPGRADE),
         ("kraft.version", 1, UPGRADE),
-        ("share.version", 1, UPGRADE),
+        ("share.version", 2, UPGRADE),
     ):
         assert update(wire, name, level, kind) == ErrorCode.INVALID_UPDATE_VERSION
 

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import shutil
-import subprocess
 from typing import Any
 
 import pytest
 
 from penstock.testing import Cluster
-from support.tools import TOOLS_DIRECTORY, exclusive, want
+from support.kafkajs import INSTALL_TIMEOUT_S, kafkajs_missing, run_kafkajs
 from support.wire_client import WireClient, records_in
-
-KAFKAJS_VERSION = "2.2.4"
-DIRECTORY = TOOLS_DIRECTORY / "kafkajs"
-INSTALL_TIMEOUT_SECONDS = 120
 
 PROGRAM = """
 const { Kafka, CompressionTypes, logLevel } = require("kafkajs")
-const kafka = new Kafka({ brokers: [process.argv[2]], logLevel: logLevel.ERROR })
-const topic = process.argv[3]
+const { broker, topic } = JSON.parse(process.argv[2])
+const kafka = new Kafka({ brokers: [broker], logLevel: logLevel.ERROR })
 
 async function main() {
   const admin = kafka.admin()
@@ -68,36 +61,13 @@ main().catch((error) => { console.error(error); process.exit(1) })
 """
 
 
-@functools.cache
-def kafkajs_missing() -> str | None:
-    """None when kafkajs is there, else the reason for the skip. The first call may install it."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None:
-        return want("Node.js", "install node and npm")
-    if (DIRECTORY / "node_modules" / "kafkajs").is_dir():
-        return None
-    if npm is None:
-        return want("npm", "install node and npm")
-    with exclusive("kafkajs"):
-        DIRECTORY.mkdir(exist_ok=True)
-        command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(DIRECTORY), f"kafkajs@{KAFKAJS_VERSION}"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired:
-            return want("kafkajs", f"npm took longer than {INSTALL_TIMEOUT_SECONDS} s; run once online")
-    return want("kafkajs", f"npm cannot install it: {done.stderr[-200:]}") if done.returncode else None
-
-
-@pytest.mark.timeout(INSTALL_TIMEOUT_SECONDS + 90)
+@pytest.mark.timeout(INSTALL_TIMEOUT_S + 90)
 def test_kafkajs_produces_administers_and_consumes(penstock_cluster: Cluster, wire: WireClient) -> None:
     missing = kafkajs_missing()
     if missing is not None:
         pytest.skip(missing)
-    servers, topic = penstock_cluster.bootstrap_servers, "from-kafkajs"
-    program = DIRECTORY / "round_trip.js"
-    program.write_text(PROGRAM)
-    command = ["node", str(program), servers, topic]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=DIRECTORY)
+    topic = "from-kafkajs"
+    done = run_kafkajs("round_trip", PROGRAM, {"broker": penstock_cluster.bootstrap_servers, "topic": topic})
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert result["created"] is True

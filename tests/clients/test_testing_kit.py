@@ -282,6 +282,7 @@ def test_up_starts_three_nodes_and_brings_one_back_that_dies(tmp_path: Path) -> 
         process.communicate()
 
 
+@pytest.mark.slow
 def test_chaos_loses_nothing(tmp_path: Path) -> None:
     process = up("--nodes", "3", "--data", str(tmp_path / "data"), "--chaos", "--for", "12", home=tmp_path)
     out, _ = process.communicate(timeout=110)

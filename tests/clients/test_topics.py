@@ -20,6 +20,7 @@ from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 from support.wire_client import WireClient, batch_of, fetch_request, records_in
 
 # The settings of a topic that Apache Kafka 4.1 describes.
+OWN_TOPIC_CONFIGS = {"penstock.acks.min", "penstock.backpressure.groups", "penstock.backpressure.lag.max"}
 CONFLUENT_TOPIC_CONFIGS = {
     "confluent.key.schema.validation",
     "confluent.key.subject.name.strategy",
@@ -98,7 +99,7 @@ def test_new_partitions_serve_at_once(admin: AdminClient, wire: WireClient, pens
 def test_a_topic_s_settings_are_described_completely(admin: AdminClient, penstock_topic: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, penstock_topic)
     configs = admin.describe_configs([resource])[resource].result(timeout=10)
-    assert set(configs) == KAFKA_TOPIC_CONFIGS | CONFLUENT_TOPIC_CONFIGS
+    assert set(configs) == KAFKA_TOPIC_CONFIGS | CONFLUENT_TOPIC_CONFIGS | OWN_TOPIC_CONFIGS
     assert all(entry.value is not None for entry in configs.values())
     assert configs["retention.ms"].value == "604800000"
     assert configs["max.message.bytes"].value == "1048588"

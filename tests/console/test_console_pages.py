@@ -24,6 +24,7 @@ PLACES = {
     "tenants": "Tenants",
     "dead-letters": "Dead letters",
     "pipelines": "Pipelines",
+    "audit": "Audit",
 }
 WHOLE_TIMEOUT_MS = 90_000
 PHONE = {"viewport": {"width": 390, "height": 844}}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from starlette.responses import Response
 
+from penstock.gateway.callers.callers import claimed_name
 from penstock.gateway.callers.console_sessions import (
     PLAIN_COOKIE,
     SECURE_COOKIE,
@@ -29,6 +30,7 @@ from penstock.gateway.callers.credentials import (
 )
 from penstock.gateway.callers.failed_sign_ins import WINDOW_S, FailedSignIns
 from penstock.gateway.callers.rates import CallerRates
+from penstock.gateway.gateway import open_to_network
 from penstock.gateway.registry.api.access import right_of
 from penstock.gateway.registry.rights import Right, topic_of
 from penstock.gateway.roles import ALL, CONSOLE, EGRESS, INGRESS, serving
@@ -142,6 +144,13 @@ def test_guessing_ends_for_the_address_and_not_for_the_user() -> None:
     with pytest.raises(Problem):
         failures.check("10.0.0.1", "alice", 2)
     failures.check("10.0.0.1", "alice", WINDOW_S + 1)
+
+
+def test_failures_of_tokens_are_counted_by_whom_they_name() -> None:
+    assert claimed_name(ALICE) == "alice"
+    assert claimed_name(Presented(BEARER, "", token_of('{"sub":"bob"}'))) == "bob"
+    # An empty name would count for the whole address.
+    assert claimed_name(Presented(BEARER, "", "nonsense"))
 
 
 def test_rates_are_for_each_caller() -> None:
@@ -310,3 +319,11 @@ def test_callers_do_not_inherit_what_the_gateway_signs_in_with() -> None:
     assert theirs["ssl.ca.location"] == "ca.pem"
     assert theirs["sasl.username"] == "alice"
     assert not {"sasl.password", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"} & theirs.keys()
+
+
+def test_a_gateway_that_others_reach_says_what_is_open() -> None:
+    tls = {"ssl.keystore.location": "x.pem"}
+    assert open_to_network(GatewaySettings("a:1")) == []
+    assert len(open_to_network(GatewaySettings("a:1", host="0.0.0.0"))) == 2
+    secured = GatewaySettings("a:1", host="0.0.0.0", http_properties=tls, sign_in_methods=(BASIC,))
+    assert open_to_network(secured) == []

@@ -245,6 +245,7 @@ def _is_lifted(cluster: SecureCluster, entity: EntityData) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.java
 def test_kafkas_tools_meet_the_rules(ruled: SecureCluster, tmp_path: Path) -> None:
     login = "org.apache.kafka.common.security.scram.ScramLoginModule required"

@@ -15,7 +15,7 @@ from support.kafka_tools import java_missing, libraries_of
 from support.kafka_tools import kafka_tool as any_kafka_tool
 from support.secure_cluster import ADMIN, PASSWORD, SecureCluster, java_properties
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 Tool = Callable[..., str]
 

@@ -23,6 +23,7 @@ from penstock.config.load import load_node_settings, read_properties
 from penstock.local.layout import free_ports
 from penstock.local.process import BrokerProcess
 from support.kafka_tools import kafka_tool
+from support.kafkajs import kafkajs_missing
 from support.secure_cluster import SecureCluster
 from support.tools import TOOLS_DIRECTORY
 
@@ -80,8 +81,8 @@ def test_a_recipe_in_python_works(recipe: Callable[[str], str], directory: Path,
 
 
 def test_the_recipe_for_kafkajs_works(recipe: Callable[[str], str], directory: Path) -> None:
-    if shutil.which("node") is None or not (TOOLS_DIRECTORY / "kafkajs" / "node_modules").is_dir():
-        pytest.skip("kafkajs is not here: the tests of clients fetch it")
+    if (missing := kafkajs_missing()) is not None:
+        pytest.skip(missing)
     (directory / "recipe.js").write_text(recipe("### kafkajs"))
     assert "hello from kafkajs" in run(["node", "recipe.js"], directory)
 

@@ -19,12 +19,12 @@ SEEDS_TO_FIND_MAX = 1_000
 FIRST_SEEDS = {
     "accept_a_hole": 122,
     "trust_an_unheard_leader": 64,
-    "lead_without_an_epoch": 59,
+    "lead_without_an_epoch": 1010,
     "know_the_last_batches_only": 153,
-    "leave_lists_out_of_snapshots": 7,
+    "leave_lists_out_of_snapshots": 19,
     "keep_what_is_revoked": 19,
-    "grant_what_a_snapshot_revoked": 30,
-    "mark_before_decision": 243,
+    "grant_what_a_snapshot_revoked": 318,
+    "mark_before_decision": 346,
 }
 
 

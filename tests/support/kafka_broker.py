@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.kafka_tools import LIBRARIES, java_command, kafka_tool
+from .kafka_tools import LIBRARIES, java_command, kafka_tool
 
 START_TIMEOUT_SECONDS = 60
 STOP_TIMEOUT_SECONDS = 30

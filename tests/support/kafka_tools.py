@@ -13,8 +13,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from support.maven import fetch_jars
-from support.tools import TOOLS_DIRECTORY, want
+from .maven import fetch_jars
+from .tools import TOOLS_DIRECTORY, want
 
 KAFKA_VERSION = "4.1.1"
 SCALA_VERSION = "2.13"

@@ -118,6 +118,7 @@ class SignInSession:
             self._exchange = None
             refusal = _encoded(header, SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms))
             reason = f"it asks for the mechanism {request.mechanism[:40]!r}, and there are {', '.join(mechanisms)}"
+            self._report(self._inner.client, request.mechanism[:40], "", reason)
             return self._later(self._end(refusal, reason))
         self._mechanism = request.mechanism
         self._is_bare = header.api_version == 0

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init_
 )
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from penstock.cli.client import REQUEST_TIMEOUT_S, check_reachable, client_settings, explain
+from penstock.cli.client import REQUEST_TIMEOUT_S, check_signs_in, client_settings, explain
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
 from penstock.client.view import BrokerView
@@ -68,7 +68,7 @@ class Admin:
     """A connected admin client. The constructor raises CommandFailure if no broker can be reached."""
 
     def __init__(self, connection: Connection, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        check_reachable(connection)
+        check_signs_in(connection)
         self._timeout_s = timeout_s
         try:
             self._client = AdminClient(client_settings(connection))

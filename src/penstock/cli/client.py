@@ -25,7 +25,7 @@ ADVICE = {
     "_UNKNOWN_PARTITION": "`penstock topic describe` shows the partitions",
     "INVALID_REPLICATION_FACTOR": "use a replication factor of at most the number of brokers (`penstock cluster info`)",
     "INVALID_PARTITIONS": "ask for more partitions than there are; Kafka cannot remove partitions",
-    "POLICY_VIOLATION": "records can be trimmed only where cleanup.policy contains delete",
+    "POLICY_VIOLATION": "a rule of the cluster forbids it; records can be trimmed only where cleanup.policy has delete",
     "MSG_SIZE_TOO_LARGE": "raise the topic's max.message.bytes: `penstock topic alter TOPIC -c max.message.bytes=…`",
     "OFFSET_OUT_OF_RANGE": "`penstock topic describe` shows the first and last offsets",
     "TOPIC_AUTHORIZATION_FAILED": "authenticate with -X sasl.username=… or ask for access to the topic",
@@ -73,6 +73,19 @@ def check_reachable(connection: Connection, timeout_s: float = CONNECT_TIMEOUT_S
         else:
             return
     raise CommandFailure(f"cannot reach a broker at {connection.bootstrap}", "; ".join(reasons), NO_BROKER_ADVICE)
+
+
+def check_signs_in(connection: Connection) -> None:
+    """`check_reachable`, and a sign-in where there is one: librdkafka does not say why it fails."""
+    check_reachable(connection)
+    if connection.properties.get("security.protocol", "PLAINTEXT").upper() == "PLAINTEXT":
+        return
+    from penstock.cli.wire_client import direct_client
+    from penstock.wire.messages.metadata import MetadataRequest
+
+    with direct_client(connection) as client:
+        if client is not None:
+            client.ask(MetadataRequest([]))
 
 
 def explain(error: KafkaError, what: str) -> CommandFailure:

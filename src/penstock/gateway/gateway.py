@@ -18,6 +18,7 @@ import uvicorn
 from confluent_kafka.admin import AdminClient
 from starlette.types import ASGIApp
 
+from penstock.config.listeners import is_loopback
 from penstock.gateway.callers.broker_sign_in import BrokerSignIn
 from penstock.gateway.callers.callers import Callers
 from penstock.gateway.callers.gate import Gate, open_gate, sign_in_gate
@@ -281,6 +282,8 @@ async def _listen(
     addresses = {name: f"{scheme}://{_address(bound)}" for name, bound in sockets.items()}
     for name, address in addresses.items():
         log.info("%s at %s", name, address)
+    for why in open_to_network(settings):
+        log.warning("the gateway is open to the network: %s (docs/security.md)", why)
     ready(addresses)
     waiter = asyncio.create_task(stopping.wait(), name="gateway-stop")
     await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -289,6 +292,18 @@ async def _listen(
     for server in servers:
         server.should_exit = True
     await asyncio.gather(*tasks)
+
+
+def open_to_network(settings: GatewaySettings) -> list[str]:
+    """What operators should know about a gateway that other machines reach."""
+    if is_loopback(settings.host):
+        return []
+    reasons = []
+    if not settings.sign_in_methods:
+        reasons.append("whoever reaches it acts as its own user; turn on --auth")
+    if not is_on(settings.http_properties):
+        reasons.append("it does not speak TLS; set --http ssl.keystore.location")
+    return reasons
 
 
 def _bind(host: str, port: int) -> socket.socket:

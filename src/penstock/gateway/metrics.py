@@ -53,7 +53,7 @@ UNDER_WAY = Metric("penstock_gateway_http_requests_under_way", "gauge", "Request
 IN_USE = Metric(
     "penstock_gateway_in_use",
     "gauge",
-    "What is kept open for callers: consumer instances and live tails.",
+    "What is kept open: consumer instances, live tails, and callers with connections of their own.",
     ("what",),
 )
 INFO = Metric("penstock_gateway_info", "gauge", "Which cluster this gateway serves.", ("cluster_id",))

@@ -106,7 +106,7 @@ class NodeSecurity:
         look_up = self._look_up(name)
         self._protocols[name] = protocol
         if protocol.endswith("SSL"):
-            self._tls[name] = ReloadingContext(name, look_up, server_context)
+            self._tls[name] = ReloadingContext(name, look_up, server_context, keeps_identity=True)
             self._contexts.append(self._tls[name])
             self._mappings[name] = PrincipalMapping(look_up("ssl.principal.mapping.rules") or "DEFAULT")
         if protocol.startswith("SASL"):
@@ -148,7 +148,7 @@ class NodeSecurity:
         look_up = self._look_up(listener_name)
         try:
             if protocol.endswith("SSL"):
-                tls = ReloadingContext(listener_name, look_up, client_context)
+                tls = ReloadingContext(listener_name, look_up, client_context, keeps_identity=True)
                 self._contexts.append(tls)
             if protocol.startswith("SASL"):
                 credentials = self._credentials(listener_name, look_up(mechanism_setting) or "")

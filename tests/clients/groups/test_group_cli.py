@@ -26,7 +26,7 @@ WAIT_S = 30.0
 TIME = {"lag_ms", "committed_ms"}
 
 
-@pytest.fixture(scope="module", params=["penstock", pytest.param("kafka", marks=pytest.mark.java)])
+@pytest.fixture(scope="module", params=["penstock", pytest.param("kafka", marks=(pytest.mark.java, pytest.mark.slow))])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """The kind and the address of a broker."""
     if request.param == "penstock":

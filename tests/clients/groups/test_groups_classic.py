@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from group_checker import violations
-from group_members.crew import Crew, kafkajs_missing
+from group_members.crew import Crew
 
 from penstock.testing import Cluster
+from support.kafkajs import kafkajs_missing
 
 SETTINGS = {
     "group.min.session.timeout.ms": "1000",

@@ -132,7 +132,7 @@ def test_members_live_through_the_death_of_the_node(tmp_path: Path) -> None:
         judge(crew)
 
 
-@pytest.mark.parametrize("client", ["confluent", pytest.param("java", marks=JAVA)])
+@pytest.mark.parametrize("client", ["confluent", pytest.param("java", marks=(JAVA, pytest.mark.slow))])
 @pytest.mark.parametrize("direction", ["upgrade", "downgrade"])
 def test_a_group_changes_its_protocol_while_it_works(
     cluster: Cluster, tmp_path: Path, client: str, direction: str
@@ -193,6 +193,7 @@ def test_new_partitions_are_assigned(cluster: Cluster, tmp_path: Path) -> None:
         crew.wait_until("new partitions are assigned", lambda: member.owned() == set(range(5)))
 
 
+@pytest.mark.slow
 @JAVA
 def test_kafkas_tool_describes_a_consumer_group(cluster: Cluster, tmp_path: Path) -> None:
     with Crew(cluster, tmp_path, "consumer-described", partitions=4) as crew:

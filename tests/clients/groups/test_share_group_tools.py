@@ -9,6 +9,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -129,3 +130,39 @@ def test_a_share_group_is_managed_with_tools(cluster: Cluster) -> None:
     assert "Successful" in shares(cluster, "--delete-offsets", "--group", GROUP, "--topic", topic)
     shares(cluster, "--delete", "--group", GROUP)
     assert GROUP not in shares(cluster, "--list")
+
+
+@pytest.mark.java
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_java_share_consumers_share_one_partition(cluster: Cluster) -> None:
+    reason = java_missing(VERSION)
+    if reason is not None:
+        pytest.skip(reason)
+    group = f"java-{uuid.uuid4().hex[:8]}"
+    topic = cluster.create_topic(f"shared-{uuid.uuid4().hex[:8]}", partitions=1)
+    values = [f"value-{number}" for number in range(200)]
+    with WireClient(cluster.bootstrap_servers) as wire:
+        for first in range(0, len(values), 10):
+            assert wire.produce(topic, batch_of([text.encode() for text in values[first : first + 10]])).error_code == 0
+    where = ("--bootstrap-server", cluster.bootstrap_servers)
+    configured = kafka_tool(
+        *("kafka-configs", *where, "--alter", "--entity-type", "groups", "--entity-name", group),
+        *("--add-config", "share.auto.offset.reset=earliest,share.heartbeat.interval.ms=5000"),
+        libraries=libraries_of(VERSION),
+    )
+    assert configured.returncode == 0, configured.stdout + configured.stderr
+
+    def consume(_: int) -> list[str]:
+        done = kafka_tool(
+            *("kafka-console-share-consumer", *where, "--topic", topic, "--group", group, "--timeout-ms", "15000"),
+            libraries=libraries_of(VERSION),
+            timeout=120,
+        )
+        return done.stdout.split()
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(consume, range(2))
+    assert sorted([*first, *second]) == sorted(values)
+    described = json.loads(penstock(cluster, "describe", group, "-o", "json"))
+    assert (described["type"], described["state"], described["lag"]) == ("share", "Empty", 0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from support.kafka_tools import SCALA_VERSION
-from support.maven import fetch_jars
-from support.tools import TOOLS_DIRECTORY
+from ..kafka_tools import SCALA_VERSION
+from ..maven import fetch_jars
+from ..tools import TOOLS_DIRECTORY
 
 KAFKA_CLIENTS_VERSION = "3.9.1"
 POOL_VERSION = "2.12.0"

@@ -9,8 +9,9 @@ from pathlib import Path
 import pyspark
 
 from penstock.spark.pipelines.template import DIRECTORY, hadoop_version
-from support.maven import fetch_jars
-from support.tools import TOOLS_DIRECTORY
+
+from ..maven import fetch_jars
+from ..tools import TOOLS_DIRECTORY
 
 # Spark has these already, or has no use for them, and the bundle has 600 MB.
 LEFT_OUT = (

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from support.tools import REPOSITORY
+from ..tools import REPOSITORY
 
 DONE = "pipeline: "
 

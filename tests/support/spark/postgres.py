@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.local.layout import free_ports
-from support.tools import apt_install, want
+
+from ..tools import apt_install, want
 
 INSTALLED = Path("/usr/lib/postgresql")
 USER = "postgres"

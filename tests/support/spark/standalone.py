@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.spark.java import java_home
-from support.processes import eventually
+
+from ..processes import eventually
 
 START_SECONDS = 90.0
 EXECUTOR_CLASS = "CoarseGrainedExecutorBackend"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from penstock.core.security.audit import AuditEvent, EventType
 from penstock.model.access import Operation, ResourceType
@@ -163,3 +166,20 @@ def test_what_a_broker_forwarded_is_told_by_that_broker() -> None:
     changing.api_key = ApiKey.CREATE_TOPICS
     audit.denied(changing, Operation.CREATE, ResourceType.TOPIC, "t")
     assert audit.waiting == CHANGES_PER_REQUEST_MAX + 1
+
+
+def test_on_request_the_trail_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def check() -> None:
+        env = SystemEnv()
+        audit = AuditTrail(env, 3, 10, is_on=False, logs=True)
+        audit.start()
+        audit.sign_in_refused(Somebody(), "PLAIN", "eve", "wrong password")
+        await audit.stop()
+        await env.close()
+
+    with caplog.at_level(logging.INFO, "penstock.audit"):
+        asyncio.run(check())
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "penstock.audit"]
+    event = json.loads(line)
+    assert (event["broker"], event["type"], event["resource"]) == (3, "sign_in_refused", "eve")
+    assert "principal" not in event

@@ -155,6 +155,7 @@ def topics_at(node: NodeThread) -> dict[str, bytes]:
         return {topic.name: topic.topic_id for topic in client.call(MetadataRequest(None), 12).topics}
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_step_of_a_snapshot_loses_nothing(tmp_path: Path) -> None:
     """The directory is copied before every change while two snapshots are taken; each copy starts with every topic."""
     data, copies = tmp_path / "data", tmp_path / "copies"

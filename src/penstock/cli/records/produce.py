@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from penstock.cli.client import REQUEST_TIMEOUT_S, check_reachable, client_settings, explain
+from penstock.cli.client import REQUEST_TIMEOUT_S, check_signs_in, client_settings, explain
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection, connection_options
 from penstock.cli.records.parse import ParsedRecord, check_parse_format, read_records
@@ -106,7 +106,7 @@ class Sender:
     ) -> None:
         from confluent_kafka import KafkaException, Producer
 
-        check_reachable(connection)
+        check_signs_in(connection)
         defaults = {
             "linger.ms": LINGER_MS,
             "message.timeout.ms": DELIVERY_TIMEOUT_MS,

@@ -102,9 +102,9 @@ class Gateway:
     rest_port: int
     registry_port: int
     log: Path
+    command: Sequence[str] = COMMAND
     # More of its options, with which it serves HTTPS.
     tls_options: Sequence[str] = ()
-    command: Sequence[str] = COMMAND
     clock: Callable[[], float] = field(default=time.monotonic)
     process: BrokerProcess | None = None
     serves: bool = False

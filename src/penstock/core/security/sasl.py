@@ -98,6 +98,7 @@ class ScramExchange:
                 "Authentication failed during authentication due to invalid credentials with SASL mechanism "
                 + self._name,
                 str(error),
+                self._server.user,
             ) from None
         return Step(answer, Identity(account.principal, account.is_token, account.expires_ms))
 

@@ -60,6 +60,14 @@ class Accepted:
         return time.monotonic() < self.valid_until and not self.session.is_closed
 
 
+def claimed_name(presented: Presented) -> str:
+    """Who a request says that it is, by which its failures are counted; never empty."""
+    if presented.method != BEARER:
+        return presented.name
+    claims = token_claims(presented.secret)
+    return "a bearer" if claims is None else claims.subject
+
+
 class Callers:
     """The sessions of a gateway's callers; all methods belong to the loop."""
 
@@ -116,7 +124,7 @@ class Callers:
         digest = presented.digest
         # What was accepted before is no guess: its owner is not kept out by what others at the address do.
         if digest not in self._accepted:
-            self._failures.check(address, presented.name, self._clock())
+            self._failures.check(address, claimed_name(presented), self._clock())
         task = self._verifying.get(digest)
         if task is None:
             if len(self._verifying) >= self._settings.sign_ins_max:
@@ -126,12 +134,14 @@ class Callers:
         try:
             accepted = await asyncio.shield(task)
         except Rejected:
-            self._failures.failed(address, presented.name, self._clock())
-            log.warning("a sign-in from %s by %s as %r was rejected", address, presented.method, presented.name[:100])
+            self._failures.failed(address, claimed_name(presented), self._clock())
+            log.warning(
+                "a sign-in from %s by %s as %r was rejected", address, presented.method, claimed_name(presented)[:100]
+            )
             await asyncio.sleep(FAILURE_DELAY_S)
             why = WRONG_TOKEN if presented.method == BEARER else WRONG
             raise not_signed_in(why, self._settings.sign_in_methods) from None
-        self._failures.succeeded(address, presented.name)
+        self._failures.succeeded(address, claimed_name(presented))
         return accepted.session
 
     def _done(self, digest: bytes, task: asyncio.Task[Accepted]) -> None:

@@ -6,7 +6,7 @@
 
 A broker registers once per start and keeps the epoch that the controller assigned. Heartbeats continue while it is
 fenced, which is how it is unfenced again. STALE_BROKER_EPOCH means that the controller has registered a newer
-incarnation of this broker: this one must stop.
+incarnation of this broker: this one says so with every heartbeat, and nobody sends it clients any more.
 """
 
 from __future__ import annotations

@@ -30,9 +30,15 @@ class ReloadingContext:
     """The TLS context of one listener; `refresh` reloads it, so that new certificates need no restart."""
 
     def __init__(
-        self, name: str, look_up: Callable[[str], str | None], make: Callable[[TlsSettings], ssl.SSLContext]
+        self,
+        name: str,
+        look_up: Callable[[str], str | None],
+        make: Callable[[TlsSettings], ssl.SSLContext],
+        *,
+        keeps_identity: bool = False,
     ) -> None:
-        """Raises TlsUnusable."""
+        """With `keeps_identity` a new certificate must be for the same subject and names. Raises TlsUnusable."""
+        self._keeps_identity = keeps_identity
         self._make = make
         self._name = name
         self._look_up = look_up
@@ -64,7 +70,8 @@ class ReloadingContext:
 
     def _check_identity(self, new_pem: bytes) -> None:
         """As in Kafka, another certificate must be for the same subject and names, unless that is allowed to change."""
-        if not (self._certificate and new_pem) or self._certificate == new_pem:
+        is_another = self._certificate and new_pem and self._certificate != new_pem
+        if not (self._keeps_identity and is_another):
             return
         # Parsing is what a start does without.
         from penstock.runtime.security.certificates import read_certificates

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,8 +28,8 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from penstock.wire.records import Record
+from support import kafkajs
 from support.kafka_tools import TOOL_FLAGS, java_command
-from support.tools import TOOLS_DIRECTORY, exclusive, want
 from support.wire_client import WireClient, records_in
 
 PROGRAMS = Path(__file__).parent
@@ -39,8 +38,6 @@ NUDGE_S = 10.0
 LATEST = -1
 SESSION_TIMEOUT_MS = 3000
 LEAVE_TIMEOUT_S = 15
-KAFKAJS_VERSION = "2.2.4"
-KAFKAJS = TOOLS_DIRECTORY / "kafkajs" / "node_modules" / "kafkajs"
 PYTHON_PROGRAMS = {"confluent": "confluent.py", "kafka-python": "kafkapython.py", "aiokafka": "aio.py"}
 JAVA_ASSIGNORS = {
     "range": "org.apache.kafka.clients.consumer.RangeAssignor",
@@ -55,27 +52,6 @@ JAVA_LOGS = (
 FEED_ROUND_S = 0.02
 # Lines that say little when something went wrong.
 BUSINESS_AS_USUAL = ('"processed"', '"committed"', '"records_consumed"', '"offsets_committed"')
-
-
-def kafkajs_missing() -> str | None:
-    """None when kafkajs can be run here, else the reason for the skip. The first call may fetch it."""
-    if shutil.which("node") is None:
-        return want("Node.js", "install Node.js 18 or newer")
-    with exclusive("kafkajs"):
-        if KAFKAJS.is_dir():
-            return None
-        npm = shutil.which("npm")
-        if npm is None:
-            return want("npm", "install npm, which fetches kafkajs")
-        into = KAFKAJS.parents[1]
-        into.mkdir(exist_ok=True)
-        (into / "package.json").write_text('{"private": true}')
-        command = [npm, "install", "--no-audit", "--no-fund", "--silent", f"kafkajs@{KAFKAJS_VERSION}"]
-        try:
-            done = subprocess.run(command, cwd=into, capture_output=True, timeout=60, check=False)
-        except subprocess.TimeoutExpired:
-            return want("kafkajs", "npm took longer than a minute")
-        return None if done.returncode == 0 else want("kafkajs", "run once online, npm cannot fetch it")
 
 
 def find_coordinator(wire: WireClient, group: str) -> int:
@@ -164,7 +140,7 @@ class Crew:
             **orders,
         }
         if client == "kafkajs":
-            command = ["node", str(PROGRAMS / "kafkajs.mjs"), json.dumps(told), str(KAFKAJS)]
+            command = ["node", str(PROGRAMS / "kafkajs.mjs"), json.dumps(told), str(kafkajs.MODULE)]
         else:
             command = [sys.executable, str(PROGRAMS / PYTHON_PROGRAMS[client]), json.dumps(told)]
         with errors.open("ab") as err:

@@ -25,7 +25,7 @@ class Listener:
         self._settings = {"ssl.keystore.location": str(self._path), "ssl.enabled.protocols": "TLSv1.3"}
         self._stamp = 1_700_000_000
         self.put("node-1", "localhost", "127.0.0.1")
-        self.tls = ReloadingContext("CLIENTS", self._settings.get, server_context)
+        self.tls = ReloadingContext("CLIENTS", self._settings.get, server_context, keeps_identity=True)
 
     def put(self, subject: str, *hosts: str, allow: str = "") -> None:
         self._path.write_text(issue(AUTHORITY, subject, NOW, hosts).pem)
