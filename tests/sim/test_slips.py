@@ -10,7 +10,7 @@ import pytest
 
 from sim.broken import SECURITY_VARIANTS, TRANSACTIONAL_VARIANTS, VARIANTS
 from sim.schedule import Plan, draw, draw_transactional
-from sim.shape import without_dimensions
+from sim.shape import RETAIN, without_dimensions
 from sim.simulate import simulate
 
 # A slip must be found within a thousand seeds; that most are found within thirty keeps this quick.
@@ -27,26 +27,43 @@ FIRST_SEEDS = {
     "mark_before_decision": 346,
 }
 
+# What a run must have for a slip to show at all: others are not worth their time.
+PROMISING: dict[str, Callable[[Plan], bool]] = {
+    "accept_a_hole": lambda plan: plan.shape.segment_bytes is not None and "power" in kinds(plan),
+    "lead_without_an_epoch": lambda plan: plan.shape.policy == RETAIN and plan.shape.retention_ms is not None,
+    "know_the_last_batches_only": lambda plan: {"disk_full", "kill"} <= set(kinds(plan)),
+    "leave_lists_out_of_snapshots": lambda plan: plan.shape.guarded,
+    "keep_what_is_revoked": lambda plan: plan.shape.guarded,
+    "grant_what_a_snapshot_revoked": lambda plan: plan.shape.guarded and plan.shape.snapshot_bytes in (300, 1000),
+    "mark_before_decision": lambda plan: kinds(plan).count("strike_coordinator") >= 3,
+    "take_late_markers": lambda plan: "strike_coordinator" in kinds(plan),
+}
+
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("slip", VARIANTS, ids=[slip.__name__ for slip in VARIANTS])
 def test_slips_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
     find(slip, lambda seed: unguarded(draw(seed)))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("slip", SECURITY_VARIANTS, ids=[slip.__name__ for slip in SECURITY_VARIANTS])
 def test_slips_in_security_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
     find(slip, draw)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("slip", TRANSACTIONAL_VARIANTS, ids=[slip.__name__ for slip in TRANSACTIONAL_VARIANTS])
 def test_slips_in_transactions_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
     find(slip, lambda seed: unguarded(draw_transactional(seed)))
+
+
+def kinds(plan: Plan) -> list[str]:
+    """What goes wrong."""
+    return [fault.kind for fault in plan.faults]
 
 
 def unguarded(plan: Plan) -> Plan:
@@ -57,9 +74,10 @@ def unguarded(plan: Plan) -> Plan:
 def find(slip: Callable[[], AbstractContextManager[None]], plan_of: Callable[[int], Plan]) -> None:
     """Look for a seed that fails with the slip; it is the slip that was found only where the seed is fine without."""
     first = FIRST_SEEDS.get(slip.__name__, 0)
-    for seed in range(first, first + SEEDS_TO_FIND_MAX):
+    is_promising = PROMISING.get(slip.__name__, lambda _: True)
+    for plan in filter(is_promising, map(plan_of, range(first, first + SEEDS_TO_FIND_MAX))):
         with slip():
-            found = simulate(plan_of(seed)).anomalies
-        if found and not simulate(plan_of(seed)).anomalies:
+            found = simulate(plan).anomalies
+        if found and not simulate(plan).anomalies:
             return
     pytest.fail(f"no seed from {first} to {first + SEEDS_TO_FIND_MAX} shows {slip.__name__}")
