@@ -9,6 +9,7 @@ from penstock.api.group_requests import check_share_protocol
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import ZERO_UUID
 from penstock.runtime.security.access_control import AccessControl
 from penstock.runtime.share.share_groups import ShareGroups
 from penstock.wire.apis import ApiKey
@@ -44,15 +45,16 @@ def make_alter_share_group_offsets(image: Image, groups: ShareGroups, access: Ac
             response = await groups.alter_offsets(request._replace(topics=allowed))
         except ApiError as error:
             return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
-        return response._replace(responses=[*response.responses, *map(_refused, refused)])
+        return response._replace(responses=[*response.responses, *map(refused_row, refused)])
+
+    def refused_row(topic: AlterShareGroupOffsetsRequestTopic) -> AlterShareGroupOffsetsResponseTopic:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        rows = [
+            AlterShareGroupOffsetsResponsePartition(row.partition_index, code, "Topic authorization failed.")
+            for row in topic.partitions
+        ]
+        # As in Kafka, the id is told all the same.
+        found = image.topics.get(topic.topic_name)
+        return AlterShareGroupOffsetsResponseTopic(topic.topic_name, found.topic_id if found else ZERO_UUID, rows)
 
     return alter_share_group_offsets
-
-
-def _refused(topic: AlterShareGroupOffsetsRequestTopic) -> AlterShareGroupOffsetsResponseTopic:
-    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    rows = [
-        AlterShareGroupOffsetsResponsePartition(row.partition_index, code, "Topic authorization failed.")
-        for row in topic.partitions
-    ]
-    return AlterShareGroupOffsetsResponseTopic(topic.topic_name, partitions=rows)

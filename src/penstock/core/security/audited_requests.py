@@ -168,6 +168,24 @@ def _offset_commit(request: Any, response: Any) -> Rows:
     yield Change("group", request.group_id, max(codes, default=0), None, details)
 
 
+def _alter_share_offsets(request: Any, response: Any) -> Rows:
+    details = {
+        f"{topic.topic_name}-{row.partition_index}": row.start_offset
+        for topic in request.topics
+        for row in topic.partitions
+    }
+    codes = {row.error_code for topic in response.responses for row in topic.partitions}
+    code = response.error_code or max(codes, default=0)
+    yield Change("group", request.group_id, code, response.error_message, details)
+
+
+def _delete_share_offsets(request: Any, response: Any) -> Rows:
+    codes = {row.topic_name: row.error_code for row in response.responses}
+    details = {name: f"error {code}" if code else "offsets deleted" for name, code in codes.items()}
+    code = response.error_code or max(codes.values(), default=0)
+    yield Change("group", request.group_id, code, response.error_message, details)
+
+
 def _elect_leaders(request: Any, response: Any) -> Rows:
     details = {"election": "unclean" if request.election_type == 1 else "preferred"}
     for topic in response.replica_election_results:
@@ -241,6 +259,8 @@ _ROWS: Mapping[int, Callable[[Any, Any], Rows | Iterator[Change]]] = {
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.OFFSET_DELETE: _offset_delete,
     ApiKey.OFFSET_COMMIT: _offset_commit,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: _alter_share_offsets,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: _delete_share_offsets,
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
     ApiKey.ALTER_CLIENT_QUOTAS: _alter_quotas,

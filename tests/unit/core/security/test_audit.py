@@ -24,6 +24,8 @@ from penstock.core.security.audited_requests import AUDITED, changes_of
 from penstock.model.errors import ErrorCode
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages import alter_configs as whole
+from penstock.wire.messages import alter_share_group_offsets as altering
+from penstock.wire.messages import delete_share_group_offsets as deleting
 from penstock.wire.messages import incremental_alter_configs as incremental
 from penstock.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -139,7 +141,14 @@ def test_texts_of_clients_are_short_and_details_few() -> None:
 def test_every_api_that_changes_the_cluster_for_clients_is_audited() -> None:
     reading = {ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.DESCRIBE_QUORUM}
     assert FORWARDED_KEYS - reading <= AUDITED
-    served_by_brokers = {ApiKey.DELETE_RECORDS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.OFFSET_COMMIT}
+    served_by_brokers = {
+        ApiKey.DELETE_RECORDS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+    }
     assert served_by_brokers == AUDITED - FORWARDED_KEYS
     assert set(BROKER_APIS) >= AUDITED
 
@@ -204,3 +213,24 @@ def test_an_error_of_the_whole_request_is_told() -> None:
     assert (change.kind, change.code) == ("cluster", code)
     only_checked = CreateTopicsRequest([CreatableTopic("t", 1, 1)], validate_only=True)
     assert changes_of(ApiKey.CREATE_TOPICS, only_checked, CreateTopicsResponse()) == []
+
+
+def test_offsets_of_share_groups_are_changed_by_administrators() -> None:
+    topics = [
+        altering.AlterShareGroupOffsetsRequestTopic("t", [altering.AlterShareGroupOffsetsRequestPartition(3, 17)])
+    ]
+    refused = altering.AlterShareGroupOffsetsResponse(error_code=68, error_message="not empty")
+    (change,) = changes_of(
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS, altering.AlterShareGroupOffsetsRequest("sharers", topics), refused
+    )
+    assert (change.name, change.code, change.message, change.details) == ("sharers", 68, "not empty", {"t-3": 17})
+    rows = [
+        deleting.DeleteShareGroupOffsetsResponseTopic("t"),
+        deleting.DeleteShareGroupOffsetsResponseTopic("u", error_code=3),
+    ]
+    (change,) = changes_of(
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        deleting.DeleteShareGroupOffsetsRequest("sharers"),
+        deleting.DeleteShareGroupOffsetsResponse(responses=rows),
+    )
+    assert (change.name, change.code, change.details) == ("sharers", 3, {"t": "offsets deleted", "u": "error 3"})
