@@ -472,7 +472,7 @@ def test_a_muted_connection_answers_and_serves_later() -> None:
         assert world.session.frames == []
         # A shorter time does not end a longer one.
         world.connection.mute(10)
-        while not world.transport.written:
+        while not world.transport.written:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert asyncio.get_running_loop().time() >= muted_until
         assert world.transport.written == [b"later"]
