@@ -152,7 +152,8 @@ def compare(directory: Path, seconds: float, rounds: int) -> dict[tuple[str, str
         with start(directory) as server:
             ways = {"plain": client(server.plain, None), "TLS": client(server.tls, directory / "ca.pem")}
             wanted = [NewTopic(f"{TOPIC}-{size}", 1, 1) for size in SIZES]
-            for future in AdminClient(ways["plain"]).create_topics(wanted).values():
+            admin = AdminClient(ways["plain"])
+            for future in admin.create_topics(wanted).values():
                 future.result(TIMEOUT_S)
             for _ in range(rounds):
                 for size in SIZES:
