@@ -1,0 +1,72 @@
+"""Share sessions by example: their epochs, their limit, and whose they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.core.share.sessions import EPOCH_MAX, FINAL_EPOCH, Place, ShareSession, ShareSessions
+from penstock.model.errors import ApiError, ErrorCode
+
+TOPIC = bytes(range(16))
+ONE, TWO, THREE = (Place(TOPIC, number) for number in range(3))
+
+
+def test_a_session_remembers_its_partitions() -> None:
+    sessions = ShareSessions(10)
+    session = sessions.fetch("g", "m", 0, [ONE, TWO], [])
+    assert [*session.partitions] == [ONE, TWO]
+    assert sessions.fetch("g", "m", 1, [THREE], [ONE]) is session
+    assert [*session.partitions] == [TWO, THREE]
+    assert sessions.acknowledge("g", "m", 2) is session
+    assert sessions.fetch("g", "m", FINAL_EPOCH, [], []) is session
+    assert sessions.end(session)
+    assert not sessions.end(session)
+    assert not sessions.has_group("g")
+
+
+@pytest.mark.parametrize("epoch", [0, 2, 5, -2])
+def test_an_epoch_out_of_turn_is_refused(epoch: int) -> None:
+    sessions = ShareSessions(10)
+    sessions.fetch("g", "m", 0, [ONE], [])
+    with pytest.raises(ApiError) as refused:
+        sessions.acknowledge("g", "m", epoch)
+    assert refused.value.code is ErrorCode.INVALID_SHARE_SESSION_EPOCH
+
+
+def test_a_member_without_a_session_begins_anew() -> None:
+    sessions = ShareSessions(10)
+    for epoch in (1, FINAL_EPOCH):
+        with pytest.raises(ApiError) as refused:
+            sessions.fetch("g", "m", epoch, [], [])
+        assert refused.value.code is ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_a_session_that_was_replaced_does_not_end_the_next_one() -> None:
+    sessions = ShareSessions(1)
+    first = sessions.fetch("g", "m", 0, [ONE], [])
+    second = sessions.fetch("g", "m", 0, [TWO], [])
+    assert not sessions.end(first)
+    assert sessions.acknowledge("g", "m", 1) is second
+    with pytest.raises(ApiError) as refused:
+        sessions.fetch("g", "other", 0, [], [])
+    assert refused.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert sessions.end(second)
+    sessions.fetch("g", "other", 0, [], [])
+
+
+def test_every_partition_is_first_in_turn() -> None:
+    session = ShareSession("g", "m", [ONE, TWO, THREE])
+    firsts = set()
+    for _ in range(3):
+        firsts.add(session.in_turn()[0])
+        session.epoch += 1
+    assert firsts == {ONE, TWO, THREE}
+    assert ShareSession("g", "m", []).in_turn() == []
+
+
+def test_epochs_begin_again_at_one() -> None:
+    sessions = ShareSessions(1)
+    session = sessions.fetch("g", "m", 0, [], [])
+    session.epoch = EPOCH_MAX
+    sessions.acknowledge("g", "m", EPOCH_MAX)
+    assert session.epoch == 1

@@ -1,0 +1,287 @@
+"""Members of a share group take, acknowledge and give back records, over sockets and without a group's membership."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from penstock.core.share.acknowledgements import AckType
+from penstock.core.share.state import ShareKey
+from penstock.model.errors import ErrorCode
+from penstock.wire.messages import initialize_share_group_state as beginning
+from penstock.wire.messages import read_share_group_state_summary as summing
+from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
+from penstock.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.wire.messages.share_acknowledge import AcknowledgementBatch as AcknowledgeBatch
+from penstock.wire.messages.share_acknowledge import (
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from penstock.wire.messages.share_fetch import (
+    AcknowledgementBatch,
+    FetchPartition,
+    FetchTopic,
+    ShareFetchRequest,
+)
+from support.node_thread import NodeThread
+from support.wire_client import WireClient, batch_of, records_in
+
+ACCEPT, RELEASE, REJECT, RENEW = AckType.ACCEPT, AckType.RELEASE, AckType.REJECT, AckType.RENEW
+GROUP_RESOURCE = 32
+SHARE = 2
+DEADLINE_S = 20.0
+SETTINGS = {
+    "share.coordinator.state.topic.num.partitions": "2",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.record.lock.duration.ms": "30000",
+    "share.coordinator.snapshot.update.records.per.snapshot": "3",
+}
+
+
+def until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeThread]:
+    with NodeThread(tmp_path_factory.mktemp("share"), SETTINGS) as thread:
+        yield thread
+        assert thread.errors == []
+
+
+class World:
+    """A topic of one partition, a share group that begins at its start, and a connection for what is not a member's."""
+
+    def __init__(self, node: NodeThread, connections: ExitStack, start: int = 0, **configs: str) -> None:
+        self._connections = connections
+        self.node = node
+        self.client = self.connect()
+        self.topic = f"topic-{uuid4().hex[:8]}"
+        self.group = f"group-{uuid4().hex[:8]}"
+        created = self.client.call(CreateTopicsRequest([CreatableTopic(self.topic, 1, 1)], 5_000), 7)
+        assert created.topics[0].error_code == 0
+        described = self.client.call(MetadataRequest([MetadataRequestTopic(name=self.topic)]), 12)
+        self.topic_id = described.topics[0].topic_id
+        if configs:
+            self.configure(**configs)
+        key = ShareKey(self.group, self.topic_id, 0).coordinator_key
+        self.client.call(FindCoordinatorRequest(key_type=SHARE, coordinator_keys=[key]), 6)
+        until(lambda: self.begin(start) == 0)
+
+    def connect(self) -> WireClient:
+        return self._connections.enter_context(WireClient(self.node.address))
+
+    def configure(self, **configs: str) -> None:
+        rows = [AlterableConfig(name.replace("_", "."), 0, value) for name, value in configs.items()]
+        resource = AlterConfigsResource(GROUP_RESOURCE, self.group, rows)
+        answer = self.client.call(IncrementalAlterConfigsRequest([resource]), 1)
+        assert answer.responses[0].error_code == 0, answer
+
+    def begin(self, start: int, state_epoch: int = 0) -> int:
+        row = beginning.PartitionData(0, state_epoch, start)
+        request = beginning.InitializeShareGroupStateRequest(
+            self.group, [beginning.InitializeStateData(self.topic_id, [row])]
+        )
+        code: int = self.client.call(request, 0).results[0].partitions[0].error_code
+        return code
+
+    def produce(self, *values: bytes) -> None:
+        def accepted() -> bool:
+            return self.client.produce(self.topic, batch_of([*values])).error_code == 0
+
+        until(accepted)
+
+    def summary(self) -> tuple[int, int]:
+        row = summing.PartitionData(0, -1)
+        request = summing.ReadShareGroupStateSummaryRequest(
+            self.group, [summing.ReadStateSummaryData(self.topic_id, [row])]
+        )
+        answer = self.client.call(request, 1).results[0].partitions[0]
+        return answer.start_offset, answer.delivery_complete_count
+
+
+class Member:
+    """A member of the group, on its own connection."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.epoch = 0
+        self.client = world.connect()
+
+    def fetch(self, *acknowledged: tuple[int, int, list[int]], wait_ms: int = 5_000, **options: Any) -> Any:
+        """The answer for the partition; None when there is nothing to say of it."""
+        batches = [AcknowledgementBatch(*one) for one in acknowledged]
+        topics = [FetchTopic(self.world.topic_id, [FetchPartition(0, batches)])] if batches or not self.epoch else []
+        request = ShareFetchRequest(
+            self.world.group, self.name, self.epoch, wait_ms, 1, 1_000_000, 500, 500, topics=topics
+        )
+        response = self.client.call(request._replace(**options), 2)
+        assert response.error_code == 0, response
+        self.epoch += 1
+        return response.responses[0].partitions[0] if response.responses else None
+
+    def acquired(self, **options: Any) -> list[tuple[int, int, int]]:
+        row = self.fetch(**options)
+        return [] if row is None else [tuple(one) for one in row.acquired_records]
+
+    def say(self, first: int, last: int, *types: int, **options: Any) -> int:
+        topic = AcknowledgeTopic(
+            self.world.topic_id, [AcknowledgePartition(0, [AcknowledgeBatch(first, last, [*types])])]
+        )
+        request = ShareAcknowledgeRequest(self.world.group, self.name, self.epoch, topics=[topic])
+        response = self.client.call(request._replace(**options), 2)
+        assert response.error_code == 0, response
+        self.epoch += 1
+        code: int = response.responses[0].partitions[0].error_code
+        return code
+
+
+@pytest.fixture
+def connections() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def world(node: NodeThread, connections: ExitStack) -> World:
+    return World(node, connections)
+
+
+def test_each_record_goes_to_one_member(world: World) -> None:
+    world.produce(b"a", b"b", b"c")
+    one, two = Member(world, "one"), Member(world, "two")
+    row = one.fetch()
+    assert [record.value for record in records_in(row.records)] == [b"a", b"b", b"c"]
+    assert two.acquired(wait_ms=0) == []
+    assert one.say(0, 2, ACCEPT, RELEASE, REJECT) == 0
+    assert world.summary() == (1, 1)
+    row = two.fetch()
+    assert [tuple(acquired) for acquired in row.acquired_records] == [(1, 1, 2)]
+    assert one.say(1, 1, ACCEPT) == ErrorCode.INVALID_RECORD_STATE
+    # Acknowledged with the next fetch, which finds the next records.
+    world.produce(b"d")
+    row = two.fetch((1, 1, [ACCEPT]))
+    assert (row.acknowledge_error_code, [tuple(acquired) for acquired in row.acquired_records]) == (0, [(3, 3, 1)])
+    assert world.summary() == (3, 0)
+
+
+def test_a_fetch_waits_for_records_that_come_or_come_back(world: World) -> None:
+    one, two = Member(world, "one"), Member(world, "two")
+    sent = one.client.send(waiting := _fetch(one), 2)
+    world.produce(b"a")
+    received, response = one.client.receive(waiting, 2)
+    one.epoch = 1
+    assert received == sent
+    assert [tuple(row) for row in response.responses[0].partitions[0].acquired_records] == [(0, 0, 1)]
+    two.client.send(waiting := _fetch(two), 2)
+    assert one.say(0, 0, RELEASE) == 0
+    _, response = two.client.receive(waiting, 2)
+    assert [tuple(row) for row in response.responses[0].partitions[0].acquired_records] == [(0, 0, 2)]
+
+
+def _fetch(member: Member) -> ShareFetchRequest:
+    topics = [FetchTopic(member.world.topic_id, [FetchPartition(0)])]
+    return ShareFetchRequest(member.world.group, member.name, 0, 15_000, 1, 1_000_000, 500, 500, topics=topics)
+
+
+def test_the_records_of_a_member_that_goes_come_back(world: World) -> None:
+    world.produce(b"a", b"b")
+    one, two, three = (Member(world, name) for name in ("one", "two", "three"))
+    assert one.acquired() == [(0, 1, 1)]
+    two.client.send(waiting := _fetch(two), 2)
+    one.client.close()
+    _, response = two.client.receive(waiting, 2)
+    assert [tuple(row) for row in response.responses[0].partitions[0].acquired_records] == [(0, 1, 2)]
+    # A member that says goodbye gives back what it has not acknowledged.
+    two.epoch = -1
+    assert two.say(0, 0, ACCEPT) == 0
+    assert three.acquired() == [(1, 1, 3)]
+
+
+def test_locks_end_and_are_renewed(node: NodeThread, connections: ExitStack) -> None:
+    world = World(node, connections, share_record_lock_duration_ms="1000")
+    world.produce(b"a")
+    one, two = Member(world, "one"), Member(world, "two")
+    assert one.acquired() == [(0, 0, 1)]
+    assert one.say(0, 0, RENEW, is_renew_ack=True) == 0
+    assert one.say(0, 0, RENEW) == ErrorCode.INVALID_REQUEST
+    assert two.acquired(wait_ms=15_000) == [(0, 0, 2)]
+    assert one.say(0, 0, ACCEPT) == ErrorCode.INVALID_RECORD_STATE
+    assert two.say(0, 0, ACCEPT) == 0
+
+
+def test_strict_limits_hand_out_no_more_than_was_asked_for(world: World) -> None:
+    world.produce(*[b"x"] * 10)
+    one, two = Member(world, "one"), Member(world, "two")
+    assert one.acquired(max_records=3, share_acquire_mode=1) == [(0, 2, 1)]
+    assert two.acquired(max_records=3) == [(3, 9, 1)]
+
+
+def test_a_group_begins_where_it_is_told_to(node: NodeThread, connections: ExitStack) -> None:
+    for reset, expected in (("earliest", [(0, 1, 1)]), ("latest", []), ("by_duration:PT1H", [(0, 1, 1)])):
+        world = World(node, connections, -1, share_auto_offset_reset=reset)
+        world.produce(b"a", b"b")
+        member = Member(world, "one")
+        assert member.acquired(wait_ms=0 if reset == "latest" else 5_000) == expected or reset == "latest"
+        if reset == "latest":
+            until(lambda world=world: world.summary()[0] == 2)
+            world.produce(b"c")
+            assert member.acquired() == [(2, 2, 1)]
+
+
+def test_sessions_have_epochs_and_belong_to_members(world: World) -> None:
+    one = Member(world, "one")
+    one.fetch(wait_ms=0)
+    for epoch, error in ((0, 0), (5, ErrorCode.INVALID_SHARE_SESSION_EPOCH), (1, 0), (-1, 0)):
+        request = _fetch(one)._replace(share_session_epoch=epoch, max_wait_ms=0, topics=[])
+        assert one.client.call(request, 2).error_code == error
+    request = ShareAcknowledgeRequest(world.group, "one", 2)
+    assert one.client.call(request, 2).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert (
+        one.client.call(request._replace(share_session_epoch=0), 2).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    )
+    nobody = request._replace(member_id="")
+    assert one.client.call(nobody, 2).error_code == ErrorCode.INVALID_REQUEST
+    missing = _fetch(one)._replace(topics=[FetchTopic(uuid4().bytes, [FetchPartition(0)])])
+    response = one.client.call(missing, 2)
+    assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_the_state_outlives_the_broker(tmp_path: Path, connections: ExitStack) -> None:
+    with NodeThread(tmp_path, SETTINGS) as node:
+        world = World(node, connections)
+        world.produce(*[b"x"] * 12)
+        member = Member(world, "one")
+        assert member.acquired() == [(0, 11, 1)]
+        for offset in (0, 1, 2, 5, 7, 8):
+            assert member.say(offset, offset, ACCEPT) == 0
+        assert member.say(6, 6, RELEASE) == 0
+        assert world.summary() == (3, 3)
+        group, topic_id = world.group, world.topic_id
+    with NodeThread(tmp_path, SETTINGS) as node:
+        world.node = node
+        world.client = world.connect()
+        assert (world.group, world.topic_id) == (group, topic_id)
+        until(lambda: world.summary() == (3, 3))
+        taken: list[tuple[int, int, int]] = []
+        member = Member(world, "two")
+        until(lambda: taken.extend(member.acquired(wait_ms=200)) or sum(b - a + 1 for a, b, _ in taken) == 6)
+        # What was with a member that never said anything of it counts as never delivered.
+        assert sorted(taken) == [(3, 4, 1), (6, 6, 2), (9, 11, 1)]
