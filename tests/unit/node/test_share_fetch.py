@@ -17,6 +17,12 @@ from penstock.model.errors import ErrorCode
 from penstock.runtime.share.states import SHARE_TOPIC
 from penstock.wire.messages import initialize_share_group_state as beginning
 from penstock.wire.messages import read_share_group_state_summary as summing
+from penstock.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    EntityData,
+    OpData,
+)
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.incremental_alter_configs import (
@@ -87,8 +93,8 @@ class World:
         self.client.call(FindCoordinatorRequest(key_type=SHARE, coordinator_keys=[key]), 6)
         until(lambda: self.begin(start) == 0)
 
-    def connect(self) -> WireClient:
-        return self._connections.enter_context(WireClient(self.node.address))
+    def connect(self, client_id: str = "wire-client") -> WireClient:
+        return self._connections.enter_context(WireClient(self.node.address, client_id))
 
     def configure(self, **configs: str) -> None:
         rows = [AlterableConfig(name.replace("_", "."), 0, value) for name, value in configs.items()]
@@ -122,11 +128,11 @@ class World:
 class Member:
     """A member of the group, on its own connection."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, client_id: str = "wire-client") -> None:
         self.world = world
         self.name = name
         self.epoch = 0
-        self.client = world.connect()
+        self.client = world.connect(client_id)
 
     def fetch(self, *acknowledged: tuple[int, int, list[int]], wait_ms: int = 5_000, **options: Any) -> Any:
         """The answer for the partition; None when there is nothing to say of it."""
@@ -336,3 +342,16 @@ def test_the_log_of_states_is_cut_before_what_counts(tmp_path: Path, connections
             one.node = node
             one.client = one.connect()
         until(lambda: (world.summary(), cold.summary()[0]) == ((1, 9), 7))
+
+
+def test_shared_records_count_against_a_consumers_quota(world: World) -> None:
+    client_id = f"greedy-{uuid4().hex[:8]}"
+    entry = AlterClientQuotasRequestEntryData(
+        [EntityData("client-id", client_id)], [OpData("consumer_byte_rate", 5_000.0, False)]
+    )
+    assert world.client.call(AlterClientQuotasRequest([entry], False), 1).entries[0].error_code == 0
+    world.produce(b"x" * 100_000)
+    member = Member(world, "one", client_id)
+    response = member.client.call(_fetch(member), 2)
+    assert response.responses[0].partitions[0].acquired_records
+    assert response.throttle_time_ms > 0
