@@ -39,8 +39,21 @@ _SIZE = Struct(">i")
 # The most frequent handlers; they report their errors themselves, so that nobody has to search good responses.
 TELLING = frozenset(("Produce", FETCH_BY_CONSUMERS))
 
+# What counts against a consumer's quota.
+FETCHING = frozenset((ApiKey.FETCH, ApiKey.SHARE_FETCH))
 # Requests between brokers don't count against anybody's quota.
-BETWEEN_BROKERS = frozenset((ApiKey.WRITE_TXN_MARKERS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.API_VERSIONS))
+BETWEEN_BROKERS = frozenset(
+    (
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.API_VERSIONS,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+    )
+)
 
 T = TypeVar("T")
 PrincipalOf = Callable[[Mapping[str, object]], str]
@@ -176,7 +189,7 @@ class Dispatcher:
         throttle_ms = quotas.worked(context.client, client_id, work_s)
         if route.api_key == ApiKey.PRODUCE:
             throttle_ms = max(throttle_ms, quotas.produced(context.client, client_id, size_bytes))
-        elif route.api_key == ApiKey.FETCH and response is not None:
+        elif route.api_key in FETCHING and response is not None:
             throttle_ms = max(throttle_ms, quotas.fetched(context.client, client_id, response))
         if not throttle_ms:
             return response

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from penstock.core.metadata.image import Image
@@ -21,6 +21,8 @@ from penstock.runtime.env import Env
 from penstock.runtime.security.access_control import Asker
 from penstock.wire.messages.fetch import FetchResponse
 from penstock.wire.messages.metadata_records import ClientQuotaRecord
+from penstock.wire.messages.share_fetch import ShareFetchResponse
+from penstock.wire.primitives import RecordBuffers
 
 # The longest throttle time.
 THROTTLE_MS_MAX = 30_000
@@ -56,9 +58,10 @@ class ClientQuotas:
         """Count a produce request; returns its throttle time in milliseconds."""
         return self._record(PRODUCER_BYTE_RATE, asker, client_id, size_bytes)
 
-    def fetched(self, asker: Asker, client_id: str, response: FetchResponse) -> int:
+    def fetched(self, asker: Asker, client_id: str, response: FetchResponse | ShareFetchResponse) -> int:
         """Count a fetch response; returns its throttle time in milliseconds."""
-        size = sum(len(row.records or b"") for topic in response.responses for row in topic.partitions)
+        rows: Iterable[Any] = (row for topic in response.responses for row in topic.partitions)
+        size = sum(_size_of(row.records) for row in rows)
         return self._record(CONSUMER_BYTE_RATE, asker, client_id, size)
 
     def worked(self, asker: Asker, client_id: str, work_s: float) -> int:
@@ -111,3 +114,9 @@ class MutationQuota:
 
 def _user(asker: Asker) -> str:
     return asker.principal.removeprefix(USER_PREFIX)
+
+
+def _size_of(records: RecordBuffers | None) -> int:
+    if isinstance(records, list):
+        return sum(map(len, records))
+    return len(records or b"")

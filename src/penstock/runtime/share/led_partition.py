@@ -72,7 +72,7 @@ class LedSharePartition:
         self._on_lost = on_lost
         self._share = SharePartition(stored.start_offset, stored.batches, settings.partition)
         self._unwritten: list[tuple[Write, asyncio.Future[None]]] = []
-        self._is_writing = False
+        self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._not_before_ms = 0
         self._waiting: dict[Callable[[], None], None] = {}
@@ -147,6 +147,11 @@ class LedSharePartition:
         if not self.is_closed:
             await self._store(self._share.release(member))
 
+    async def settled(self) -> None:
+        """Ends when no write is under way: a late one could undo what whoever loads the state next writes."""
+        if self._writing is not None:
+            await asyncio.wait((self._writing,))
+
     def close(self) -> None:
         """This broker does not lead the share-partition any more; who waits hears of it."""
         self.is_closed = True
@@ -164,9 +169,8 @@ class LedSharePartition:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._unwritten.append((write, done))
-        if not self._is_writing:
-            self._is_writing = True
-            self._env.spawn(self._write(), f"share state of {self.partition.name}")
+        if self._writing is None:
+            self._writing = self._env.spawn(self._write(), f"share state of {self.partition.name}")
         # A member that goes away does not stop its acknowledgement.
         await asyncio.shield(done)
 
@@ -185,7 +189,7 @@ class LedSharePartition:
                     failure = error
                 self._written(taken, failure)
         finally:
-            self._is_writing = False
+            self._writing = None
 
     def _written(self, taken: list[tuple[Write, asyncio.Future[None]]], failure: ApiError | None) -> None:
         for write, done in taken:

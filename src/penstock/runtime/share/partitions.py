@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.config.node import NodeSettings
+from penstock.config.offset_reset import BY_DURATION, EARLIEST, OffsetReset
 from penstock.core.metadata.image import Image
-from penstock.core.share.offset_reset import BY_DURATION, EARLIEST, OffsetReset
 from penstock.core.share.sessions import Place, ShareSession, ShareSessions
 from penstock.core.share.state import NO_COUNT, NO_OFFSET, ShareKey
 from penstock.model.errors import ApiError, ErrorCode
@@ -41,6 +41,7 @@ class SharePartitions:
         self._persister = persister
         self._settings = settings
         self.sessions = ShareSessions(settings().group_share_max_share_sessions)
+        self._is_closed = False
         self._led: dict[ShareKey, LedSharePartition] = {}
         self._loading: dict[tuple[ShareKey, int], asyncio.Future[LedSharePartition]] = {}
         partitions.on_resigned(self._forget)
@@ -54,6 +55,8 @@ class SharePartitions:
     def get(self, group: str, place: Place) -> LedSharePartition | asyncio.Future[LedSharePartition]:
         """A share-partition, or a future of it while it is loaded; raises ApiError if this broker does not lead it."""
         partition = self._partitions.lookup("", place.topic_id, place.partition, by_id=True)
+        if self._is_closed:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is being stopped")
         key = ShareKey(group, *place)
         found = self._led.get(key)
         if found is not None and found.leader_epoch == partition.leader_epoch:
@@ -107,6 +110,8 @@ class SharePartitions:
         held = [led for key, led in self._led.items() if key.group == group]
         await asyncio.gather(*(led.release(session.member) for led in held), return_exceptions=True)
         if not self.sessions.has_group(group):
+            await asyncio.gather(*(led.settled() for led in held))
+        if not self.sessions.has_group(group):
             for led in held:
                 self._drop(led)
 
@@ -131,6 +136,7 @@ class SharePartitions:
 
     def close(self) -> None:
         """This broker stops; who waits hears of it."""
+        self._is_closed = True
         for led in [*self._led.values()]:
             self._drop(led)
 

@@ -157,7 +157,7 @@ class ShareGroups:
     async def describe_offsets(
         self, group: str, topics: Iterable[DescribeShareGroupOffsetsRequestTopic]
     ) -> list[DescribeShareGroupOffsetsResponseTopic]:
-        """Where a group is in some partitions; those of which nothing is known have the offset -1."""
+        """Where a group is in some partitions; those that do not exist, or have no state, have the offset -1."""
         known: dict[Uuid, frozenset[int]] = {}
         unknown = []
         for topic in topics:
@@ -173,7 +173,7 @@ class ShareGroups:
         def read_summary(pair: Partition) -> Awaitable[Summary]:
             return self._persister.read_summary(group, *pair)
 
-        summaries, _ = await _each({pair: pair for pair in pairs_of(partitions)}, read_summary)
+        summaries, _ = await _each({pair: pair for pair in pairs_of(partitions) if self._exists(pair)}, read_summary)
         ends = await self._end_offsets.of(
             TopicPartition(self._name(topic_id), number)
             for (topic_id, number), summary in summaries.items()
@@ -188,6 +188,11 @@ class ShareGroups:
             ]
             topics.append(DescribeShareGroupOffsetsResponseTopic(name, topic_id, rows))
         return topics
+
+    def _exists(self, pair: Partition) -> bool:
+        topic_id, number = pair
+        topic = self._image.topics_by_id.get(topic_id)
+        return topic is not None and 0 <= number < len(topic.partitions)
 
     def _name(self, topic_id: Uuid) -> str:
         found = self._image.topics_by_id.get(topic_id)

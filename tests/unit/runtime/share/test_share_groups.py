@@ -168,6 +168,11 @@ def test_offsets_with_lag(tmp_path: Path) -> None:
             ("gone", NO_OFFSET, -1),
         ]
         assert await desk.share.describe_all_offsets("nobody") == []
+        calls = desk.persister.calls
+        beyond = [describing.DescribeShareGroupOffsetsRequestTopic("t", [-1, 2, 1_000_000])]
+        (topic,) = await desk.share.describe_offsets(GROUP, beyond)
+        assert [row.start_offset for row in topic.partitions] == [NO_OFFSET] * 3
+        assert desk.persister.calls == calls
 
     tell(tmp_path, story)
 
