@@ -12,6 +12,7 @@ from typing import NamedTuple
 from penstock.config.broker import CONNECTION_OVERRIDES, connection_overrides
 from penstock.config.checks import check_text
 from penstock.config.names import find_property, has_listener_prefix, unknown_text
+from penstock.config.offset_reset import LATEST, OFFSET_RESET, parse_offset_reset
 from penstock.config.properties import ConfigError, Finding, Property, PropertyType, UpdateMode, config_error, nearest
 from penstock.config.tables import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES
 from penstock.config.topic import TopicSettings, check_topic_overrides
@@ -92,8 +93,16 @@ def validate_overrides(
             _check_broker(names, overrides, scope)
         case ConfigScope.GROUP:
             _check_table(overrides, GROUP_PROPERTIES, "group")
+            _check_offset_reset(overrides)
         case ConfigScope.CLIENT_METRICS:
             _check_table(overrides, CLIENT_METRICS_PROPERTIES, "client metrics")
+
+
+def _check_offset_reset(overrides: Mapping[str, str]) -> None:
+    try:
+        parse_offset_reset(overrides.get(OFFSET_RESET, LATEST))
+    except ValueError as error:
+        raise config_error(OFFSET_RESET, f"{OFFSET_RESET}: {error}") from error
 
 
 def _row(name: str, scope: ConfigScope) -> Property | None:

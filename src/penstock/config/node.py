@@ -154,10 +154,12 @@ class NodeSettings:
     group_share_delivery_count_limit: int
     group_share_heartbeat_interval_ms: int
     group_share_max_heartbeat_interval_ms: int
+    group_share_max_record_lock_duration_ms: int
     group_share_max_session_timeout_ms: int
     group_share_max_share_sessions: int
     group_share_max_size: int
     group_share_min_heartbeat_interval_ms: int
+    group_share_min_record_lock_duration_ms: int
     group_share_min_session_timeout_ms: int
     group_share_partition_max_record_locks: int
     group_share_record_lock_duration_ms: int

@@ -245,6 +245,7 @@ def test_only_what_changes_is_held_against_a_broker() -> None:
     ("scope", "name", "value"),
     [
         (ConfigScope.GROUP, "consumer.session.timeout.ms", "45000"),
+        (ConfigScope.GROUP, "share.auto.offset.reset", "by_duration:PT1H"),
         (ConfigScope.CLIENT_METRICS, "interval.ms", "1000"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 from penstock.core.share.acknowledgements import AckType
 from penstock.core.share.state import ShareKey
 from penstock.model.errors import ErrorCode
+from penstock.runtime.share.states import SHARE_TOPIC
 from penstock.wire.messages import initialize_share_group_state as beginning
 from penstock.wire.messages import read_share_group_state_summary as summing
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -38,10 +39,12 @@ from penstock.wire.messages.share_fetch import (
 )
 from support.node_thread import NodeThread
 from support.wire_client import WireClient, batch_of, records_in
+from support.wire_transactions import WireProducer
 
 ACCEPT, RELEASE, REJECT, RENEW = AckType.ACCEPT, AckType.RELEASE, AckType.REJECT, AckType.RENEW
 GROUP_RESOURCE = 32
 SHARE = 2
+EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
 DEADLINE_S = 20.0
 SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "2",
@@ -285,3 +288,51 @@ def test_the_state_outlives_the_broker(tmp_path: Path, connections: ExitStack) -
         until(lambda: taken.extend(member.acquired(wait_ms=200)) or sum(b - a + 1 for a, b, _ in taken) == 6)
         # What was with a member that never said anything of it counts as never delivered.
         assert sorted(taken) == [(3, 4, 1), (6, 6, 2), (9, 11, 1)]
+
+
+def test_aborted_records_are_for_nobody_who_reads_committed_ones(node: NodeThread, connections: ExitStack) -> None:
+    world = World(node, connections, share_isolation_level="read_committed")
+    producer = WireProducer(world.connect(), f"producer-{uuid4().hex[:8]}")
+    producer.start()
+    for value, is_committed in ((b"aborted", False), (b"committed", True), (b"aborted again", False)):
+        assert producer.add(world.topic) == 0
+        assert producer.write(world.topic, value).error_code == 0
+        assert producer.end(commit=is_committed) == 0
+    # The last marker follows the answer; nothing is stable before it.
+    until(lambda: world.client.list_offset(world.topic, LATEST_OFFSET, isolation_level=1).offset == 6)
+    member = Member(world, "one")
+    row = member.fetch()
+    assert [tuple(one) for one in row.acquired_records] == [(2, 2, 1)]
+    assert [record.value for record in records_in(row.records)] == [b"committed"]
+    assert member.acquired(wait_ms=0) == []
+    assert member.say(2, 2, ACCEPT) == 0
+    assert world.summary() == (6, 0)
+    everybody = Member(World(node, connections), "one")
+    everybody.world.topic_id = world.topic_id
+    until(lambda: everybody.world.begin(0) == 0)
+    assert everybody.acquired() == [(0, 0, 1), (2, 2, 1), (4, 4, 1)]
+
+
+def test_the_log_of_states_is_cut_before_what_counts(tmp_path: Path, connections: ExitStack) -> None:
+    settings = {
+        **SETTINGS,
+        "share.coordinator.state.topic.num.partitions": "1",
+        "share.coordinator.state.topic.prune.interval.ms": "50",
+        "share.coordinator.cold.partition.snapshot.interval.ms": "300",
+    }
+    with NodeThread(tmp_path, settings) as node:
+        world = World(node, connections)
+        cold = World(node, connections, 7)
+        world.produce(*[b"x"] * 20)
+        member = Member(world, "one")
+        assert member.acquired() == [(0, 19, 1)]
+        for offset in range(0, 20, 2):
+            assert member.say(offset, offset, ACCEPT) == 0
+        # Ten changes and two beginnings at least were written.
+        until(lambda: world.client.list_offset(SHARE_TOPIC, EARLIEST_OFFSET).offset > 12)
+        assert (world.summary(), cold.summary()[0]) == ((1, 9), 7)
+    with NodeThread(tmp_path, settings) as node:
+        for one in (world, cold):
+            one.node = node
+            one.client = one.connect()
+        until(lambda: (world.summary(), cold.summary()[0]) == ((1, 9), 7))

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.config.node import NodeSettings
+from penstock.config.offset_reset import BY_DURATION, EARLIEST, OffsetReset
 from penstock.core.metadata.image import Image
-from penstock.core.share.offset_reset import BY_DURATION, EARLIEST, OffsetReset
 from penstock.core.share.sessions import Place, ShareSession, ShareSessions
 from penstock.core.share.state import NO_COUNT, NO_OFFSET, ShareKey
 from penstock.model.errors import ApiError, ErrorCode

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.config.node import NodeSettings
+from penstock.config.offset_reset import LATEST, OffsetReset, parse_offset_reset
 from penstock.core.metadata.image import Image, ResourceType
-from penstock.core.share.offset_reset import LATEST, OffsetReset, parse_offset_reset
 from penstock.core.share.partition import ShareSettings
 
 
@@ -19,16 +19,14 @@ class ShareGroupSettings(NamedTuple):
 
 
 def settings_of(image: Image, node: NodeSettings, group: str) -> ShareGroupSettings:
-    """The settings of a group as they are now. What was set was checked when it was set."""
+    """The settings of a group as they are now, within the broker's bounds."""
     own = image.overrides(ResourceType.GROUP, group)
+    lock_ms = int(own.get("share.record.lock.duration.ms", node.group_share_record_lock_duration_ms))
     partition = ShareSettings(
         int(own.get("share.delivery.count.limit", node.group_share_delivery_count_limit)),
-        int(own.get("share.record.lock.duration.ms", node.group_share_record_lock_duration_ms)),
+        min(max(lock_ms, node.group_share_min_record_lock_duration_ms), node.group_share_max_record_lock_duration_ms),
         int(own.get("share.partition.max.record.locks", node.group_share_partition_max_record_locks)),
         own.get("share.renew.acknowledge.enable", "true") == "true",
     )
-    try:
-        reset = parse_offset_reset(own.get("share.auto.offset.reset", LATEST))
-    except ValueError:
-        reset = OffsetReset(LATEST)
+    reset = parse_offset_reset(own.get("share.auto.offset.reset", LATEST))
     return ShareGroupSettings(partition, reset, own.get("share.isolation.level") == "read_committed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+OFFSET_RESET = "share.auto.offset.reset"
 EARLIEST = "earliest"
 LATEST = "latest"
 BY_DURATION = "by_duration"
