@@ -124,7 +124,7 @@ def test_members_get_partitions_once_they_have_state(tmp_path: Path) -> None:
         assert first.assignment is not None
         assert not first.assignment.topic_partitions
         await desk.joined()
-        assert [state[:2] for state in desk.persister.kept.values()] == [(1, NO_OFFSET)] * 2
+        assert [state[:2] for state in desk.persister.kept.values()] == [(2, NO_OFFSET)] * 2
         assert desk.persister.calls == 2
 
     tell(tmp_path, story)

@@ -44,9 +44,10 @@ class ShareGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.epoch = 0
+        # As in Kafka 4.3, the first member makes it 2.
+        self.epoch = 1
         self.metadata_hash = 0
-        self.assignment_epoch = 0
+        self.assignment_epoch = 1
         self.members: dict[str, ShareMember] = {}
         self.targets: dict[str, Partitions] = {}
         self.partitions = SharePartitions()
