@@ -49,8 +49,8 @@ PROMISES = [
     Promise("1 kill -9 of the leader", (strike_leader("kill", 3.0),), 15, 5.0),
     Promise("1 clean stop of the leader", (strike_leader("stop", 6.0),), 15, 1.0),
     Promise("2 kill -9 of all", (Fault(STRIKE_S, "kill", (1, 2, 3), 0.5),), 20, 10.0),
-    Promise("3 power cut of the leader", (strike_leader("power", 8.0),), 20, 7.0),
-    # A client may ask the stopped node who leads, and waits its time-out for the answer.
+    # A client may ask the silent node who leads, and waits its time-out for the answer.
+    Promise("3 power cut of the leader", (strike_leader("power", 8.0),), 20, 10.0),
     Promise("5 the leader stopped for 30 s", (strike_leader("pause", 30.0),), 40, 10.0),
     Promise("6 the leader on the minority side", (strike_leader("isolate", 15.0),), 25, 7.0),
     Promise(
