@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock.runtime.security.access_control import STANDARD_AUTHORIZER
+from support.identity_provider import IdentityProvider
 from support.secure_cluster import ADMIN, SecureCluster
 
 
@@ -24,6 +25,14 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]
     }
     with SecureCluster(tmp_path_factory.mktemp("secured"), settings=settings) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[IdentityProvider]:
+    """An identity provider that publishes its keys by HTTP."""
+    found = IdentityProvider()
+    yield found
+    found.close()
 
 
 @pytest.fixture

@@ -129,13 +129,6 @@ DENIED = {"kafkajs": "Not authorized", "java": "Not authorized", "penstock": "ut
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[IdentityProvider]:
-    found = IdentityProvider()
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="module")
 def cluster(provider: IdentityProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
     settings = {
         **identity_provider.trusting(provider),

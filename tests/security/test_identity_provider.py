@@ -22,13 +22,6 @@ from support.secure_cluster import SecureCluster
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[IdentityProvider]:
-    found = IdentityProvider()
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="module")
 def trusting(provider: IdentityProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
     """A node that believes the provider."""
     with SecureCluster(tmp_path_factory.mktemp("trusting"), settings=identity_provider.trusting(provider)) as cluster:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from penstock.api.context import RequestContext
@@ -44,6 +44,15 @@ def check_share_protocol(image: Image) -> None:
         raise ApiError(
             ErrorCode.UNSUPPORTED_VERSION,
             f"{SHARE_VERSION} is 0 in this cluster: raise it to 1 with kafka-features.sh to have share groups",
+        )
+
+
+def check_described_topics(access: AccessControl, context: RequestContext, topics: Iterable[str]) -> None:
+    """Raise TOPIC_AUTHORIZATION_FAILED if a described group has topics that the client may not describe."""
+    if not all(access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in topics):
+        raise ApiError(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "The group has described topic(s) that the client is not authorized to describe.",
         )
 
 

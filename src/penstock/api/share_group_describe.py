@@ -5,10 +5,10 @@ from __future__ import annotations
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.group_requests import check_share_protocol, with_operations
+from penstock.api.group_requests import check_described_topics, check_share_protocol, with_operations
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
-from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.errors import ApiError
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
@@ -41,12 +41,8 @@ def make_share_group_describe(image: Image, groups: Groups, access: AccessContro
             check_share_protocol(image)
             check(access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
             found: DescribedGroup = await groups.read(group, lambda shard: shard.share.describe(group))
-            topics = _topics(found) if access.is_on else ()
-            if not all(access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in topics):
-                raise ApiError(
-                    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                    "The group has described topic(s) that the client is not authorized to describe.",
-                )
+            if access.is_on:
+                check_described_topics(access, context, _topics(found))
             return found
         except ApiError as error:
             return DescribedGroup(error.code, error.message, group)

@@ -116,7 +116,7 @@ def parse_endpoint(text: str) -> Endpoint | None:
 
 def resolve_listeners(texts: ListenerTexts, roles: frozenset[str], findings: list[Finding]) -> Listeners:
     """Read and cross-check everything about listeners; what is wrong is added to `findings`."""
-    controller_names = tuple(name.upper() for name in _items(texts.controller_names or ""))
+    controller_names = tuple(name.upper() for name in listed(texts.controller_names or ""))
     if not controller_names:
         text = "controller.listener.names is not set: name the listener of the controllers, for example CONTROLLER"
         findings.append(Finding("controller.listener.names", text))
@@ -132,14 +132,15 @@ def resolve_listeners(texts: ListenerTexts, roles: frozenset[str], findings: lis
     return resolved
 
 
-def _items(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
+def listed(text: str | None) -> tuple[str, ...]:
+    """The items of a list with commas, without those that are empty."""
+    return tuple(item.strip() for item in (text or "").split(",") if item.strip())
 
 
 def _protocol_map(texts: ListenerTexts, controller_names: tuple[str, ...], findings: list[Finding]) -> dict[str, str]:
     name = "listener.security.protocol.map"
     protocols: dict[str, str] = {}
-    for item in _items(texts.protocol_map):
+    for item in listed(texts.protocol_map):
         listener, separator, protocol = item.rpartition(":")
         if not separator or protocol.upper() not in SECURITY_PROTOCOLS:
             findings.append(
@@ -157,7 +158,7 @@ def _protocol_map(texts: ListenerTexts, controller_names: tuple[str, ...], findi
 
 def _parse_listeners(name: str, text: str, protocols: dict[str, str], findings: list[Finding]) -> tuple[Listener, ...]:
     listeners: list[Listener] = []
-    for item in _items(text):
+    for item in listed(text):
         match = _LISTENER.fullmatch(item)
         if match is None or int(match["port"]) > _PORT_MAX:
             findings.append(

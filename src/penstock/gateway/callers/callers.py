@@ -217,8 +217,6 @@ class Callers:
             token.credentials, session, time.monotonic() + self._settings.sign_in_s, token.expires_s - TOKEN_MARGIN_S
         )
 
-    # Sessions.
-
     def _session(self, key: Key, principal: str, credentials: Credentials) -> CallerSession:
         """The open session of a key, or a new one; 429 if there is no room for it."""
         found = self._sessions.get(key)

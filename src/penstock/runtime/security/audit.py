@@ -144,8 +144,6 @@ class AuditTrail:
             self._queue.add(event, self._env.now_ms(), may_repeat=may_repeat)
             self._arrived.set()
 
-    # Writing.
-
     def start(self, write: Write | None = None) -> None:
         """Begin to write: `write` appends documents, each with its time; without it they are only logged."""
         self._write = write

@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from penstock.config.listeners import listed
 from penstock.core.metadata.delegation_tokens import TokenRules as TokenTimes
 from penstock.core.metadata.image import Image
 from penstock.core.security import scram
@@ -58,7 +59,7 @@ class SignInSettings(NamedTuple):
     @classmethod
     def read(cls, look_up: Callable[[str], str | None], jaas: Callable[[str], str | None]) -> SignInSettings:
         """`look_up` returns a listener's properties by name, `jaas` its sasl.jaas.config by mechanism."""
-        mechanisms = _listed(look_up("sasl.enabled.mechanisms"))
+        mechanisms = listed(look_up("sasl.enabled.mechanisms"))
         for name in mechanisms:
             if name == "GSSAPI":
                 raise SignInUnusable(
@@ -70,7 +71,7 @@ class SignInSettings(NamedTuple):
         if OAUTHBEARER in mechanisms and not source:
             raise SignInUnusable("OAUTHBEARER needs sasl.oauthbearer.jwks.endpoint.url: where the provider's keys are")
         rules = TokenRules(
-            _listed(look_up("sasl.oauthbearer.expected.audience")),
+            listed(look_up("sasl.oauthbearer.expected.audience")),
             look_up("sasl.oauthbearer.expected.issuer") or None,
             look_up("sasl.oauthbearer.sub.claim.name") or "sub",
             look_up("sasl.oauthbearer.scope.claim.name") or "scope",
@@ -85,10 +86,6 @@ class SignInSettings(NamedTuple):
             int(look_up("connections.max.reauth.ms") or 0),
             int(look_up("connection.failed.authentication.delay.ms") or 0),
         )
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 def _plain_users(text: str | None) -> dict[str, str]:

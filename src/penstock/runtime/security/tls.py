@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.config.listeners import listed
+
 PEM, PKCS12, JKS = "PEM", "PKCS12", "JKS"
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -64,9 +66,6 @@ class TlsSettings(NamedTuple):
     def read(cls, look_up: Lookup) -> TlsSettings:
         """From properties by name."""
 
-        def listed(name: str) -> tuple[str, ...]:
-            return tuple(part.strip() for part in (look_up(name) or "").split(",") if part.strip())
-
         return cls(
             _store_type(look_up("ssl.keystore.type"), look_up("ssl.keystore.location")),
             look_up("ssl.keystore.location"),
@@ -79,8 +78,8 @@ class TlsSettings(NamedTuple):
             look_up("ssl.truststore.password"),
             look_up("ssl.truststore.certificates"),
             (look_up("ssl.client.auth") or "none").lower(),
-            listed("ssl.enabled.protocols"),
-            listed("ssl.cipher.suites"),
+            listed(look_up("ssl.enabled.protocols")),
+            listed(look_up("ssl.cipher.suites")),
             (look_up("ssl.endpoint.identification.algorithm") or "").lower() == "https",
         )
 
