@@ -20,6 +20,15 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 CLIENT_ID = "penstock"
 
 _JAAS_FIELD = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
+# What only the Java client has, and what belongs to (de)serializers.
+_JAVA_ONLY = (
+    "sasl.jaas.config",
+    "sasl.login.",
+    "sasl.client.callback.",
+    "sasl.oauthbearer.client.credentials.",
+    "key.",
+    "value.",
+)
 # The Java client's property names and librdkafka's.
 _LIBRDKAFKA_NAMES = {
     "sasl.mechanism": "sasl.mechanisms",
@@ -84,7 +93,7 @@ def librdkafka_properties(settings: ConnectionSettings) -> dict[str, str]:
     """The same settings with librdkafka's names, for producers."""
     properties = {}
     for name, value in settings.properties:
-        if name == "sasl.jaas.config" or name.startswith(("key.", "value.", "sasl.oauthbearer.client.credentials.")):
+        if name.startswith(_JAVA_ONLY):
             continue
         properties[_LIBRDKAFKA_NAMES.get(name, name)] = value
     if settings.credentials is not None and settings.credentials.tokens is not None:
