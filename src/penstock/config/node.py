@@ -44,6 +44,7 @@ class NodeSettings:
     controller_quorum_voters: tuple[Voter, ...]
     controller_quorum_bootstrap_servers: tuple[Endpoint, ...]
     log_dirs: tuple[str, ...]
+    cordoned_log_dirs: tuple[str, ...]
     metadata_log_dir: str
     penstock_metrics_listener: MetricsListener | None
     max_connections_per_ip_overrides: Mapping[str, int]

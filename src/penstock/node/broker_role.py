@@ -121,6 +121,7 @@ class BrokerRole:
             settings.broker_heartbeat_interval_ms,
             settings.broker_session_timeout_ms,
             self._offline_directories,
+            self._cordoned_directories,
         )
         self._fetchers: ReplicaFetchers
         self._groups: Groups
@@ -138,6 +139,7 @@ class BrokerRole:
             raise CannotStart(str(error)) from error
         self._directories.note_epoch(self._lifecycle.broker_epoch)
         await raft.applied(self._lifecycle.broker_epoch + 1)
+        self._live.on_change(self._cordon)
         self.partitions = Partitions(
             env,
             settings.node_id,
@@ -419,6 +421,15 @@ class BrokerRole:
 
     def _offline_directories(self) -> list[Uuid]:
         return [one.directory_id for one in self._directories.log_directories if one.failure is not None]
+
+    def _cordoned_directories(self) -> list[Uuid] | None:
+        if not self._raft.image.cordoned_directories_enabled:
+            return None
+        return [one.directory_id for one in self._directories.log_directories if one.is_cordoned]
+
+    def _cordon(self, settings: NodeSettings) -> None:
+        if self._directories.cordon(settings.cordoned_log_dirs):
+            self._lifecycle.heartbeat_now()
 
     def _some_broker(self) -> int:
         """Clients send requests for the controller to any active broker, which forwards them."""

@@ -130,14 +130,15 @@ def check_list_offsets(ask: Ask, world: World, version: int) -> None:
         first: (0, first, 0),
         first + 1: (0, first + 10, 1),
         first + 11: (0, -1, -1),
-        -77: (ErrorCode.INVALID_REQUEST, -1, -1),
     }
-    if version >= 7:
-        wanted[-3] = (0, first + 10, 1)
-    if version >= 8:
-        wanted[-4] = (0, -1, 0)
-    if version >= 9:
-        wanted[-5] = (0, -1, -1)
+    for timestamp, since, expected in (
+        (-3, 7, (0, first + 10, 1)),
+        (-4, 8, (0, -1, 0)),
+        (-5, 9, (0, -1, -1)),
+        (-6, 11, (0, -1, -1)),
+        (-77, 99, (0, -1, -1)),
+    ):
+        wanted[timestamp] = expected if version >= since else (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
     for isolation_level in (0, 1) if version >= 2 else (0,):
         for timestamp, expected in wanted.items():
             rows = [ListOffsetsPartition(0, -1, timestamp), ListOffsetsPartition(9, -1, timestamp)]
@@ -145,8 +146,9 @@ def check_list_offsets(ask: Ask, world: World, version: int) -> None:
             response = ask(ListOffsetsRequest(-1, isolation_level, topics), version)
             found, nowhere = response.topics[0].partitions
             assert (found.error_code, found.timestamp, found.offset) == expected, timestamp
-            assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert response.topics[1].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            nothing = expected[0] or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert nowhere.error_code == nothing
+            assert response.topics[1].partitions[0].error_code == nothing
     assert ask(ListOffsetsRequest(-1, 0, []), version).topics == ()
 
 
