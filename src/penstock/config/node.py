@@ -98,6 +98,7 @@ class NodeSettings:
     penstock_request_read_timeout_ms: int
     penstock_sync_on_ack: bool
     penstock_topic_min_insync_replicas_min: int
+    penstock_share_delay_index_max_records: int
     penstock_topic_name_pattern: str
     penstock_topic_partitions_max: int
     penstock_topic_partitions_min: int
@@ -152,6 +153,8 @@ class NodeSettings:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    errors_deadletterqueue_auto_create_topics_enable: bool
+    errors_deadletterqueue_topic_name_prefix: str
     group_share_delivery_count_limit: int
     group_share_heartbeat_interval_ms: int
     group_share_max_heartbeat_interval_ms: int

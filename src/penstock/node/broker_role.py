@@ -67,6 +67,7 @@ from penstock.runtime.schemas.registry_client import RegistryClient
 from penstock.runtime.security.access_control import OPEN
 from penstock.runtime.security.audit_topic import AuditTopic
 from penstock.runtime.security.tenants import Tenants
+from penstock.runtime.share.dead_letter_topics import DeadLetterTopics
 from penstock.runtime.share.end_offsets import EndOffsets
 from penstock.runtime.share.partitions import SharePartitions
 from penstock.runtime.share.remote_persister import RemotePersister
@@ -248,7 +249,18 @@ class BrokerRole:
         )
         ends = EndOffsets(settings.node_id, self._leader_of, self._make_peer, self._ask_itself)
         self._share_groups = ShareGroups(env, raft.image, self._groups, self._persister, ends)
-        self._shares = SharePartitions(env, raft.image, self.partitions, self._persister, self._live.current)
+        dead_letters = DeadLetterTopics(
+            settings.node_id,
+            raft.image,
+            self._requests,
+            self._make_peer,
+            self._ask_itself,
+            self._producer_ids.take,
+            self._live.current,
+        )
+        self._shares = SharePartitions(
+            env, raft.image, self.partitions, self._persister, dead_letters, self._live.current
+        )
 
     async def _ask_itself(self, request: Any) -> Any:
         """Answer a request of this broker's own, in the newest version."""
