@@ -30,6 +30,7 @@ from penstock.node.metrics.coordinators import CoordinatorCollector
 from penstock.node.metrics.health import Check
 from penstock.node.metrics.replicas import ReplicaCollector
 from penstock.node.metrics.rules import RulesCollector
+from penstock.node.metrics.shares import ShareCollector
 from penstock.node.metrics.tenants import TenantCollector
 from penstock.node.metrics.topics import TopicCollector
 from penstock.node.security import NodeSecurity
@@ -411,6 +412,7 @@ class BrokerRole:
             TopicCollector(self.partitions),
             ReplicaCollector(self._env, self.partitions, self._fetchers, self._cleaner),
             CoordinatorCollector(self._env, self._groups, self._transactions, self._lag),
+            ShareCollector(self._shares),
             RulesCollector(self._security.audit, self._backpressure),
             TenantCollector(self._raft.image, self._tenants),
         ]

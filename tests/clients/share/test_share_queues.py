@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
+import httpx
 import pytest
 
 from penstock.core.share.acknowledgements import AckType
 from penstock.core.share.dead_letters import Account, original_headers, read_account
 from penstock.core.share.delays import AFTER, AT
+from penstock.local.layout import free_ports
 from penstock.testing import Cluster
 from penstock.wire.records import Record, build_batch
 from support.share_member import ShareMember, begin, leader_of, set_group, until
@@ -26,8 +33,13 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(SETTINGS) as cluster:
+def metrics_address() -> str:
+    return f"127.0.0.1:{free_ports(1)[0]}"
+
+
+@pytest.fixture(scope="module")
+def cluster(metrics_address: str) -> Iterator[Cluster]:
+    with Cluster({**SETTINGS, "penstock.metrics.listener": metrics_address}) as cluster:
         yield cluster
 
 
@@ -139,6 +151,31 @@ def test_a_released_record_comes_back_later(cluster: Cluster, client: WireClient
     assert time.monotonic() - released >= 0.7
 
 
+def test_what_a_group_does_is_counted(cluster: Cluster, client: WireClient, metrics_address: str) -> None:
+    def told(name: str) -> float:
+        text = httpx.get(f"http://{metrics_address}/metrics?detail=groups", timeout=30).text
+        return next(float(line.split(" ")[-1]) for line in text.splitlines() if line.startswith(name + " "))
+
+    accepted = 'kafka_server_sharegroupmetrics_recordacknowledgements_total{acktype="Accept"}'
+    letters = "kafka_server_sharegroupmetrics_deadletterqueuerecordcount_total"
+    before = told(accepted), told(letters)
+    member = member_of(cluster, client, "counted", errors_deadletterqueue_topic_name="dlq.counted")
+    late = Record(3, int(time.time() * 1000), None, b"", ((AFTER, b"3600000"),))
+    client.produce("jobs.counted", build_batch([*(Record(n, 0, None, b"") for n in range(3)), late]))
+    assert len(member.take()) == 3
+    # The delayed one is passed over when somebody looks for more.
+    assert member.take(wait_ms=10) == []
+    labels = '{group="counted",topic="jobs.counted",partition="0"}'
+    assert told(f"kafka_server_sharepartitionmetrics_inflightmessagecount{labels}") == 3
+    assert told(f"penstock_share_partition_delayed_records{labels}") == 1
+    assert member.say(ACCEPT, [0, 1]) == 0
+    assert member.say(REJECT, [2]) == 0
+    until(lambda: (told(accepted), told(letters)) == (before[0] + 2, before[1] + 1))
+    until(lambda: told("penstock_share_dead_letters_waiting") == 0)
+    assert told(f"kafka_server_sharepartitionmetrics_inflightmessagecount{labels}") == 0
+    assert told("kafka_server_sharesessioncache_sharepartitionscount") >= 1
+
+
 def test_a_record_is_delivered_when_it_is_due(cluster: Cluster, client: WireClient) -> None:
     member = member_of(cluster, client, "delays")
     now_ms = int(time.time() * 1000)
@@ -177,3 +214,54 @@ def test_a_delay_is_counted_from_the_timestamp(cluster: Cluster, client: WireCli
     until(lambda: taken.extend(member.take()) or taken)
     assert taken[0].record.value == b"later"
     assert time.time() * 1000 >= now_ms + 800
+
+
+def dlq(cluster: Cluster, *arguments: str, code: int = 0) -> Any:
+    """What `penstock dlq` answers to programs."""
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "dlq", *arguments, "-o", "json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PENSTOCK_BOOTSTRAP": cluster.bootstrap_servers},
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout) if code == 0 else done.stderr
+
+
+@pytest.mark.parametrize("copies", ["true", "false"])
+def test_dead_letters_are_shown_sent_back_and_deleted(cluster: Cluster, client: WireClient, copies: str) -> None:
+    group, topic = f"cli-{copies}", f"dlq.cli-{copies}"
+    member = member_of(
+        cluster,
+        client,
+        group,
+        partitions=2,
+        errors_deadletterqueue_topic_name=topic,
+        errors_deadletterqueue_copy_record_enable=copies,
+    )
+    records = [Record(n, 1_000, b"key%d" % n, b"value%d" % n, (("h", b"\xff%d" % n),)) for n in range(3)]
+    client.produce(f"jobs.{group}", build_batch(records), partition=1)
+    assert len(member.take()) == 3
+    assert member.say(REJECT, [0, 2]) == 0
+    assert member.say(ACCEPT, [1]) == 0
+    until(lambda: leader_of(client, topic)[0] >= 0)
+    until(lambda: len(letters_in(client, topic)) == 2)
+    assert {"topic": topic, "partitions": 1, "letters": 2} in dlq(cluster, "list")
+    first, second = dlq(cluster, "peek", topic)
+    assert first["original"] == {"topic": f"jobs.{group}", "partition": 1, "offset": 0, "timestamp": 1_000}
+    assert (second["group"], second["member"], second["delivery_count"]) == (group, "one", 1)
+    assert second["message"] == "Offset rejected by client."
+    assert second["value"] == ("value2" if copies == "true" else None)
+    assert dlq(cluster, "replay", topic, "--dry-run")["topics"] == [{"topic": f"jobs.{group}", "records": 2}]
+    assert dlq(cluster, "replay", topic, "--group", "nobody", "--yes")["topics"] == []
+    sent = dlq(cluster, "replay", topic, "--yes", "--purge")
+    assert sent == {"topics": [{"topic": f"jobs.{group}", "records": 2}], "gone": 0}
+    assert {"topic": topic, "partitions": 1, "letters": 0} in dlq(cluster, "list")
+    again = member.take()
+    assert [one.record[2:] for one in again] == [records[0][2:], records[2][2:]]
+    assert member.say(REJECT, [one.record.offset for one in again]) == 0
+    until(lambda: records_in(client.fetch(topic, 2).records)[1:])
+    assert dlq(cluster, "purge", topic, "--offset", "3", "--yes") == [{"partition": 0, "deleted": 1}]
+    assert "is no topic for dead letters" in dlq(cluster, "purge", f"jobs.{group}", "--yes", code=1)

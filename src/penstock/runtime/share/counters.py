@@ -17,5 +17,5 @@ class ShareCounters:
     letters: int = 0
     letter_requests: int = 0
     letter_failures: int = 0
-    # Delayed records that were let in, and how long after they were due, at most and in total.
+    # Delayed records that became due.
     let_in: int = 0
