@@ -168,6 +168,19 @@ class NodeSettings:
     group_share_partition_max_record_locks: int
     group_share_record_lock_duration_ms: int
     group_share_session_timeout_ms: int
+    group_streams_assignment_interval_ms: int
+    group_streams_heartbeat_interval_ms: int
+    group_streams_initial_rebalance_delay_ms: int
+    group_streams_max_assignment_interval_ms: int
+    group_streams_max_heartbeat_interval_ms: int
+    group_streams_max_session_timeout_ms: int
+    group_streams_max_size: int
+    group_streams_max_standby_replicas: int
+    group_streams_min_assignment_interval_ms: int
+    group_streams_min_heartbeat_interval_ms: int
+    group_streams_min_session_timeout_ms: int
+    group_streams_num_standby_replicas: int
+    group_streams_session_timeout_ms: int
     offset_metadata_max_bytes: int
     offsets_retention_check_interval_ms: int
     offsets_retention_minutes: int
