@@ -37,6 +37,7 @@ from penstock.runtime.security.tenants import Tenants
 from penstock.runtime.share.partitions import SharePartitions
 from penstock.runtime.share.share_groups import ShareGroups
 from penstock.runtime.share.states import ShareStates
+from penstock.runtime.telemetry import Telemetry
 from penstock.wire.apis import ApiKey
 
 
@@ -83,6 +84,7 @@ class BrokerServices(SharedServices):
     schema_guard: SchemaGuard
     backpressure: BackPressure
     tenants: Tenants
+    telemetry: Telemetry
     write_marker: WriteMarker
     share_states: ShareStates
     shares: SharePartitions

@@ -25,6 +25,7 @@ from penstock.model.ids import NO_LEADER, Uuid
 from penstock.node.directories import Directories
 from penstock.node.endpoints import Endpoints
 from penstock.node.failures import CannotStart
+from penstock.node.metrics.clients import ClientCollector
 from penstock.node.metrics.collector import Collector
 from penstock.node.metrics.coordinators import CoordinatorCollector
 from penstock.node.metrics.health import Check
@@ -72,6 +73,7 @@ from penstock.runtime.share.partitions import SharePartitions
 from penstock.runtime.share.remote_persister import RemotePersister
 from penstock.runtime.share.share_groups import ShareGroups
 from penstock.runtime.share.states import ShareStates
+from penstock.runtime.telemetry import Telemetry
 from penstock.wire.apis import APIS, ApiKey
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from penstock.wire.messages.broker_registration import Listener as RegisteredListener
@@ -180,6 +182,8 @@ class BrokerRole:
         )
         self._tenants.start()
         raft.on_commit(self._tenants.follow)
+        self._telemetry = Telemetry(env, raft.image, settings)
+        raft.on_commit(self._telemetry.follow)
         self._endpoints.serve_brokers(self._dispatcher(keeper, controller, unreachable))
         raft.on_commit(self._report_during_shutdowns)
         raft.on_leader(lambda leader_id: self._lifecycle.heartbeat_now() if leader_id >= 0 else None)
@@ -320,6 +324,7 @@ class BrokerRole:
             schema_guard=self._schema_guard,
             backpressure=self._backpressure,
             tenants=self._tenants,
+            telemetry=self._telemetry,
             write_marker=self._marker_writer.write,
             share_states=self._share_states,
             shares=self._shares,
@@ -401,6 +406,7 @@ class BrokerRole:
             CoordinatorCollector(self._env, self._groups, self._transactions, self._lag),
             RulesCollector(self._security.audit, self._backpressure),
             TenantCollector(self._raft.image, self._tenants),
+            ClientCollector(self._telemetry),
         ]
 
     def checks(self) -> Iterator[Check]:
