@@ -24,6 +24,7 @@ from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.coordinator.transaction_verifier import Verify
 from penstock.runtime.coordinator.transactions import Transactions
 from penstock.runtime.env import Env
+from penstock.runtime.hot_keys import HotKeys
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.runtime.replication.follower_fetch import FollowerFetch
@@ -85,6 +86,7 @@ class BrokerServices(SharedServices):
     backpressure: BackPressure
     tenants: Tenants
     telemetry: Telemetry
+    hot_keys: HotKeys
     write_marker: WriteMarker
     share_states: ShareStates
     shares: SharePartitions

@@ -97,4 +97,5 @@ INDEX: tuple[tuple[int, str, int, int, bool, bool, bool], ...] = (
     (10000, "describe_lag", 0, 0, True, False, False),
     (10001, "describe_tenants", 0, 0, True, False, False),
     (10002, "describe_clients", 0, 0, True, False, False),
+    (10003, "describe_hot_keys", 0, 0, True, False, False),
 )

@@ -18,6 +18,8 @@ WITHOUT_CLASS = {
     "ControlRecordKey",
     "DescribeClientsRequest",
     "DescribeClientsResponse",
+    "DescribeHotKeysRequest",
+    "DescribeHotKeysResponse",
     "DescribeLagRequest",
     "DescribeLagResponse",
     "DescribeTenantsRequest",
