@@ -74,6 +74,8 @@ INDEX: tuple[tuple[int, str, int, int, bool, bool, bool], ...] = (
     (68, "consumer_group_heartbeat", 0, 1, True, False, False),
     (69, "consumer_group_describe", 0, 1, True, False, False),
     (70, "controller_registration", 0, 0, False, True, False),
+    (71, "get_telemetry_subscriptions", 0, 0, True, False, False),
+    (72, "push_telemetry", 0, 0, True, False, False),
     (73, "assign_replicas_to_dirs", 0, 0, False, True, False),
     (74, "list_config_resources", 0, 1, True, True, False),
     (75, "describe_topic_partitions", 0, 0, True, False, False),
@@ -96,4 +98,6 @@ INDEX: tuple[tuple[int, str, int, int, bool, bool, bool], ...] = (
     (92, "delete_share_group_offsets", 0, 0, True, False, False),
     (10000, "describe_lag", 0, 0, True, False, False),
     (10001, "describe_tenants", 0, 0, True, False, False),
+    (10002, "describe_clients", 0, 0, True, False, False),
+    (10003, "describe_hot_keys", 0, 0, True, False, False),
 )

@@ -85,7 +85,8 @@ def make_offset_commit(image: Image, groups: Groups, access: AccessControl) -> H
             if context.api_version >= TOPIC_IDS_SINCE:
                 named = image.topics_by_id.get(asked.topic_id)
                 if named is None:
-                    refused["", asked.topic_id] = _rows(asked.partitions, ErrorCode.UNKNOWN_TOPIC_ID)
+                    unknown = _rows(asked.partitions, ErrorCode.UNKNOWN_TOPIC_ID)
+                    refused.setdefault(("", asked.topic_id), []).extend(unknown)
                     continue
                 topic = asked._replace(name=named.name)
             if not access.allows(context.client, Operation.READ, ResourceType.TOPIC, topic.name):
@@ -106,8 +107,12 @@ def make_offset_commit(image: Image, groups: Groups, access: AccessControl) -> H
 
 def refuse_all(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
     """The same error for every partition of a request."""
-    rows = {(topic.name, topic.topic_id): _rows(topic.partitions, code) for topic in request.topics}
-    return OffsetCommitResponse(topics=_topics(rows))
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(topic.name, topic.topic_id, _rows(topic.partitions, code))
+            for topic in request.topics
+        ]
+    )
 
 
 def _rows(partitions: Iterable[OffsetCommitRequestPartition], code: ErrorCode) -> Rows:

@@ -94,6 +94,9 @@ class NodeSettings:
     penstock_disk_full_percent: float
     penstock_tenant_usage_interval_ms: int
     penstock_loop: str
+    telemetry_max_bytes: int
+    penstock_telemetry_clients_max: int
+    penstock_telemetry_series_max: int
     penstock_metrics_counting: bool
     penstock_request_read_timeout_ms: int
     penstock_sync_on_ack: bool

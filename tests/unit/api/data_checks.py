@@ -8,6 +8,7 @@ from api_world import Ask, World
 
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from penstock.wire.messages.describe_hot_keys import DescribeHotKeysRequest
 from penstock.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
@@ -122,6 +123,19 @@ def _fetch_row(partition: int, offset: int) -> FetchPartition:
     return FetchPartition(partition, fetch_offset=offset, partition_max_bytes=1_000_000)
 
 
+def check_describe_hot_keys(ask: Ask, world: World, version: int) -> None:
+    response = ask(DescribeHotKeysRequest(world.topic, [0, 9], 1_000, 5), version)
+    absent, found = sorted(response.partitions, key=lambda row: row.error_code, reverse=True)
+    assert absent.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (found.error_code, found.first_offset, found.next_offset, found.records_error) == (0, 0, 3, 0)
+    assert found.records == found.keyless_records + sum(row.records for row in found.keys) == 3
+    assert found.size_bytes == found.keyless_bytes + sum(row.size_bytes for row in found.keys)
+    (last,) = ask(DescribeHotKeysRequest(world.topic, [0], 1, 5), version).partitions
+    assert (last.first_offset, last.records) == (2, 1)
+    missing = ask(DescribeHotKeysRequest(world.missing, None, 1, 1), version)
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def check_list_offsets(ask: Ask, world: World, version: int) -> None:
     first = world.first_timestamp
     wanted = {
@@ -214,6 +228,7 @@ CHECKS = {
     "produce": check_produce,
     "fetch": check_fetch,
     "list_offsets": check_list_offsets,
+    "describe_hot_keys": check_describe_hot_keys,
     "offset_for_leader_epoch": check_offset_for_leader_epoch,
     "delete_records": check_delete_records,
     "init_producer_id": check_init_producer_id,

@@ -16,6 +16,10 @@ from support.kafka_tools import find_java, java_missing, libraries_of
 WITHOUT_CLASS = {
     "AbortedTxn",
     "ControlRecordKey",
+    "DescribeClientsRequest",
+    "DescribeClientsResponse",
+    "DescribeHotKeysRequest",
+    "DescribeHotKeysResponse",
     "DescribeLagRequest",
     "DescribeLagResponse",
     "DescribeTenantsRequest",

@@ -102,6 +102,8 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
     DESCRIBE_LAG = 10000
     DESCRIBE_TENANTS = 10001
+    DESCRIBE_CLIENTS = 10002
+    DESCRIBE_HOT_KEYS = 10003
 
 
 # Key: module, name, first, last and last settled version, first flexible version, listeners.
@@ -197,6 +199,8 @@ APIS: dict[int, tuple[str, str, int, int, int, int, tuple[str, ...]]] = {
     92: ("delete_share_group_offsets", "DeleteShareGroupOffsets", 0, 0, 0, 0, ("broker",)),
     10000: ("describe_lag", "DescribeLag", 0, 0, 0, 0, ("broker",)),
     10001: ("describe_tenants", "DescribeTenants", 0, 0, 0, 0, ("broker",)),
+    10002: ("describe_clients", "DescribeClients", 0, 0, 0, 0, ("broker",)),
+    10003: ("describe_hot_keys", "DescribeHotKeys", 0, 0, 0, 0, ("broker",)),
 }
 
 # Type: module, class name, versions, of the records of the metadata log.
