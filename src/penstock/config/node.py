@@ -44,6 +44,7 @@ class NodeSettings:
     controller_quorum_voters: tuple[Voter, ...]
     controller_quorum_bootstrap_servers: tuple[Endpoint, ...]
     log_dirs: tuple[str, ...]
+    cordoned_log_dirs: tuple[str, ...]
     metadata_log_dir: str
     penstock_metrics_listener: MetricsListener | None
     max_connections_per_ip_overrides: Mapping[str, int]
@@ -93,10 +94,14 @@ class NodeSettings:
     penstock_disk_full_percent: float
     penstock_tenant_usage_interval_ms: int
     penstock_loop: str
+    telemetry_max_bytes: int
+    penstock_telemetry_clients_max: int
+    penstock_telemetry_series_max: int
     penstock_metrics_counting: bool
     penstock_request_read_timeout_ms: int
     penstock_sync_on_ack: bool
     penstock_topic_min_insync_replicas_min: int
+    penstock_share_delay_index_max_records: int
     penstock_topic_name_pattern: str
     penstock_topic_partitions_max: int
     penstock_topic_partitions_min: int
@@ -151,6 +156,8 @@ class NodeSettings:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    errors_deadletterqueue_auto_create_topics_enable: bool
+    errors_deadletterqueue_topic_name_prefix: str
     group_share_delivery_count_limit: int
     group_share_heartbeat_interval_ms: int
     group_share_max_heartbeat_interval_ms: int

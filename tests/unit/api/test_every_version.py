@@ -17,6 +17,7 @@ import security_checks
 import share_checks
 import share_group_checks
 import streams_group_checks
+import telemetry_checks
 import transaction_checks
 from api_world import Ask, World
 from kio.index import load_entity_schema
@@ -40,6 +41,7 @@ CHECKS: dict[str, Check] = {
     **transaction_checks.CHECKS,
     **security_checks.CHECKS,
     **share_checks.CHECKS,
+    **telemetry_checks.CHECKS,
 }
 
 SERVED = [

@@ -12,8 +12,8 @@ from penstock.core.metadata.result import Result
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.metadata_records import BrokerFeature, ConfigRecord, ControllerFeature, FeatureLevelRecord
 
-# Kafka 4.1's metadata version is level 27; the log has had feature levels since level 7.
-METADATA_VERSION_LEVELS = (7, 27)
+# Kafka 4.3's metadata version is level 30; the log has had feature levels since level 7.
+METADATA_VERSION_LEVELS = (7, 30)
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
@@ -33,7 +33,7 @@ GROUP_VERSION_SINCE = 22
 # The metadata version from which eligible leader replicas can be switched on.
 ELIGIBLE_LEADER_REPLICAS_NEED = 23
 # Metadata versions that did not change any record; downgrading across others could lose information.
-UNCHANGED_METADATA = frozenset({9, 10, 12, 16, 18, 19, 20, 21, 22, 24, 25, 26, 27})
+UNCHANGED_METADATA = frozenset({9, 10, 12, 16, 18, 19, 20, 21, 22, 24, 25, 26, 27, 28, 29})
 # The name of the resource that holds the settings of all brokers.
 ALL_BROKERS = ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from penstock.core.share.partition import Acquired
+from penstock.core.share.contract import Acquired
 from penstock.wire.primitives import Buffer
 from penstock.wire.records import BatchHeader, read_header
 

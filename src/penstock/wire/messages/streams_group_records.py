@@ -103,7 +103,7 @@ class StreamsGroupCurrentMemberAssignmentKey(NamedTuple):
 class AssignedTaskIds(NamedTuple):
     subtopology_id: str = ""
     partitions: Sequence[int] = ()
-    assignment_epochs: Sequence[int] | None = None
+    assignment_epochs: Sequence[int] | None = ()
 
 
 class StreamsGroupCurrentMemberAssignmentValue(NamedTuple):

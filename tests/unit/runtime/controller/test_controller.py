@@ -32,7 +32,7 @@ def test_a_new_cluster_begins_with_its_features() -> None:
     async def scene(world: ControllerWorld) -> None:
         await world.until(lambda: METADATA_VERSION in world.image.features)
         assert world.image.features == {
-            METADATA_VERSION: 27,
+            METADATA_VERSION: 30,
             ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
             TRANSACTION_VERSION: 2,
             GROUP_VERSION: 1,

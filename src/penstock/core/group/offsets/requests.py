@@ -47,7 +47,7 @@ from penstock.wire.messages.txn_offset_commit import (
 
 NO_OFFSET = -1
 
-# As Kafka 4.1 writes them: only version 1 has an expire timestamp, the newest one has the topic's id.
+# As Kafka writes them: only version 1 has an expire timestamp, the newest one has the topic's id.
 LATEST_MS = 2**63 - 1
 _EXPIRING_VERSION = 1
 _VERSION = 4
