@@ -61,7 +61,7 @@ def make_streams_group_heartbeat(
                 gather=True,
             )
         except ApiError as error:
-            return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message, status=())
+            return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
         return create_missing(result, context) if result.missing else result.response
 
     def check_topics(topology: Topology, context: RequestContext) -> None:

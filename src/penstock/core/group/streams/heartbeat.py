@@ -308,4 +308,4 @@ def leave(group: StreamsGroup, member_id: str, effects: Effects) -> StreamsGroup
         epoch_record(group.group_id, group.epoch + 1, group.metadata_hash, group.validated_topology_epoch, configs)
     )
     cancel_timers(group.group_id, member_id, effects)
-    return StreamsGroupHeartbeatResponse(member_id=member_id, member_epoch=LEAVE_EPOCH, status=())
+    return StreamsGroupHeartbeatResponse(member_id=member_id, member_epoch=LEAVE_EPOCH)

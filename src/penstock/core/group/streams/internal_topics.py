@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -119,16 +120,26 @@ def _count_repartition_topics(rows: Sequence[Subtopology], counts: _Counts) -> N
     decided = counts.decided
     for row in rows:
         decided.update({topic.name: topic.partitions for topic in row.repartition_source_topics if topic.partitions})
-    waiting = [(row, sink) for row in rows for sink in row.repartition_sink_topics if sink not in decided]
-    while waiting:
-        known = {sink: max(sizes) for row, sink in waiting if (sizes := _known_sizes(row, counts))}
-        refuse(
-            not known,
-            "Failed to compute number of partitions for all repartition topics. There may be loops in the topology that"
-            " cannot be resolved.",
-        )
-        decided.update(known)
-        waiting = [(row, sink) for row, sink in waiting if sink not in decided]
+    readers: dict[str, list[Subtopology]] = {}
+    for row in rows:
+        for topic in row.repartition_source_topics:
+            readers.setdefault(topic.name, []).append(row)
+    queue = deque(row for row in rows if _known_sizes(row, counts))
+    seen: set[str] = set()
+    while queue:
+        row = queue.popleft()
+        if row.subtopology_id not in seen:
+            seen.add(row.subtopology_id)
+            size = max(_known_sizes(row, counts))
+            for sink in row.repartition_sink_topics:
+                if sink not in decided:
+                    decided[sink] = size
+                    queue += readers.get(sink, ())
+    refuse(
+        any(sink not in decided for row in rows for sink in row.repartition_sink_topics),
+        "Failed to compute number of partitions for all repartition topics. There may be loops in the topology that"
+        " cannot be resolved.",
+    )
     for row in rows:
         refuse(
             any(topic.name not in decided for topic in row.repartition_source_topics),
