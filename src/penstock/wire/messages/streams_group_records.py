@@ -26,7 +26,7 @@ class StreamsGroupMetadataValue(NamedTuple):
     epoch: int = 0
     metadata_hash: int = 0
     validated_topology_epoch: int = -1
-    last_assignment_configs: Sequence[LastAssignmentConfig] | None = None
+    last_assignment_configs: Sequence[LastAssignmentConfig] | None = ()
 
 
 class StreamsGroupMemberMetadataKey(NamedTuple):
