@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sim.schedule import Plan, draw, draw_transactional
+from sim.schedule import Plan, draw, draw_shared, draw_transactional
 from sim.shape import DIMENSIONS, without_dimensions
 from sim.shrink import shrink
 from sim.simulate import Outcome, simulate
@@ -39,6 +39,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--trace", action="store_true", help="with --seed: also what nodes log")
     parser.add_argument("--only", help="with --seed: the numbers of the faults to keep, such as 0,3")
     parser.add_argument("--transactions", action="store_true", help="with transactional clients")
+    parser.add_argument("--shares", action="store_true", help="with workers of a share group")
     parser.add_argument("--nodes", type=int, default=3, help="brokers of a cluster (default: 3)")
     parser.add_argument(
         "--without",
@@ -105,7 +106,8 @@ def _run_seed(work: tuple[int, argparse.Namespace]) -> Outcome:
 
 
 def _plan(seed: int, options: argparse.Namespace) -> Plan:
-    plan = draw_transactional(seed, options.nodes) if options.transactions else draw(seed, options.nodes)
+    drawn = draw_transactional if options.transactions else draw_shared if options.shares else draw
+    plan = drawn(seed, options.nodes)
     unwanted = options.without.split(",")
     faults = tuple(fault for fault in plan.faults if fault.kind not in unwanted)
     return replace(plan, faults=faults, shape=without_dimensions(plan.shape, unwanted))
@@ -156,7 +158,7 @@ def _explain(outcome: Outcome, options: argparse.Namespace) -> None:
         say(f"  {number}: {plan.faults[number]}")
     for anomaly in simulate(keep(plan, numbers)).anomalies:
         say(f"  {anomaly}")
-    nodes = " --transactions" if options.transactions else ""
+    nodes = " --transactions" if options.transactions else " --shares" if options.shares else ""
     nodes += "" if options.nodes == 3 else f" --nodes {options.nodes}"
     nodes += f" --without {options.without}" if options.without else ""
     only = "" if len(numbers) == len(plan.faults) else f" --only {','.join(map(str, numbers)) or ','}"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC
+from penstock.runtime.share.states import SHARE_TOPIC
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -19,6 +20,7 @@ from penstock.wire.messages.elect_leaders import ElectLeadersRequest
 from sim.machine import DISK_DELAY_US_MAX, Machine
 from sim.network import Link
 from sim.scheduler import SECOND_US
+from sim.workers import LETTERS
 from sim.world import TOPIC, World
 
 HOUR_MS = 3_600_000
@@ -177,6 +179,14 @@ class Faults:
         """Something happens to whoever coordinates transactions now; the amount is its place in `STRIKES`."""
         self._strike(self._world.leader(TRANSACTION_TOPIC), fault)
 
+    def strike_share_coordinator(self, fault: Fault) -> None:
+        """Something happens to whoever keeps the state of share groups now; the amount is its place in `STRIKES`."""
+        self._strike(self._world.leader(SHARE_TOPIC), fault)
+
+    def strike_letters(self, fault: Fault) -> None:
+        """Something happens to whoever leads the dead letters now; the amount is its place in `STRIKES`."""
+        self._strike(self._world.leader(LETTERS), fault)
+
     def _strike(self, machine: Machine | None, fault: Fault) -> None:
         if machine is not None:
             kind = STRIKES[fault.amount]
@@ -255,6 +265,8 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "strike_controller",
         "strike_leader",
         "strike_coordinator",
+        "strike_share_coordinator",
+        "strike_letters",
         "disk_full",
         "slow_disk",
         "clock",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from penstock.core.share.delays import AFTER
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -23,6 +24,7 @@ from support.history import History, Operation
 IN_FLIGHT_MAX = 5
 PRODUCE_TIMEOUT_MS = 2_000
 WAITING_MAX = 20
+DELAY_MAX_MS = 3_000
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +75,8 @@ class Producer:
         self._count = 0
         # How many keys its records have.
         self.keys = 1
+        # Which part of them share groups get later.
+        self.delayed_part = 0.0
         self._key_random = Random(f"{name} keys")
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -167,7 +171,9 @@ class Producer:
     def _request(self, lane: Lane, batch: Batch) -> ProduceRequest:
         now_ms = self._now_ms()
         records = [
-            Record(index, now_ms, (operation.record_key or "").encode(), operation.value.encode())
+            Record(
+                index, now_ms, (operation.record_key or "").encode(), operation.value.encode(), self._headers(operation)
+            )
             for index, operation in enumerate(batch.operations)
         ]
         data = build_batch(
@@ -178,6 +184,14 @@ class Producer:
         )
         topic = TopicProduceData(name=lane.topic, partition_data=[PartitionProduceData(lane.partition, data)])
         return ProduceRequest(None, -1, PRODUCE_TIMEOUT_MS, [topic])
+
+    def _headers(self, operation: Operation) -> tuple[tuple[str, bytes], ...]:
+        if not self.delayed_part:
+            return ()
+        # A batch that is sent again is the same.
+        random = Random(f"{operation.value} delay")
+        is_delayed = random.random() < self.delayed_part
+        return ((AFTER, b"%d" % random.randrange(DELAY_MAX_MS)),) if is_delayed else ()
 
     async def _await_answer(self, lane: Lane, batch: Batch, wire: Any, sent: asyncio.Future[Any]) -> None:
         try:

@@ -96,6 +96,45 @@ def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
 
 
+def draw_shared(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan:
+    """The plan of a seed with workers of a share group on one partition; clocks are right, one node loses power."""
+    random = Random(f"{seed} shared plan")
+    dimensions = Random(f"{seed} shared dimensions")
+    shape = draw_dimensions(dimensions, _draw_shape(random, nodes))
+    shape = replace(
+        shape,
+        policy=KEEP,
+        retention_ms=None,
+        retention_bytes=None,
+        deletes_records=False,
+        controllers=0,
+        partitions=1,
+        members=0,
+        classic_members=0,
+        replication_factor=min(3, nodes),
+        min_insync_replicas=min(2, nodes),
+        admin_pause_s=5.0,
+        workers=20,
+        worker_lifetime_s=random.choice((1.0, 3.0, 10.0)),
+        retry_backoff_ms=random.choice((0, 0, 100, 400)),
+        delayed_part=random.choice((0.0, 0.2, 0.5)),
+        updates_per_snapshot=random.choice((2, 20, 500)),
+    )
+    everybody = list(range(1, nodes + 1))
+    faults: list[Fault] = []
+    for _ in range(random.randint(0, 4)):
+        at_s = round(random.uniform(QUIET_S, seconds), 3)
+        faults.append(_draw_fault(random, at_s, everybody, shape))
+    strikes = ("strike_leader", "strike_share_coordinator", "strike_letters")
+    for _ in range(random.randint(1, 6) if nodes > 1 else 0):
+        at_s, duration_s = round(random.uniform(QUIET_S, seconds), 3), round(random.uniform(0.05, 2.0), 3)
+        faults.append(Fault(at_s, random.choice(strikes), (), duration_s, random.choice((0, 0, 1, 2, 6))))
+    powers = [fault for fault in faults if fault.kind == "power"]
+    faults = [fault for fault in faults if fault not in powers[1:] and fault.kind != "clock"]
+    excused = READ_BEFORE_SYNCED if powers and nodes == 1 else frozenset()
+    return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
+
+
 def _is_guarded(seed: int) -> bool:
     return Random(f"{seed} security").random() < GUARDED_PART
 

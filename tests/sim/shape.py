@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from sim.consumer import READ_COMMITTED, READ_UNCOMMITTED
 from sim.disk import DATA
+from sim.workers import DELIVERIES_MAX, LETTERS, LOCK_S
 
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
@@ -86,6 +87,14 @@ class Shape:
     reset_part: float = 1.0
     # Whether access lists decide, and somebody changes them, users, quotas and tokens.
     guarded: bool = False
+    # Members of a share group on the first partition, how long they live, and what becomes of records they release.
+    workers: int = 0
+    worker_lifetime_s: float = 3.0
+    retry_backoff_ms: int = 0
+    # Of all records, the part that is delayed.
+    delayed_part: float = 0.0
+    # How many updates of the group's state come between two snapshots.
+    updates_per_snapshot: int = 500
 
     @property
     def isolation_level(self) -> int:
@@ -143,6 +152,7 @@ def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -
         "log.cleaner.enable": "false" if shape.cleaner_pause_ms is None else "true",
         **({} if shape.default_times else SHORT_TIMES),
         **(GUARDED if shape.guarded else {}),
+        **(_share_properties(shape) if shape.workers else {}),
         **_given(
             {
                 "group.consumer.session.timeout.ms": None if shape.default_times else shape.session_ms,
@@ -154,6 +164,30 @@ def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -
                 "internal.metadata.log.segment.bytes": shape.metadata_segment_bytes,
             }
         ),
+    }
+
+
+def _share_properties(shape: Shape) -> dict[str, str]:
+    return {
+        "share.coordinator.state.topic.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": str(shape.replication_factor),
+        "share.coordinator.state.topic.min.isr": str(shape.min_insync_replicas),
+        "share.coordinator.state.topic.prune.interval.ms": "1000",
+        "share.coordinator.cold.partition.snapshot.interval.ms": "2000",
+        "share.coordinator.snapshot.update.records.per.snapshot": str(shape.updates_per_snapshot),
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.record.lock.duration.ms": str(int(LOCK_S * 1000)),
+        "group.share.delivery.count.limit": str(DELIVERIES_MAX),
+        "penstock.share.delay.index.max.records": "100",
+    }
+
+
+def group_settings(shape: Shape) -> dict[str, str]:
+    """Settings of the share group."""
+    return {
+        "errors.deadletterqueue.topic.name": LETTERS,
+        "errors.deadletterqueue.copy.record.enable": "true",
+        "penstock.share.retry.backoff.ms": str(shape.retry_backoff_ms),
     }
 
 

@@ -94,6 +94,8 @@ def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
             *world.history.noticed,
             Anomaly("unavailable", f"groups do not share the partitions {SETTLE_S} s later: {world.shares()}"),
         ]
+    if world.office is not None and not watch.run(SETTLE_S, world.jobs_are_done):
+        return [*world.history.noticed, Anomaly("unavailable", f"records are unfinished {SETTLE_S} s later")]
     world.members_stop()
     for what, work, limit_s in (
         ("consumers did not reach the end", world.catch_up, READ_S),
@@ -103,8 +105,11 @@ def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
     ):
         if not world.call(work(), limit_s):
             return [*world.history.noticed, Anomaly("unavailable", f"{what} {limit_s} s later: {world.states()}")]
+    if world.office is not None and not world.call(world.office.read_letters(), READ_S):
+        return [Anomaly("unavailable", f"the dead letters could not be read {READ_S} s later: {world.states()}")]
     watch.run(1.0)
     return [
+        *(world.jobs.check(world.values()) if world.office is not None else ()),
         *(world.guard.look_at(world.machines.values()) if world.guard is not None else ()),
         *check(world.history),
         *watch.deletions(any(fault.kind == "clock" for fault in plan.faults)),

@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 from sim.faults import HOUR_MS, Fault
-from sim.schedule import draw, draw_transactional
+from sim.schedule import draw, draw_shared, draw_transactional
 from sim.shrink import shrink
 from sim.simulate import simulate
 
 REPOSITORY = Path(__file__).parents[2]
 SINGLE_NODE_SEEDS = range(20)
 SINGLE_NODE_TRANSACTIONAL_SEEDS = range(5)
+SINGLE_NODE_SHARED_SEEDS = range(2)
 # Two hundred clusters in all, of both kinds.
 CLUSTER_SEEDS = 130
 TRANSACTIONAL_SEEDS = 70
+SHARED_SEEDS = 40
 
 
 def test_a_single_node_keeps_its_promises() -> None:
@@ -37,12 +39,23 @@ def test_a_single_node_keeps_its_promises_about_transactions() -> None:
         assert outcome.anomalies == [], f"python -m tests.sim --transactions --seed {seed} --nodes 1 --trace"
 
 
+def test_a_single_node_keeps_its_promises_about_share_groups() -> None:
+    for seed in SINGLE_NODE_SHARED_SEEDS:
+        outcome = simulate(draw_shared(seed, nodes=1))
+        assert outcome.acknowledged > 0
+        assert outcome.anomalies == [], f"python -m tests.sim --shares --seed {seed} --nodes 1 --trace"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "options",
-    [("--seeds", str(CLUSTER_SEEDS)), ("--transactions", "--seeds", str(TRANSACTIONAL_SEEDS))],
-    ids=["plain", "transactional"],
+    [
+        ("--seeds", str(CLUSTER_SEEDS)),
+        ("--transactions", "--seeds", str(TRANSACTIONAL_SEEDS)),
+        ("--shares", "--seeds", str(SHARED_SEEDS)),
+    ],
+    ids=["plain", "transactional", "shared"],
 )
 def test_clusters_keep_their_promises(options: tuple[str, ...]) -> None:
     """Clusters of three nodes, over all cores."""
@@ -53,9 +66,10 @@ def test_clusters_keep_their_promises(options: tuple[str, ...]) -> None:
 
 def test_a_seed_tells_the_same_story_in_every_process() -> None:
     program = (
-        "from sim.schedule import draw, draw_transactional; from sim.simulate import simulate; "
+        "from sim.schedule import draw, draw_shared, draw_transactional; from sim.simulate import simulate; "
         "from sim.world import silence_logs; silence_logs(); "
-        "print(*(simulate(plan).trace_hash for plan in (draw(0), draw(1), draw_transactional(0))))"
+        "plans = draw(0), draw(1), draw_transactional(0), draw_shared(0); "
+        "print(*(simulate(plan).trace_hash for plan in plans))"
     )
     stories = []
     for hash_seed in ("1", "2"):
@@ -66,7 +80,7 @@ def test_a_seed_tells_the_same_story_in_every_process() -> None:
         )
         stories.append(ran.stdout)
     assert stories[0] == stories[1]
-    assert len(set(stories[0].split())) == 3
+    assert len(set(stories[0].split())) == 4
 
 
 def test_a_clock_that_jumped_is_right_again_when_everything_has_healed() -> None:

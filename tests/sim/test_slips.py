@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from sim.broken import SECURITY_VARIANTS, TRANSACTIONAL_VARIANTS, VARIANTS
-from sim.schedule import Plan, draw, draw_transactional
+from sim.broken_shares import SHARED_VARIANTS
+from sim.schedule import Plan, draw, draw_shared, draw_transactional
 from sim.shape import RETAIN, without_dimensions
 from sim.simulate import simulate
 
@@ -25,6 +26,9 @@ FIRST_SEEDS = {
     "keep_what_is_revoked": 19,
     "grant_what_a_snapshot_revoked": 318,
     "mark_before_decision": 346,
+    "write_anonymous_letters": 19,
+    "archive_before_the_letter": 3,
+    "answer_before_durable": 3,
 }
 
 # What a run must have for a slip to show at all: others are not worth their time.
@@ -58,6 +62,13 @@ def test_slips_in_security_are_found(slip: Callable[[], AbstractContextManager[N
 @pytest.mark.parametrize("slip", TRANSACTIONAL_VARIANTS, ids=[slip.__name__ for slip in TRANSACTIONAL_VARIANTS])
 def test_slips_in_transactions_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
     find(slip, lambda seed: unguarded(draw_transactional(seed)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("slip", SHARED_VARIANTS, ids=[slip.__name__ for slip in SHARED_VARIANTS])
+def test_slips_in_share_groups_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
+    find(slip, draw_shared)
 
 
 def kinds(plan: Plan) -> list[str]:

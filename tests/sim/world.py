@@ -31,12 +31,15 @@ from sim.shape import (
     RETAIN,
     Shape,
     coordinator_topic_settings,
+    group_settings,
     node_properties,
     topic_settings,
 )
 from sim.transactional import TransactionalProducer
 from sim.wire import BACKOFF_S, Cluster
+from sim.workers import DELIVERIES_MAX, LETTER_PARTITIONS, LETTERS, LOCK_S, PARTITION, Bench, Office, Worker
 from support.history import History
+from support.history_jobs import JobBook
 
 SILENCED = ("penstock", "sim", "asyncio")
 TOPIC = "data"
@@ -69,6 +72,9 @@ class World:
         self.consumers: list[Consumer] = []
         self.hosts: dict[str, list[ShardHost]] = {GROUP: [], CLASSIC_GROUP: []}
         self.writers: list[Application] = []
+        self.jobs = JobBook(lambda: self.now_s, DELIVERIES_MAX, LOCK_S)
+        self.benches: list[Bench] = []
+        self.office = Office(self._cluster("office"), TOPIC, self.jobs) if shape.workers else None
         self.copiers: list[Application] = []
         # Transactional ids whose every transaction has an epoch of its own.
         self.epoch_bumpers: set[str] = set()
@@ -191,6 +197,7 @@ class World:
             name = f"p{number}"
             producer = Producer(name, self._cluster(name), self.history, TOPIC, shape.partitions, self.now_ms)
             producer.keys = shape.keys
+            producer.delayed_part = shape.delayed_part
             self.producers.append(producer)
             self.client_loop(name).create_task(producer.run(shape.produce_pause_s))
         for number in range(shape.consumers):
@@ -202,12 +209,19 @@ class World:
             for number in range(count):
                 self._start_seat(group, f"{group[0]}{number}")
         self._start_applications()
+        for number in range(shape.workers):
+            bench = Bench(f"b{number}", self._worker, shape.worker_lifetime_s)
+            self.benches.append(bench)
+            self.client_loop(bench.name).create_task(bench.run())
         self.client_loop("admin").create_task(self.admin.run(shape.admin_pause_s))
         if self.guard is not None:
             self.client_loop("guard").create_task(self.guard.run(PAUSE_S))
         settings = coordinator_topic_settings(shape)
         if settings:
             self.client_loop("operator").create_task(self.admin.insist(COORDINATOR_TOPICS, settings))
+
+    def _worker(self, name: str) -> Worker:
+        return Worker(name, self._cluster(name), TOPIC, self.jobs, WALL_START_MS / 1000)
 
     def _start_seat(self, group: str, name: str) -> None:
         shape = self.shape
@@ -284,6 +298,31 @@ class World:
         for topic in self.topics:
             while not await self.admin.create(topic, self.shape.partitions, settings):  # noqa: ASYNC110
                 await asyncio.sleep(BACKOFF_S)
+        if self.office is not None:
+            letter_settings = {"errors.deadletterqueue.group.enable": "true"}
+            while not await self.admin.create(LETTERS, LETTER_PARTITIONS, letter_settings):  # noqa: ASYNC110
+                await asyncio.sleep(BACKOFF_S)
+            await self.office.open(group_settings(self.shape))
+
+    def jobs_are_done(self) -> bool:
+        """All records are finished, as whoever leads them knows, and nobody waits for a dead letter."""
+        if not self.keep_running():
+            return False
+        machine = self.leader()
+        if machine is None or machine.node is None or machine.node._broker is None:
+            return False
+        return any(
+            led.share.start >= led.partition.high_watermark
+            and not led.share.in_flight
+            and not led.share.delays.count
+            and not led.is_busy
+            for led in machine.node._broker._shares.led()
+            if led.partition.name == (TOPIC, PARTITION)
+        )
+
+    def values(self) -> dict[int, str]:
+        """The records that workers take, by offset, once everything was read."""
+        return dict(self.history.finals[f"{TOPIC}-{PARTITION}"])
 
     def trim(self, partition: int, percent: int) -> None:
         """Ask once for the deletion of so much of a partition as was acknowledged."""
@@ -307,6 +346,8 @@ class World:
         for hosts in self.hosts.values():
             for host in hosts:
                 host.settle()
+        for bench in self.benches:
+            bench.settle()
         for admin in self._admins:
             admin.stopping = True
 

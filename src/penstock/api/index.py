@@ -91,6 +91,8 @@ INDEX: tuple[tuple[int, str, int, int, bool, bool, bool], ...] = (
     (85, "write_share_group_state", 0, 1, True, False, False),
     (86, "delete_share_group_state", 0, 0, True, False, False),
     (87, "read_share_group_state_summary", 0, 1, True, False, False),
+    (88, "streams_group_heartbeat", 0, 0, True, False, False),
+    (89, "streams_group_describe", 0, 0, True, False, False),
     (90, "describe_share_group_offsets", 0, 1, True, False, False),
     (91, "alter_share_group_offsets", 0, 0, True, False, False),
     (92, "delete_share_group_offsets", 0, 0, True, False, False),

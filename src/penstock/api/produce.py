@@ -13,8 +13,9 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from penstock.api.access import refusal
-from penstock.api.context import RequestContext
+from penstock.api.context import Client, RequestContext
 from penstock.api.declaration import Api
+from penstock.core.metadata.image import ResourceType as ConfigResource
 from penstock.core.metadata.topic_names import AUDIT_TOPIC
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
@@ -29,6 +30,7 @@ from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard, Unchecked
 from penstock.runtime.security.access_control import AccessControl
 from penstock.runtime.security.tenants import Tenants
+from penstock.runtime.share.dead_letter_topics import ENABLED
 from penstock.wire.apis import ApiKey
 from penstock.wire.compression import Compression
 from penstock.wire.messages.produce import (
@@ -195,11 +197,18 @@ class Produce:
                 # Nobody but brokers writes it, whatever rights there are on topics.
                 error = refusal(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, written)
                 denied.update((place, error) for place in _places(topic))
-            elif not access.allows(client, WRITE, TOPIC, written):
+            elif not access.allows(client, WRITE, TOPIC, written) and not self._is_dead_letter(client, written):
                 # A client that only knows the topic id does not learn the name.
                 error = refusal(context, WRITE, TOPIC, topic.name or format_uuid(topic.topic_id))
                 denied.update((place, error) for place in _places(topic))
         return denied
+
+    def _is_dead_letter(self, client: Client, topic: str) -> bool:
+        """Whether a broker writes for a share group, to a topic that takes dead letters."""
+        assert self._access is not None
+        own = self._partitions.image.overrides(ConfigResource.TOPIC, topic)
+        is_for_them = own.get(ENABLED) == "true"
+        return is_for_them and self._access.allows_on_cluster(client, Operation.CLUSTER_ACTION)
 
     def _questions(self, request: ProduceRequest, api_version: int, denied: Refusals) -> Questions:
         batches = self._batches(request, by_id=api_version >= TOPIC_IDS_SINCE)

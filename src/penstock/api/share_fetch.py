@@ -19,7 +19,8 @@ from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.replication.leader_hints import LeaderHints
 from penstock.runtime.replication.partitions import Partitions
-from penstock.runtime.share.led_partition import Delivery, Found, LedSharePartition
+from penstock.runtime.share.led_partition import Delivery, LedSharePartition
+from penstock.runtime.share.reading import Found
 from penstock.runtime.share.settings import ShareGroupSettings
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.share_fetch import (
@@ -145,7 +146,7 @@ class ShareFetch:
             left_ms = deadline_ms - self._env.monotonic_ms()
             is_last = bool(errors) or left_ms <= 0
             if found and (is_last or size >= self._request.min_bytes):
-                rows = self._acquire(led, found, settings)
+                rows = self._acquire(led, found)
                 if rows or is_last:
                     return errors | rows
             elif is_last:
@@ -191,9 +192,7 @@ class ShareFetch:
                 room -= len(read.batches.data)
         return found
 
-    def _acquire(
-        self, led: Mapping[Place, LedSharePartition], found: Mapping[Place, Found], settings: ShareGroupSettings
-    ) -> dict[Place, Row]:
+    def _acquire(self, led: Mapping[Place, LedSharePartition], found: Mapping[Place, Found]) -> dict[Place, Row]:
         rows: dict[Place, Row] = {}
         left = self._request.max_records
         for place, read in found.items():
@@ -202,7 +201,6 @@ class ShareFetch:
             delivery = led[place].acquire(
                 self._session.member,
                 read,
-                settings,
                 left,
                 batch_size=self._request.batch_size,
                 is_strict=self._request.share_acquire_mode == STRICT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.api.share_state_requests import answer_each
-from penstock.core.share.partition import StateBatch
+from penstock.core.share.runs import Delays, StateBatch
 from penstock.core.share.state import Change
 from penstock.runtime.security.access_control import AccessControl
 from penstock.runtime.share.states import ShareStates
@@ -51,4 +51,5 @@ def _change(row: PartitionData) -> Change:
         row.start_offset,
         row.delivery_complete_count,
         tuple(StateBatch(*batch) for batch in row.state_batches),
+        Delays(row.delays_start, row.delays_due_ms, row.delays_offset),
     )

@@ -6,10 +6,10 @@ import sys
 
 import click
 
-from penstock import __version__
 from penstock.cli.failures import report_unexpected
 from penstock.cli.lazy import LazyGroup
 from penstock.cli.options import SharedOptions
+from penstock.model.version import __version__
 
 COMMANDS = {
     "up": ("penstock.cli.up.command", "Start a node or a cluster here and show that it works."),
@@ -17,6 +17,7 @@ COMMANDS = {
     "storage": ("penstock.cli.storage.commands", "Format the directories of a node before its first start."),
     "topic": ("penstock.cli.topic", "Create, list, describe, change, trim and delete topics."),
     "group": ("penstock.cli.group.commands", "List, describe, move and delete consumer groups."),
+    "dlq": ("penstock.cli.dlq.commands", "Look at dead letters of share groups, send them back, delete them."),
     "txn": ("penstock.cli.txn.commands", "List, describe and abort transactions."),
     "produce": ("penstock.cli.records.produce", "Send records from standard input or a file."),
     "consume": ("penstock.cli.records.consume", "Read records and print them."),

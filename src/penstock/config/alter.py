@@ -5,6 +5,7 @@ A change is computed and checked as a whole: either the new settings are returne
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from penstock.config.tables import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, 
 from penstock.config.topic import TopicSettings, check_topic_overrides
 from penstock.model.errors import ApiError, ErrorCode
 
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _CLUSTER_MODES = (UpdateMode.CLUSTER_WIDE, UpdateMode.DYNAMIC_ONLY)
 
 
@@ -95,6 +98,7 @@ def validate_overrides(
         case ConfigScope.GROUP:
             _check_table(overrides, GROUP_PROPERTIES, "group")
             _check_offset_reset(overrides)
+            _check_dead_letter_topic(overrides)
         case ConfigScope.CLIENT_METRICS:
             _check_table(overrides, CLIENT_METRICS_PROPERTIES, "client metrics", ErrorCode.INVALID_REQUEST)
             parse_subscription(overrides)
@@ -105,6 +109,12 @@ def _check_offset_reset(overrides: Mapping[str, str]) -> None:
         parse_offset_reset(overrides.get(OFFSET_RESET, LATEST))
     except ValueError as error:
         raise config_error(OFFSET_RESET, f"{OFFSET_RESET}: {error}") from error
+
+
+def _check_dead_letter_topic(overrides: Mapping[str, str]) -> None:
+    name = overrides.get(DEAD_LETTER_TOPIC, "")
+    if name and (name.startswith("__") or not _TOPIC_NAME.fullmatch(name)):
+        raise config_error(DEAD_LETTER_TOPIC, f"{DEAD_LETTER_TOPIC}: {name!r} cannot be a topic for dead letters")
 
 
 def _row(name: str, scope: ConfigScope) -> Property | None:

@@ -101,6 +101,7 @@ class NodeSettings:
     penstock_request_read_timeout_ms: int
     penstock_sync_on_ack: bool
     penstock_topic_min_insync_replicas_min: int
+    penstock_share_delay_index_max_records: int
     penstock_topic_name_pattern: str
     penstock_topic_partitions_max: int
     penstock_topic_partitions_min: int
@@ -155,6 +156,8 @@ class NodeSettings:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    errors_deadletterqueue_auto_create_topics_enable: bool
+    errors_deadletterqueue_topic_name_prefix: str
     group_share_delivery_count_limit: int
     group_share_heartbeat_interval_ms: int
     group_share_max_heartbeat_interval_ms: int
@@ -168,6 +171,19 @@ class NodeSettings:
     group_share_partition_max_record_locks: int
     group_share_record_lock_duration_ms: int
     group_share_session_timeout_ms: int
+    group_streams_assignment_interval_ms: int
+    group_streams_heartbeat_interval_ms: int
+    group_streams_initial_rebalance_delay_ms: int
+    group_streams_max_assignment_interval_ms: int
+    group_streams_max_heartbeat_interval_ms: int
+    group_streams_max_session_timeout_ms: int
+    group_streams_max_size: int
+    group_streams_max_standby_replicas: int
+    group_streams_min_assignment_interval_ms: int
+    group_streams_min_heartbeat_interval_ms: int
+    group_streams_min_session_timeout_ms: int
+    group_streams_num_standby_replicas: int
+    group_streams_session_timeout_ms: int
     offset_metadata_max_bytes: int
     offsets_retention_check_interval_ms: int
     offsets_retention_minutes: int

@@ -39,6 +39,7 @@ class TopicSettings:
     confluent_value_schema_validation: bool = False
     confluent_value_subject_name_strategy: str = TOPIC_NAME_STRATEGY
     delete_retention_ms: int = 86_400_000
+    errors_deadletterqueue_group_enable: bool = False
     file_delete_delay_ms: int = 60_000
     flush_messages: int = 2**63 - 1
     flush_ms: int = 2**63 - 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.core.metrics.sheet import Metric
 from penstock.gateway import metrics as gateway
-from penstock.node.metrics import clients, coordinators, quorum, replicas, requests, rules, tenants, topics
+from penstock.node.metrics import clients, coordinators, quorum, replicas, requests, rules, shares, tenants, topics
 from penstock.runtime import process_metrics
 
 DOCUMENT_PATH = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -19,6 +19,7 @@ SECTIONS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Partitions, replication, logs and disks", replicas.METRICS),
     ("Controller and quorum", quorum.METRICS),
     ("Groups and transactions", coordinators.METRICS),
+    ("Share groups", shares.METRICS),
     ("Rules and audit", rules.METRICS),
     ("Tenants", tenants.METRICS),
     ("Metrics of clients", clients.METRICS),

@@ -31,6 +31,7 @@ from penstock.node.metrics.coordinators import CoordinatorCollector
 from penstock.node.metrics.health import Check
 from penstock.node.metrics.replicas import ReplicaCollector
 from penstock.node.metrics.rules import RulesCollector
+from penstock.node.metrics.shares import ShareCollector
 from penstock.node.metrics.tenants import TenantCollector
 from penstock.node.metrics.topics import TopicCollector
 from penstock.node.security import NodeSecurity
@@ -69,6 +70,7 @@ from penstock.runtime.schemas.registry_client import RegistryClient
 from penstock.runtime.security.access_control import OPEN
 from penstock.runtime.security.audit_topic import AuditTopic
 from penstock.runtime.security.tenants import Tenants
+from penstock.runtime.share.dead_letter_topics import DeadLetterTopics
 from penstock.runtime.share.end_offsets import EndOffsets
 from penstock.runtime.share.partitions import SharePartitions
 from penstock.runtime.share.remote_persister import RemotePersister
@@ -253,7 +255,18 @@ class BrokerRole:
         )
         ends = EndOffsets(settings.node_id, self._leader_of, self._make_peer, self._ask_itself)
         self._share_groups = ShareGroups(env, raft.image, self._groups, self._persister, ends)
-        self._shares = SharePartitions(env, raft.image, self.partitions, self._persister, self._live.current)
+        dead_letters = DeadLetterTopics(
+            settings.node_id,
+            raft.image,
+            self._requests,
+            self._make_peer,
+            self._ask_itself,
+            self._producer_ids.take,
+            self._live.current,
+        )
+        self._shares = SharePartitions(
+            env, raft.image, self.partitions, self._persister, dead_letters, self._live.current
+        )
 
     async def _ask_itself(self, request: Any) -> Any:
         """Answer a request of this broker's own, in the newest version."""
@@ -406,6 +419,7 @@ class BrokerRole:
             TopicCollector(self.partitions),
             ReplicaCollector(self._env, self.partitions, self._fetchers, self._cleaner),
             CoordinatorCollector(self._env, self._groups, self._transactions, self._lag),
+            ShareCollector(self._shares),
             RulesCollector(self._security.audit, self._backpressure),
             TenantCollector(self._raft.image, self._tenants),
             ClientCollector(self._telemetry),

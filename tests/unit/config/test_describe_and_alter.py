@@ -42,7 +42,7 @@ def by_name(entries: list[ConfigEntry]) -> dict[str, ConfigEntry]:
 
 def test_a_topic() -> None:
     entries = by_name(describe_topic({"retention.bytes": "12345", "segment.ms": " 100000"}, NODE))
-    assert len(entries) == 40
+    assert len(entries) == 41
     assert entries["retention.bytes"] == ConfigEntry(
         "retention.bytes",
         "12345",

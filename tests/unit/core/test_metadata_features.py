@@ -10,6 +10,7 @@ from penstock.core.metadata.features import (
     GROUP_VERSION,
     KRAFT_VERSION,
     SHARE_VERSION,
+    STREAMS_VERSION,
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
     FeatureUpdate,
@@ -46,6 +47,7 @@ def test_a_cluster_begins_as_those_of_kafka_43_do() -> None:
         TRANSACTION_VERSION: 2,
         GROUP_VERSION: 1,
         SHARE_VERSION: 1,
+        STREAMS_VERSION: 1,
     }
     assert image.overrides(ResourceType.BROKER, "") == {MINIMUM: "2"}
     assert first_records(image, 2) == []

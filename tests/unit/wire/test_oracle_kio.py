@@ -38,6 +38,9 @@ MILLISECOND = datetime.timedelta(milliseconds=1)
 EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 ERROR_CODES = st.sampled_from([code.value for code in ErrorCode])
 TIMES_MS = st.integers(0, 2**40)
+# Fields with such tags are our own; kio does not skip what it does not know.
+OWN_TAGS_FROM = 10_000
+OWN_DEFAULTS: dict[str, Any] = {"int8": 0, "int32": -1, "int64": -1, "string": ""}
 
 
 def kio_name(message: MessageClass) -> str:
@@ -57,7 +60,13 @@ def shared_versions(message: MessageClass) -> list[int]:
 SHARED = sorted(name for name, message in all_messages().items() if shared_versions(message))
 
 
+def is_our_own(field: schema.Field) -> bool:
+    return field.tag is not None and field.tag >= OWN_TAGS_FROM
+
+
 def values_kio_can_hold(field: schema.Field) -> st.SearchStrategy[Any] | None:
+    if is_our_own(field):
+        return st.just(OWN_DEFAULTS[field.type])
     if field.type == "int16" and field.name.endswith("error_code"):
         return ERROR_CODES
     if field.type == "int64" and re.search(r"_ms$|timestamp|_time\b", field.name):
@@ -95,7 +104,7 @@ def comparable(struct: schema.Struct, value: Any, version: int) -> Any:
         return None
     kept = []
     for field, item in zip(struct.fields, value, strict=True):
-        if version not in field.versions:
+        if version not in field.versions or is_our_own(field):
             continue
         if field.struct is None:
             kept.append(None if item == bytes(16) and field.type == "uuid" else item)

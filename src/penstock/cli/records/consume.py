@@ -125,7 +125,7 @@ def command(
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         reader = GroupReader(connection, topic, group_id, reset, level, exit_at_end)
     else:
-        reader = _RangeReader(connection, topic, _ranges(admin, topic, numbers, offset_range), level)
+        reader = RangeReader(connection, topic, _ranges(admin, topic, numbers, offset_range), level)
     _print_all(reader, printer, count, notes_left=1 if template is not None and shows_headers(template) else 0)
 
 
@@ -181,7 +181,7 @@ def _ranges(
     return ranges
 
 
-class _RangeReader:
+class RangeReader:
     """A consumer without a group, over offset ranges; a partition is paused for good once its range is read."""
 
     def __init__(

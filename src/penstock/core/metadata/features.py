@@ -17,6 +17,7 @@ METADATA_VERSION_LEVELS = (7, 30)
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
+STREAMS_VERSION = "streams.version"
 KRAFT_VERSION = "kraft.version"
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: METADATA_VERSION_LEVELS,
@@ -24,6 +25,7 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     TRANSACTION_VERSION: (0, 2),
     GROUP_VERSION: (0, 1),
     SHARE_VERSION: (0, 1),
+    STREAMS_VERSION: (0, 1),
     KRAFT_VERSION: (0, 1),
 }
 # Older logs don't name `group.version`; from this level on Kafka starts clusters with 1.
@@ -76,6 +78,7 @@ def first_records(image: Image, min_insync_replicas: int, more: Iterable[Any] = 
         FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2),
         FeatureLevelRecord(name=GROUP_VERSION, feature_level=1),
         FeatureLevelRecord(name=SHARE_VERSION, feature_level=1),
+        FeatureLevelRecord(name=STREAMS_VERSION, feature_level=1),
     ]
     given = [record for record in more if not isinstance(record, FeatureLevelRecord)]
     return records + _fix_min_insync_replicas(image, min_insync_replicas) + given

@@ -1,39 +1,40 @@
 """One partition as one share group sees it: which records are in flight, who holds them, how often they were delivered.
 
-Before `start` everything is finished; from `end` on nothing was handed out yet. Between the two, runs of offsets cover
-each offset once. A run that is changed waits for its change to be durable: until `settle` nobody gets its records, and
-`start` stays before it, so that what a member was told about an acknowledgement holds whoever leads next.
+Before `start` everything is finished but for records that were delayed; from `end` on nothing was looked at yet.
+Between the two, runs of offsets cover each offset once. A run that is changed waits for its change to be durable: until
+`settle` nobody gets its records, and `start` stays before it, so that what a member was told about an acknowledgement
+holds whoever leads next.
+
+With a topic for dead letters a record that is rejected or out of tries is ARCHIVING first, durably and with the
+identity under which its dead letter is written, and ARCHIVED when that is done. Delayed records are passed over like
+gaps until they are due (see `delays`). When they are let in, `start` may be past them, so what is stored names each.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from enum import IntEnum
+from dataclasses import replace
 from math import ceil
-from operator import attrgetter
-from typing import NamedTuple
 
 from penstock.core.share.acknowledgements import Acknowledgement, AckType
+from penstock.core.share.contract import Acquired, DeadLetter, Saving, ShareSettings, Write
+from penstock.core.share.delays import Delayed, DelayIndex
+from penstock.core.share.runs import (
+    FINISHED,
+    NO_DELAYS,
+    NO_PRODUCER_ID,
+    NOBODY,
+    SETTLED,
+    Delays,
+    Letter,
+    Reason,
+    RecordState,
+    Run,
+    Runs,
+    StateBatch,
+)
 from penstock.model.errors import ApiError, ErrorCode
 
-NOBODY = ""
-SETTLED = 0
-
-_last_of = attrgetter("last")
-
-
-class RecordState(IntEnum):
-    """Where a record is on its way; the numbers are those of `__share_group_state`."""
-
-    AVAILABLE = 0
-    ACQUIRED = 1
-    ACKNOWLEDGED = 2
-    ARCHIVED = 4
-
-
-FINISHED = frozenset({RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
 _AFTER = {
     AckType.ACCEPT: RecordState.ACKNOWLEDGED,
     AckType.RELEASE: RecordState.AVAILABLE,
@@ -42,84 +43,54 @@ _AFTER = {
 }
 
 
-class StateBatch(NamedTuple):
-    """A run as it is stored."""
-
-    first: int
-    last: int
-    state: int
-    delivery_count: int
-
-
-class Acquired(NamedTuple):
-    """Records that a member got."""
-
-    first: int
-    last: int
-    delivery_count: int
-
-
-class Write(NamedTuple):
-    """What has to become durable before a change counts. `number` is for `settle`."""
-
-    number: int
-    batches: tuple[StateBatch, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ShareSettings:
-    """A share group's settings for its partitions, with Kafka's defaults."""
-
-    delivery_count_max: int = 5
-    lock_ms: int = 30_000
-    in_flight_max: int = 2_000
-    may_renew: bool = True
-
-
-@dataclass(slots=True)
-class Run:
-    """Neighbouring offsets that share one state, one holder and one lock."""
-
-    first: int
-    last: int
-    state: RecordState
-    delivery_count: int
-    holder: str = NOBODY
-    deadline_ms: int = 0
-    # The write that must become durable before anybody may have these records.
-    write: int = SETTLED
-    # What the run goes back to when that write fails.
-    before: Run | None = None
-
-    @property
-    def size(self) -> int:
-        return self.last - self.first + 1
-
-    @property
-    def is_free(self) -> bool:
-        """Whether a member may have these records."""
-        return self.state is RecordState.AVAILABLE and self.write == SETTLED
-
-
 class SharePartition:
-    """The state machine. Times are in milliseconds of a clock that never goes back."""
+    """The state machine. Times are in milliseconds of a clock that never goes back, except for those of delays."""
 
-    def __init__(self, start: int, batches: Iterable[StateBatch], settings: ShareSettings) -> None:
-        """Go on where `batches`, in order, left off; what they leave out was never delivered."""
+    def __init__(
+        self,
+        start: int,
+        batches: Iterable[StateBatch],
+        settings: ShareSettings,
+        *,
+        delays: Delays = NO_DELAYS,
+        now_ms: int = 0,
+    ) -> None:
+        """Go on where `batches`, in order, left off; what they leave out from `start` on was never delivered."""
         self.settings = settings
         self.start = self.end = start
-        self._runs: list[Run] = []
+        self.delays = DelayIndex(delays.due_ms, delays.offset, settings.delays_max)
+        self._runs = Runs()
         self._writes = 0
+        self._log_start = 0
         for batch in batches:
+            if batch.first < start:
+                sparse = self._loaded(batch.cut(batch.first, min(batch.last, start - 1)), now_ms)
+                sparse.was_delayed = True
+                self._runs.append(sparse)
             if batch.last < self.end:
                 continue
             first = max(batch.first, self.end)
             if first > self.end:
                 self._runs.append(Run(self.end, first - 1, RecordState.AVAILABLE, 0))
-            state = RecordState(batch.state) if batch.state in FINISHED else RecordState.AVAILABLE
-            self._runs.append(Run(first, batch.last, state, batch.delivery_count))
+            self._runs.append(self._loaded(batch.cut(first, batch.last), now_ms))
             self.end = batch.last + 1
         self._advance()
+
+    def _loaded(self, batch: StateBatch, now_ms: int) -> Run:
+        run = Run(batch.first, batch.last, RecordState.AVAILABLE, batch.delivery_count)
+        if batch.state in FINISHED:
+            run.state = RecordState(batch.state)
+        elif batch.state == RecordState.ARCHIVING:
+            run.state = RecordState.ARCHIVING
+            reason = Reason(batch.reason) if batch.reason else self._reason(batch.delivery_count)
+            run.letter = Letter(reason, batch.member, batch.producer_id, batch.sequence)
+        elif batch.delivery_count and (backoff_ms := self.settings.backoff_after(batch.delivery_count)):
+            # Nobody knows when it came back; it waits as if that were now.
+            run.not_before_ms = now_ms + backoff_ms
+        return run
+
+    def _reason(self, delivery_count: int) -> Reason:
+        return Reason.OUT_OF_TRIES if delivery_count >= self.settings.delivery_count_max else Reason.REJECTED
 
     @property
     def in_flight(self) -> int:
@@ -129,24 +100,72 @@ class SharePartition:
     @property
     def finished_count(self) -> int:
         """How many offsets from `start` on are finished: the group's lag does not count them."""
-        return sum(run.size for run in self._runs if run.state in FINISHED)
+        return sum(run.size for run in self._runs if run.state in FINISHED and run.first >= self.start)
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the first lock ends."""
-        deadlines = [run.deadline_ms for run in self._runs if run.state is RecordState.ACQUIRED and not run.write]
-        return min(deadlines, default=None)
+        """When the first lock ends, or the first record that came back may be had again."""
+        locks = [run.deadline_ms for run in self._runs if run.state is RecordState.ACQUIRED and not run.write]
+        waits = [run.not_before_ms for run in self._runs if run.not_before_ms and not run.write]
+        return min((*locks, *waits), default=None)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next delayed record is due, by the wall clock; None while there is no room for it."""
+        return self.delays.next_due_ms if self.in_flight < self.settings.in_flight_max else None
 
     def runs(self) -> tuple[Run, ...]:
         """Copies of the runs, for those who look on."""
         return tuple(replace(run, before=None) for run in self._runs)
 
-    def next_offset(self) -> int | None:
-        """Where to read next: the first record that came back, or else a new one; None while too many are out."""
-        for run in self._runs:
+    def next_offset(self, position: int | None = None) -> int | None:
+        """Where to read next: the first record that came back, or else a new one; None while too many are out.
+
+        With `position` only records from there on are considered.
+        """
+        for run in self._runs if position is None else self._runs.after(position):
             if run.is_free:
-                return run.first
+                return run.first if position is None else max(run.first, position)
         return self.end if self.in_flight < self.settings.in_flight_max else None
+
+    def was_delayed(self, offset: int) -> bool:
+        """Whether a record was let in when it was due: it may be anywhere in the log."""
+        return any(run.was_delayed for run in self._runs.overlapping(offset, offset))
+
+    def free_within(self, first: int, last: int) -> list[int]:
+        """The offsets that a member may have."""
+        free = [run for run in self._runs.overlapping(first, last) if run.is_free]
+        return [offset for run in free for offset in range(max(run.first, first), min(run.last, last) + 1)]
+
+    def wake(self, now_ms: int) -> bool:
+        """Records that have waited long enough may be had again; whether there are any."""
+        woken = [run for run in self._runs if 0 < run.not_before_ms <= now_ms]
+        for run in woken:
+            run.not_before_ms = 0
+        return bool(woken)
+
+    def let_in(self, now_ms: int) -> bool:
+        """Delayed records that are due at `now_ms` (of the wall clock) may be had; whether there are any.
+
+        They get half of the room that is left, so that they don't keep new records from being delivered.
+        """
+        room = self.settings.in_flight_max - self.in_flight
+        offsets = self.delays.take(now_ms, (room + 1) // 2) if room > 0 else []
+        for offset in offsets:
+            if offset < self.start:
+                self._runs.insert(Run(offset, offset, RecordState.AVAILABLE, 0, was_delayed=True, is_stored=False))
+                continue
+            for run in self._runs.cut_out(offset, offset):
+                run.state, run.was_delayed, run.is_stored = RecordState.AVAILABLE, True, False
+        return bool(offsets)
+
+    def wait_for(self, one: Delayed) -> None:
+        """A record before `end` is not due yet: it is passed over until then."""
+        self.delays.add(one)
+        if one.offset >= self.start:
+            for run in self._runs.cut_out(one.offset, one.offset):
+                if run.is_free and not run.delivery_count:
+                    run.state = RecordState.ARCHIVED
 
     def acquire(
         self,
@@ -204,90 +223,179 @@ class SharePartition:
 
         Raises INVALID_RECORD_STATE, and changes nothing, where it does not hold one of them.
         """
-        pieces = [piece for one in acknowledgements for piece in one.pieces(self.start)]
+        lowest = min(self.start, self._runs.lowest(self.start))
+        pieces = [piece for one in acknowledgements for piece in one.pieces(lowest)]
         if pieces and pieces[-1].last >= self.end:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"offset {pieces[-1].last} was not handed out yet")
         for piece in pieces:
-            for run in self._overlapping(piece.first, piece.last):
+            for run in self._runs.overlapping(piece.first, piece.last):
                 self._check_holder(run, member, piece.kind)
         number = self._writes + 1
         changed: list[Run] = []
         for piece in pieces:
-            for run in self._cut_out(piece.first, piece.last):
+            for run in self._runs.cut_out(piece.first, piece.last):
                 if piece.kind is AckType.RENEW:
                     run.deadline_ms = now_ms + self.settings.lock_ms
                 else:
-                    self._change(run, _AFTER[piece.kind], number)
+                    self._change(run, _AFTER[piece.kind], number, now_ms, is_rejected=piece.kind is AckType.REJECT)
                     changed.append(run)
         return self._written(changed)
 
-    def release(self, member: str) -> Write | None:
+    def release(self, member: str, now_ms: int = 0) -> Write | None:
         """The member has gone: what it holds comes back."""
         held = [run for run in self._runs if run.holder == member and run.state is RecordState.ACQUIRED]
-        return self._give_back([run for run in held if run.write == SETTLED])
+        return self._give_back([run for run in held if run.write == SETTLED], now_ms)
 
     def expire(self, now_ms: int) -> Write | None:
         """Locks that ended: their records come back."""
         held = [run for run in self._runs if run.state is RecordState.ACQUIRED and run.write == SETTLED]
-        return self._give_back([run for run in held if run.deadline_ms <= now_ms])
+        return self._give_back([run for run in held if run.deadline_ms <= now_ms], now_ms)
 
-    def settle(self, number: int, *, is_durable: bool) -> None:
-        """A write has ended. When it failed, its records are with their holders as before."""
+    def letters(self) -> list[DeadLetter]:
+        """The dead letters that must be written, each producer's in the order of its sequences."""
+        found = [
+            DeadLetter(letter.producer_id, letter.sequence + count, run.first + count, run.delivery_count, *letter[:2])
+            for run in self._runs
+            if (letter := run.letter) is not None and run.write == SETTLED and letter.producer_id != NO_PRODUCER_ID
+            for count in range(run.size)
+        ]
+        return sorted(found)
+
+    @property
+    def has_letters(self) -> bool:
+        """Whether there are dead letters that are not written, with an identity or without."""
+        return any(run.state is RecordState.ARCHIVING and run.write == SETTLED for run in self._runs)
+
+    def renew_letters(self, producer_id: int = NO_PRODUCER_ID) -> Write | None:
+        """Have the dead letters of one producer, or those without any, get new identities with the next write."""
+        renewed = [
+            run
+            for run in self._runs
+            if run.letter is not None and run.write == SETTLED and run.letter.producer_id == producer_id
+        ]
+        for run in renewed:
+            assert run.letter is not None
+            run.before, run.write = replace(run), self._writes + 1
+            run.letter = Letter(*run.letter[:2])
+        return self._written(renewed)
+
+    def archive(self, offsets: Iterable[int]) -> Write | None:
+        """The dead letters of these records are written, or nobody wants them any more."""
+        archived: list[Run] = []
+        for offset in offsets:
+            archived += (
+                run
+                for run in self._runs.cut_out(offset, offset)
+                if run.state is RecordState.ARCHIVING and run.write == SETTLED
+            )
+        for run in archived:
+            run.before, run.write = replace(run), self._writes + 1
+            run.state, run.letter = RecordState.ARCHIVED, None
+        return self._written(archived)
+
+    def settle(self, number: int, *, is_durable: bool, batches: Iterable[StateBatch] = ()) -> None:
+        """A write has ended. When it failed, its records are with their holders as before.
+
+        `batches` have the identities of dead letters with which it was written.
+        """
+        if is_durable:
+            for batch in batches:
+                if batch.producer_id != NO_PRODUCER_ID:
+                    self._identify(batch, number)
         for run in self._runs:
             if run.write == number:
                 before = run.before
                 run.write, run.before = SETTLED, None
-                if not is_durable and before is not None:
+                if is_durable:
+                    run.is_stored = True
+                elif before is not None:
                     run.state, run.holder, run.deadline_ms = before.state, before.holder, before.deadline_ms
+                    run.not_before_ms = before.not_before_ms
+                    run.letter = before.letter.after(run.first - before.first) if before.letter is not None else None
         self._advance()
+
+    def _identify(self, batch: StateBatch, number: int) -> None:
+        for run in self._runs.cut_out(batch.first, batch.last):
+            if run.write == number and run.letter is not None:
+                sequence = batch.sequence + run.first - batch.first
+                run.letter = run.letter._replace(producer_id=batch.producer_id, sequence=sequence)
 
     def skip(self, first: int, last: int) -> None:
         """Offsets from `next_offset` on have no records for anybody; like gaps they are archived without a write."""
         self._archive_gap(first, last)
         self._advance()
 
+    def save(self, writes: Sequence[Write]) -> Saving:
+        """What to store for these writes; `saved` must be called when that has ended."""
+        numbers = {write.number for write in writes}
+        batches = [batch for write in writes for batch in write.batches]
+        for run in self._runs:
+            if not run.is_stored and not run.is_done and run.write not in numbers:
+                run.is_being_stored = True
+                stored = run if run.before is None else run.before
+                batches.append(StateBatch(run.first, run.last, RecordState.AVAILABLE, stored.delivery_count))
+        start, finished_count = self.start_after(numbers)
+        lowest = min((run.first for run in self._runs if not run.is_done), default=start)
+        waiting = self.delays.start
+        floor = min(start, lowest, start if waiting is None else waiting)
+        cursor = self.delays.cursor
+        return Saving(start, finished_count, tuple(batches), Delays(floor if floor < start else -1, *cursor))
+
+    def saved(self, *, is_durable: bool) -> None:
+        """What `save` returned was stored, or could not be."""
+        for run in self._runs:
+            if run.is_being_stored:
+                run.is_being_stored = False
+                run.is_stored = run.is_stored or is_durable
+
     def start_after(self, numbers: Collection[int]) -> tuple[int, int]:
         """Where the partition starts once these writes are durable, and how many offsets behind that are finished."""
         start, count, is_first = self.start, 0, True
         for run in self._runs:
+            if run.first < self.start:
+                continue
             is_finished = run.state in FINISHED and (run.write == SETTLED or run.write in numbers)
-            if is_finished and is_first:
+            if is_first and (is_finished or run.was_delayed):
                 start = run.last + 1
-            elif is_finished:
-                count += run.size
-            is_first = is_first and is_finished
+                continue
+            is_first = False
+            count += run.size if is_finished else 0
         return start, count
 
     def raise_start(self, offset: int) -> None:
         """The log begins at `offset` now: what was before it is gone, whoever holds it."""
-        if offset <= self.start:
+        if offset > self._log_start:
+            self.delays.forget_before(offset)
+            self._log_start = offset
+        if offset <= self.start and offset <= self._runs.lowest(self.start):
             return
-        if offset >= self.end:
-            self._runs.clear()
-            self.start = self.end = offset
-            return
-        self._split(offset)
-        self._runs = [run for run in self._runs if run.first >= offset]
-        self.start = offset
+        self._runs.split(offset)
+        self._runs.keep([run for run in self._runs if run.first >= offset])
+        self.start = max(self.start, offset)
+        self.end = max(self.end, offset)
         self._advance()
 
-    def _give_back(self, runs: list[Run]) -> Write | None:
+    def _give_back(self, runs: list[Run], now_ms: int) -> Write | None:
         for run in runs:
-            self._change(run, RecordState.AVAILABLE, self._writes + 1)
+            self._change(run, RecordState.AVAILABLE, self._writes + 1, now_ms)
         return self._written(runs)
 
-    def _change(self, run: Run, state: RecordState, number: int) -> None:
+    def _change(self, run: Run, state: RecordState, number: int, now_ms: int, *, is_rejected: bool = False) -> None:
         run.before = replace(run)
         is_last_try = state is RecordState.AVAILABLE and run.delivery_count >= self.settings.delivery_count_max
         run.state = RecordState.ARCHIVED if is_last_try else state
+        if (is_last_try or is_rejected) and self.settings.has_dead_letters:
+            run.state = RecordState.ARCHIVING
+            run.letter = Letter(Reason.REJECTED if is_rejected else Reason.OUT_OF_TRIES, run.holder)
+        if run.state is RecordState.AVAILABLE and (backoff_ms := self.settings.backoff_after(run.delivery_count)):
+            run.not_before_ms = now_ms + backoff_ms
         run.holder, run.deadline_ms, run.write = NOBODY, 0, number
 
     def _written(self, runs: list[Run]) -> Write | None:
         if not runs:
             return None
         self._writes += 1
-        batches = (StateBatch(run.first, run.last, run.state, run.delivery_count) for run in runs)
-        return Write(self._writes, tuple(batches))
+        return Write(self._writes, tuple(run.batch() for run in runs))
 
     def _take(self, run: Run, member: str, now_ms: int) -> None:
         run.state = RecordState.ACQUIRED
@@ -304,28 +412,28 @@ class SharePartition:
         found: list[Run] = []
         limit = self.settings.delivery_count_max
         careful_from = max(2, ceil(limit / 2))
-        for run in [run for run in self._overlapping(first, last) if run.is_free]:
+        for run in [run for run in self._runs.overlapping(first, last) if run.is_free]:
             bottom, top = max(run.first, first), min(run.last, last)
             if limit > 1 and run.delivery_count == limit - 1:
                 if not found and not alone:
-                    found = self._cut_out(bottom, bottom)
+                    found = self._runs.cut_out(bottom, bottom)
                 return found
             if run.delivery_count >= careful_from:
                 # Half of the tries have failed: smaller portions find the record that fails the others.
                 top = bottom + max(1, (top - bottom + 1) // 2) - 1
-                return found + self._cut_out(bottom, top)
-            found += self._cut_out(bottom, top)
+                return found + self._runs.cut_out(bottom, top)
+            found += self._runs.cut_out(bottom, top)
         return found
 
     def _held_within(self, first: int, last: int) -> int:
         """How many offsets of a range are in flight already, and don't count as new."""
-        held = [run for run in self._overlapping(first, last) if not run.is_free]
+        held = [run for run in self._runs.overlapping(first, last) if not run.is_free]
         return sum(min(run.last, last) - max(run.first, first) + 1 for run in held)
 
     def _archive_gap(self, first: int, last: int) -> None:
         if last < first:
             return
-        for run in self._cut_out(first, min(last, self.end - 1)):
+        for run in self._runs.cut_out(first, min(last, self.end - 1)):
             if run.is_free:
                 run.state = RecordState.ARCHIVED
         if last >= self.end:
@@ -346,57 +454,18 @@ class SharePartition:
         if kind is AckType.RENEW and not self.settings.may_renew:
             raise ApiError(ErrorCode.INVALID_RECORD_STATE, "the group does not allow locks to be renewed")
 
-    def _overlapping(self, first: int, last: int) -> list[Run]:
-        runs = self._runs
-        begin = bisect_left(runs, first, key=_last_of)
-        stop = bisect_right(runs, last, key=lambda run: run.first)
-        return runs[begin:stop]
-
-    def _cut_out(self, first: int, last: int) -> list[Run]:
-        """The runs that cover exactly these offsets."""
-        if last < first:
-            return []
-        self._split(first)
-        self._split(last + 1)
-        return self._overlapping(first, last)
-
-    def _split(self, offset: int) -> None:
-        """Let a run begin at `offset`."""
-        index = bisect_left(self._runs, offset, key=_last_of)
-        if index == len(self._runs) or self._runs[index].first >= offset:
-            return
-        run = self._runs[index]
-        tail = replace(run, first=offset)
-        run.last = offset - 1
-        self._runs.insert(index + 1, tail)
-
     def _advance(self) -> None:
-        """Move `start` past what is finished, and join neighbours that are alike."""
-        done = 0
+        """Move `start` past what is finished or was delayed, and join neighbours that are alike."""
+        kept: list[Run] = []
+        is_first = True
         for run in self._runs:
-            if run.state not in FINISHED or run.write != SETTLED:
-                break
-            done += 1
-        if done:
-            self.start = self._runs[done - 1].last + 1
-            del self._runs[:done]
-        if not self._runs:
-            self.start = self.end
-        self._join()
-
-    def _join(self) -> None:
-        joined: list[Run] = []
-        for run in self._runs:
-            last = joined[-1] if joined else None
-            if last is not None and last.write == run.write == SETTLED and _likeness(last) == _likeness(run):
-                last.last = run.last
-            else:
-                joined.append(run)
-        self._runs = joined
-
-
-def _likeness(run: Run) -> tuple[object, ...]:
-    return run.state, run.delivery_count, run.holder, run.deadline_ms
+            if run.first >= self.start:
+                is_first = is_first and (run.is_done or run.was_delayed)
+                if is_first:
+                    self.start = run.last + 1
+            if run.first >= self.start or not run.is_done:
+                kept.append(run)
+        self._runs.keep(kept)
 
 
 def _told(runs: Sequence[Run], batch_size: int) -> list[Acquired]:

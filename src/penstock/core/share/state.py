@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from penstock.core.contract import Effects, Record, Reply, TimerKey, Token
-from penstock.core.share.partition import StateBatch
-from penstock.core.share.state_batches import combine
+from penstock.core.share.runs import NO_DELAY, NO_DELAYS, Delays, StateBatch
+from penstock.core.share.state_batches import combine, overlay
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, Uuid, format_uuid, parse_uuid
 from penstock.wire.messages import share_state_records as stored
@@ -68,6 +68,7 @@ class ShareState:
     start_offset: int = NO_OFFSET
     finished_count: int = NO_COUNT
     batches: tuple[StateBatch, ...] = ()
+    delays: Delays = NO_DELAYS
     snapshot_epoch: int = 0
     created_ms: int = 0
     written_ms: int = 0
@@ -96,6 +97,7 @@ class Change(NamedTuple):
     start_offset: int
     finished_count: int
     batches: tuple[StateBatch, ...]
+    delays: Delays = NO_DELAYS
 
 
 class ShareStateShard:
@@ -118,7 +120,7 @@ class ShareStateShard:
             return _refused(token, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_PARTITION)
         snapshot_epoch = 0 if before is None else before.snapshot_epoch + 1
         finished_count = NO_COUNT if start_offset == NO_OFFSET else 0
-        after = ShareState(state_epoch, 0, start_offset, finished_count, (), snapshot_epoch, now_ms, now_ms)
+        after = ShareState(state_epoch, 0, start_offset, finished_count, (), NO_DELAYS, snapshot_epoch, now_ms, now_ms)
         return Effects(records=[_snapshot(key, after)], replies=[Reply(token, Answer(state=after))])
 
     def read(self, key: ShareKey, leader_epoch: int, token: Token, now_ms: int) -> Effects:
@@ -134,7 +136,9 @@ class ShareStateShard:
             return _refused(token, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_PARTITION)
         effects = Effects(replies=[Reply(token, Answer(state=before))])
         if leader_epoch > before.leader_epoch:
-            change = Change(before.state_epoch, leader_epoch, before.start_offset, before.finished_count, ())
+            change = Change(
+                before.state_epoch, leader_epoch, before.start_offset, before.finished_count, (), before.delays
+            )
             effects.records.append(self._record(key, before, change, now_ms))
         return effects
 
@@ -230,7 +234,9 @@ class ShareStateShard:
             leader_epoch,
             change.start_offset,
             change.finished_count,
-            [stored.StateBatch(*batch) for batch in combine((), change.batches, change.start_offset)],
+            # What is finished stays in it: it may end something that was stored as unfinished before the start.
+            [stored.StateBatch(*batch) for batch in overlay((), change.batches, _floor(change))],
+            *change.delays,
         )
         return Record(ShareUpdateKey(*key), value)
 
@@ -248,14 +254,21 @@ def _refused(token: Token, error: ErrorCode, message: str) -> Effects:
 def _changed(before: ShareState, change: Change) -> ShareState:
     # Within a state epoch what is finished stays so, in whatever order a leader's writes arrive.
     start = max(before.start_offset, change.start_offset)
+    delays = before.delays if change.start_offset == NO_OFFSET else change.delays
     return replace(
         before,
         state_epoch=max(before.state_epoch, change.state_epoch),
         leader_epoch=max(before.leader_epoch, change.leader_epoch),
         start_offset=start,
         finished_count=change.finished_count,
-        batches=combine(before.batches, change.batches, start),
+        batches=combine(before.batches, change.batches, start, delays.start if delays.start != NO_DELAY else start),
+        delays=delays,
     )
+
+
+def _floor(change: Change) -> int:
+    """The offset before which a change has nothing to say."""
+    return change.start_offset if change.delays.start == NO_DELAY else change.delays.start
 
 
 def _snapshotted(state: ShareState, now_ms: int) -> ShareState:
@@ -272,6 +285,7 @@ def _snapshot(key: ShareKey, state: ShareState) -> Record:
         state.created_ms,
         state.written_ms,
         [stored.StateBatch(*batch) for batch in state.batches],
+        *state.delays,
     )
     return Record(ShareSnapshotKey(*key), value)
 
@@ -283,6 +297,7 @@ def _from_snapshot(value: ShareSnapshotValue, offset: int) -> ShareState:
         value.start_offset,
         value.delivery_complete_count,
         tuple(StateBatch(*batch) for batch in value.state_batches),
+        _delays_of(value),
         value.snapshot_epoch,
         value.create_timestamp,
         value.write_timestamp,
@@ -297,5 +312,10 @@ def _updated(before: ShareState, value: ShareUpdateValue) -> ShareState:
         value.start_offset,
         value.delivery_complete_count,
         tuple(StateBatch(*batch) for batch in value.state_batches),
+        _delays_of(value),
     )
     return replace(_changed(before, change), update_count=before.update_count + 1)
+
+
+def _delays_of(value: ShareSnapshotValue | ShareUpdateValue) -> Delays:
+    return Delays(value.delays_start, value.delays_due_ms, value.delays_offset)

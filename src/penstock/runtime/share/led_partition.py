@@ -1,27 +1,38 @@
 """A share-partition that this broker leads: its state machine, the writes that make changes durable, and its locks.
 
 Writes go out one at a time; what changes meanwhile goes with the next one. Whoever waits for records is told when some
-come back.
+come back or are due.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from penstock.core.share.acknowledgements import Acknowledgement
-from penstock.core.share.batches import Aborted, Batches, batches_in, deliverable, with_records
-from penstock.core.share.partition import Acquired, SharePartition, Write
+from penstock.core.share.batches import with_records
+from penstock.core.share.contract import Acquired, Write
+from penstock.core.share.dead_letters import Origin, identified, is_unidentified
+from penstock.core.share.partition import SharePartition
+from penstock.core.share.runs import NO_DELAY, NO_PRODUCER_ID, StateBatch
 from penstock.core.share.state import ShareKey
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
+from penstock.runtime.share.counters import ShareCounters
+from penstock.runtime.share.dead_letter_topics import DeadLetterTopics
+from penstock.runtime.share.letters import LetterCarrier
 from penstock.runtime.share.persister import Persister, StoredState
+from penstock.runtime.share.reading import Found, ShareReader
 from penstock.runtime.share.settings import ShareGroupSettings
 
 # After a write that failed, locks that ended are looked at again after this time.
 RETRY_MS = 1_000
+# The clock by which records are due may be set: it is looked at this often at least.
+TIMER_MAX_MS = 60_000
+# A producer of dead letters ends before its sequences begin anew.
+SEQUENCE_MAX = 2**31 - 1
 # What a client hears when its leader cannot write.
 _FENCED = frozenset((ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH))
 _UNAVAILABLE = frozenset(
@@ -33,13 +44,6 @@ _UNAVAILABLE = frozenset(
     )
 )
 _AS_THEY_ARE = frozenset((ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-
-
-class Found(NamedTuple):
-    """Batches that could be read, and the offset from which on."""
-
-    offset: int
-    batches: Batches
 
 
 class Delivery(NamedTuple):
@@ -59,23 +63,65 @@ class LedSharePartition:
         partition: Partition,
         persister: Persister,
         stored: StoredState,
-        settings: ShareGroupSettings,
+        settings: Callable[[], ShareGroupSettings],
+        dead_letters: DeadLetterTopics,
+        counters: ShareCounters,
         on_lost: Callable[[LedSharePartition], None],
+        on_idle: Callable[[LedSharePartition], None],
     ) -> None:
+        """`settings` returns the group's settings as they are now; `on_idle` is called when all letters are written."""
         self.key = key
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.is_closed = False
+        self.lock_timeouts = 0
         self._env = env
         self._persister = persister
         self._state_epoch = stored.state_epoch
+        self._settings = settings
+        self._counters = counters
         self._on_lost = on_lost
-        self._share = SharePartition(stored.start_offset, stored.batches, settings.partition)
+        self.share = SharePartition(
+            stored.start_offset,
+            stored.batches,
+            settings().partition,
+            delays=stored.delays,
+            now_ms=env.monotonic_ms(),
+        )
+        self._reader = ShareReader(partition, self.share, self._wake)
+        self._take_producer_id = dead_letters.take_producer_id
+        self._letter_producer: tuple[int, int] | None = None
+        self._letters = LetterCarrier(
+            env,
+            self.share,
+            Origin(*partition.name, key.group),
+            dead_letters,
+            counters,
+            settings,
+            self._reader.record,
+            self._store,
+            lambda: on_idle(self),
+        )
         self._unwritten: list[tuple[Write, asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._not_before_ms = 0
         self._waiting: dict[Callable[[], None], None] = {}
+
+    async def prepare(self, floor: int) -> None:
+        """Look for delayed records among those that were looked at before; to be called before anything else."""
+        start = floor if floor != NO_DELAY else self.share.start
+        await self._reader.refill(start, self._settings(), self._is_over)
+        self._letters.nudge()
+        self._set_timer()
+
+    def _is_over(self) -> bool:
+        return self.is_closed or self.partition.leader_epoch != self.leader_epoch or not self.partition.is_leader
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether dead letters are on their way."""
+        return self._letters.is_busy
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Have `listener` called when records may be had, or never again here."""
@@ -87,65 +133,68 @@ class LedSharePartition:
 
     def find(self, size_max: int, settings: ShareGroupSettings, *, minimum_one_batch: bool) -> Found | None:
         """What could be handed out now; None for nothing. Raises ApiError where the log cannot be read."""
-        share, partition = self._share, self.partition
-        share.settings = settings.partition
-        share.raise_start(partition.log.start_offset)
-        while True:
-            offset = share.next_offset()
-            if offset is None or offset >= partition.high_watermark:
-                return None
-            read = partition.read(
-                offset, size_max, committed_only=settings.committed_only, minimum_one_batch=minimum_one_batch
-            )
-            batches = batches_in(read.read(), offset)
-            if not batches.headers:
-                return None
-            ranges = self._deliverable(batches, settings)
-            first = next((base for base, last in ranges if last >= offset), batches.end)
-            if first <= offset:
-                return Found(offset, batches)
-            share.skip(offset, first - 1)
+        self.share.settings = settings.partition
+        self._let_in()
+        self.share.raise_start(self.partition.log.start_offset)
+        return self._reader.find(size_max, settings, minimum_one_batch=minimum_one_batch)
 
     def acquire(
         self,
         member: str,
         found: Found,
-        settings: ShareGroupSettings,
         records_max: int,
         *,
         batch_size: int,
         is_strict: bool,
     ) -> Delivery:
         """Hand out what `find` has found, in the same turn."""
-        ranges = self._deliverable(found.batches, settings)
-        acquired = self._share.acquire(
-            member, ranges, records_max, self._env.monotonic_ms(), batch_size=batch_size, is_strict=is_strict
+        acquired = self.share.acquire(
+            member, found.ranges, records_max, self._env.monotonic_ms(), batch_size=batch_size, is_strict=is_strict
         )
+        self._reader.handed_out()
         self._set_timer()
         records = with_records(found.batches, acquired)
         self.partition.counters.read(sum(map(len, records)))
         return Delivery(records, acquired)
 
-    def _deliverable(self, batches: Batches, settings: ShareGroupSettings) -> list[tuple[int, int]]:
-        aborted: Iterable[Aborted] = ()
-        known = self.partition.log.aborted
-        if settings.committed_only and len(known) and batches.headers:
-            rows = known.overlapping(batches.headers[0].base_offset, batches.end)
-            aborted = (Aborted(row.producer_id, row.first_offset, row.last_offset) for row in rows)
-        return deliverable(batches.headers, tuple(aborted))
+    def _let_in(self) -> bool:
+        """Records that came back and have waited long enough, and delayed ones that are due; whether there are any."""
+        share, now_ms = self.share, self._env.now_ms()
+        has_woken = share.wake(self._env.monotonic_ms())
+        share.delays.catch_up(now_ms)
+        before = share.delays.count
+        has_more = share.let_in(now_ms)
+        self._counters.let_in += before - share.delays.count
+        if share.delays.needs_refill and not self.is_closed:
+            self._env.spawn(self._refill(share.delays.start or 0), f"delayed records of {self.partition.name}")
+        return has_woken or has_more
+
+    async def _refill(self, start: int) -> None:
+        try:
+            await self._reader.refill(start, self._settings(), self._is_over)
+        except ApiError:
+            # The log cannot be read here any more, or its start has moved; the next look tries again.
+            self.share.delays.end_refill()
+        if not self.is_closed:
+            self._set_timer()
+            self._wake()
 
     async def acknowledge(
         self, member: str, acknowledgements: Sequence[Acknowledgement], settings: ShareGroupSettings
     ) -> None:
         """What a member says of its records; ends when that is durable. Raises ApiError when it is not."""
-        self._share.settings = settings.partition
-        self._share.raise_start(self.partition.log.start_offset)
-        await self._store(self._share.acknowledge(member, acknowledgements, self._env.monotonic_ms()))
+        self.share.settings = settings.partition
+        self.share.raise_start(self.partition.log.start_offset)
+        write = self.share.acknowledge(member, acknowledgements, self._env.monotonic_ms())
+        for one in acknowledgements:
+            for piece in one.pieces(0):
+                self._counters.acknowledged[piece.kind] += piece.last - piece.first + 1
+        await self._store(write)
 
     async def release(self, member: str) -> None:
         """The member has gone: others get what it held."""
         if not self.is_closed:
-            await self._store(self._share.release(member))
+            await self._store(self.share.release(member, self._env.monotonic_ms()))
 
     async def settled(self) -> None:
         """Ends when no write is under way: a late one could undo what whoever loads the state next writes."""
@@ -155,6 +204,7 @@ class LedSharePartition:
     def close(self) -> None:
         """This broker does not lead the share-partition any more; who waits hears of it."""
         self.is_closed = True
+        self._letters.close()
         if self._timer is not None:
             self._timer.cancel()
         error = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker no longer leads {self.partition.name}")
@@ -178,22 +228,50 @@ class LedSharePartition:
         try:
             while self._unwritten:
                 taken, self._unwritten = self._unwritten, []
-                start, finished_count = self._share.start_after({write.number for write, _ in taken})
-                batches = [batch for write, _ in taken for batch in write.batches]
+                batches: Sequence[StateBatch] = ()
                 failure = None
                 try:
-                    await self._persister.write(
-                        *self.key, self._state_epoch, self.leader_epoch, start, finished_count, batches
-                    )
+                    batches = await self._save([write for write, _ in taken])
                 except ApiError as error:
                     failure = error
-                self._written(taken, failure)
+                    # The write may have arrived: what it says of dead letters must never be said of others.
+                    self._letter_producer = None
+                self.share.saved(is_durable=failure is None)
+                self._written(taken, batches, failure)
         finally:
             self._writing = None
 
-    def _written(self, taken: list[tuple[Write, asyncio.Future[None]]], failure: ApiError | None) -> None:
+    async def _save(self, writes: Sequence[Write]) -> Sequence[StateBatch]:
+        """Write the state, with an identity for each new dead letter; the batches as they were written."""
+        count = sum(
+            batch.last - batch.first + 1 for write in writes for batch in write.batches if is_unidentified(batch)
+        )
+        producer = self._letter_producer
+        if count and (producer is None or producer[1] + count > SEQUENCE_MAX):
+            producer = (await self._take_producer_id(), 0)
+        saving = self.share.save(writes)
+        producer_id, sequence = producer or (NO_PRODUCER_ID, 0)
+        batches, sequence = identified(saving.batches, producer_id, sequence)
+        await self._persister.write(
+            *self.key,
+            self._state_epoch,
+            self.leader_epoch,
+            saving.start,
+            saving.finished_count,
+            batches,
+            saving.delays,
+        )
+        self._letter_producer = (producer_id, sequence) if producer is not None else None
+        return batches
+
+    def _written(
+        self,
+        taken: list[tuple[Write, asyncio.Future[None]]],
+        batches: Sequence[StateBatch],
+        failure: ApiError | None,
+    ) -> None:
         for write, done in taken:
-            self._share.settle(write.number, is_durable=failure is None)
+            self.share.settle(write.number, is_durable=failure is None, batches=batches)
             if failure is not None:
                 _fail(done, as_client_error(failure))
             elif not done.done():
@@ -205,26 +283,38 @@ class LedSharePartition:
             if failure.code not in _UNAVAILABLE:
                 self._on_lost(self)
                 return
+        self._letters.nudge()
         self._set_timer()
         self._wake()
 
     def _set_timer(self) -> None:
-        """One timer for the lock that ends first."""
+        """One timer for what is first: a lock that ends, a record that has waited enough, one that is due."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        deadline_ms = self._share.next_deadline_ms
-        if deadline_ms is not None and not self.is_closed:
-            delay_ms = max(deadline_ms, self._not_before_ms) - self._env.monotonic_ms()
-            self._timer = asyncio.get_running_loop().call_later(max(0, delay_ms) / 1000, self._locks_ended)
-
-    def _locks_ended(self) -> None:
-        self._timer = None
-        write = self._share.expire(self._env.monotonic_ms())
-        if write is None:
-            self._set_timer()
+        if self.is_closed:
             return
-        self._env.spawn(self._store_quietly(write), f"locks of {self.partition.name}")
+        delays_ms = []
+        deadline_ms = self.share.next_deadline_ms
+        if deadline_ms is not None:
+            delays_ms.append(max(deadline_ms, self._not_before_ms) - self._env.monotonic_ms())
+        due_ms = self.share.next_due_ms
+        if due_ms is not None:
+            delays_ms.append(min(due_ms - self._env.now_ms(), TIMER_MAX_MS))
+        if delays_ms:
+            self._timer = asyncio.get_running_loop().call_later(max(0, min(delays_ms)) / 1000, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        has_more = self._let_in()
+        write = self.share.expire(self._env.monotonic_ms())
+        if write is not None:
+            self.lock_timeouts += sum(batch.last - batch.first + 1 for batch in write.batches)
+            self._env.spawn(self._store_quietly(write), f"locks of {self.partition.name}")
+        else:
+            self._set_timer()
+        if has_more:
+            self._wake()
 
     async def _store_quietly(self, write: Write) -> None:
         try:

@@ -8,7 +8,7 @@ more: whoever asks next finds what was stored.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from penstock.config.node import NodeSettings
 from penstock.config.offset_reset import BY_DURATION, EARLIEST, OffsetReset
@@ -19,6 +19,8 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.share.counters import ShareCounters
+from penstock.runtime.share.dead_letter_topics import DeadLetterTopics
 from penstock.runtime.share.led_partition import LedSharePartition, as_client_error
 from penstock.runtime.share.persister import Persister
 from penstock.runtime.share.settings import ShareGroupSettings, settings_of
@@ -33,13 +35,16 @@ class SharePartitions:
         image: Image,
         partitions: Partitions,
         persister: Persister,
+        dead_letters: DeadLetterTopics,
         settings: Callable[[], NodeSettings],
     ) -> None:
         self._env = env
         self._image = image
         self._partitions = partitions
         self._persister = persister
+        self._dead_letters = dead_letters
         self._settings = settings
+        self.counters = ShareCounters()
         self.sessions = ShareSessions(settings().group_share_max_share_sessions)
         self._is_closed = False
         self._led: dict[ShareKey, LedSharePartition] = {}
@@ -93,6 +98,7 @@ class SharePartitions:
                 loading.cancel()
 
     async def _read(self, key: ShareKey, partition: Partition, epoch: int) -> LedSharePartition:
+        began_ms = self._env.monotonic_ms()
         stored = await self._persister.read(*key, epoch)
         settings = self.settings_of(key.group)
         if stored.start_offset == NO_OFFSET:
@@ -100,7 +106,26 @@ class SharePartitions:
             # The next leader starts here too, whatever is appended until then.
             await self._persister.write(*key, stored.state_epoch, epoch, start, NO_COUNT, ())
             stored = stored._replace(start_offset=start)
-        return LedSharePartition(self._env, key, partition, self._persister, stored, settings, self._drop)
+        led = LedSharePartition(
+            self._env,
+            key,
+            partition,
+            self._persister,
+            stored,
+            lambda: self.settings_of(key.group),
+            self._dead_letters,
+            self.counters,
+            self._drop,
+            self._drop_if_unused,
+        )
+        await led.prepare(stored.delays.start)
+        self.counters.loads += 1
+        self.counters.load_ms += self._env.monotonic_ms() - began_ms
+        return led
+
+    def led(self) -> Iterable[LedSharePartition]:
+        """The share-partitions that are loaded here."""
+        return self._led.values()
 
     async def end_session(self, session: ShareSession) -> None:
         """A member's session ends: others get what it held."""
@@ -113,7 +138,12 @@ class SharePartitions:
             await asyncio.gather(*(led.settled() for led in held))
         if not self.sessions.has_group(group):
             for led in held:
-                self._drop(led)
+                self._drop_if_unused(led)
+
+    def _drop_if_unused(self, led: LedSharePartition) -> None:
+        """Forget a share-partition whose group has gone, once its dead letters are written."""
+        if not self.sessions.has_group(led.key.group) and not led.is_busy:
+            self._drop(led)
 
     def session_closed(self, session: ShareSession) -> None:
         """The connection of a session has closed."""

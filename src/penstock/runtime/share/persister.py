@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from penstock.core.share.partition import StateBatch
+from penstock.core.share.runs import NO_DELAYS, Delays, StateBatch
 from penstock.core.share.state import NO_COUNT, NO_OFFSET
 from penstock.model.ids import Uuid
 
@@ -18,6 +18,7 @@ class StoredState(NamedTuple):
     state_epoch: int
     start_offset: int
     batches: tuple[StateBatch, ...] = ()
+    delays: Delays = NO_DELAYS
 
 
 class Summary(NamedTuple):
@@ -51,6 +52,7 @@ class Persister(Protocol):
         start_offset: int,
         finished_count: int,
         batches: Sequence[StateBatch],
+        delays: Delays = NO_DELAYS,
     ) -> None:
         """Change the state of some records; FENCED_STATE_EPOCH and FENCED_LEADER_EPOCH end the caller's part."""
 

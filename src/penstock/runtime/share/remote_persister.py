@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from penstock.core.metadata.image import PartitionState
-from penstock.core.share.partition import StateBatch
+from penstock.core.share.runs import NO_DELAYS, Delays, StateBatch
 from penstock.core.share.state import NO_EPOCH, ShareKey
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, Uuid
@@ -78,7 +78,8 @@ class RemotePersister:
         request = read_share_group_state.ReadShareGroupStateRequest(group, [topic])
         found: read_share_group_state.PartitionResult = await self._ask(ShareKey(group, topic_id, partition), request)
         batches = tuple(StateBatch(*batch) for batch in found.state_batches)
-        return StoredState(found.state_epoch, found.start_offset, batches)
+        delays = Delays(found.delays_start, found.delays_due_ms, found.delays_offset)
+        return StoredState(found.state_epoch, found.start_offset, batches, delays)
 
     async def write(
         self,
@@ -90,6 +91,7 @@ class RemotePersister:
         start_offset: int,
         finished_count: int,
         batches: Sequence[StateBatch],
+        delays: Delays = NO_DELAYS,
     ) -> None:
         """See Persister."""
         row = write_share_group_state.PartitionData(
@@ -99,6 +101,7 @@ class RemotePersister:
             start_offset,
             finished_count,
             [write_share_group_state.StateBatch(*batch) for batch in batches],
+            *delays,
         )
         topic = write_share_group_state.WriteStateData(topic_id, [row])
         request = write_share_group_state.WriteShareGroupStateRequest(group, [topic])

@@ -7,7 +7,10 @@ from typing import NamedTuple
 from penstock.config.node import NodeSettings
 from penstock.config.offset_reset import LATEST, OffsetReset, parse_offset_reset
 from penstock.core.metadata.image import Image, ResourceType
-from penstock.core.share.partition import ShareSettings
+from penstock.core.share.contract import ShareSettings
+
+# The default of penstock.share.retry.backoff.max.ms.
+BACKOFF_MAX_MS = 60_000
 
 
 class ShareGroupSettings(NamedTuple):
@@ -16,17 +19,31 @@ class ShareGroupSettings(NamedTuple):
     partition: ShareSettings
     offset_reset: OffsetReset
     committed_only: bool
+    # Where dead letters go, if the group wants them, and whether they have the records' contents.
+    dead_letter_topic: str = ""
+    copies_dead_letters: bool = False
 
 
 def settings_of(image: Image, node: NodeSettings, group: str) -> ShareGroupSettings:
     """The settings of a group as they are now, within the broker's bounds."""
     own = image.overrides(ResourceType.GROUP, group)
     lock_ms = int(own.get("share.record.lock.duration.ms", node.group_share_record_lock_duration_ms))
+    topic = own.get("errors.deadletterqueue.topic.name", "")
     partition = ShareSettings(
         int(own.get("share.delivery.count.limit", node.group_share_delivery_count_limit)),
         min(max(lock_ms, node.group_share_min_record_lock_duration_ms), node.group_share_max_record_lock_duration_ms),
         int(own.get("share.partition.max.record.locks", node.group_share_partition_max_record_locks)),
         own.get("share.renew.acknowledge.enable", "true") == "true",
+        bool(topic),
+        int(own.get("penstock.share.retry.backoff.ms", 0)),
+        int(own.get("penstock.share.retry.backoff.max.ms", BACKOFF_MAX_MS)),
+        node.penstock_share_delay_index_max_records,
     )
     reset = parse_offset_reset(own.get("share.auto.offset.reset", LATEST))
-    return ShareGroupSettings(partition, reset, own.get("share.isolation.level") == "read_committed")
+    return ShareGroupSettings(
+        partition,
+        reset,
+        own.get("share.isolation.level") == "read_committed",
+        topic,
+        own.get("errors.deadletterqueue.copy.record.enable") == "true",
+    )

@@ -33,6 +33,10 @@ class StateBatch(NamedTuple):
     last_offset: int = 0
     delivery_state: int = 0
     delivery_count: int = 0
+    letter_producer_id: int = -1
+    letter_sequence: int = -1
+    letter_reason: int = 0
+    letter_member: str = ""
 
 
 class PartitionResult(NamedTuple):
@@ -42,6 +46,9 @@ class PartitionResult(NamedTuple):
     state_epoch: int = 0
     start_offset: int = 0
     state_batches: Sequence[StateBatch] = ()
+    delays_start: int = -1
+    delays_due_ms: int = -1
+    delays_offset: int = -1
 
 
 class ReadStateResult(NamedTuple):

@@ -24,6 +24,10 @@ class StateBatch(NamedTuple):
     last_offset: int = 0
     delivery_state: int = 0
     delivery_count: int = 0
+    letter_producer_id: int = -1
+    letter_sequence: int = -1
+    letter_reason: int = 0
+    letter_member: str = ""
 
 
 class ShareSnapshotValue(NamedTuple):
@@ -37,6 +41,9 @@ class ShareSnapshotValue(NamedTuple):
     create_timestamp: int = 0
     write_timestamp: int = 0
     state_batches: Sequence[StateBatch] = ()
+    delays_start: int = -1
+    delays_due_ms: int = -1
+    delays_offset: int = -1
 
 
 class ShareUpdateKey(NamedTuple):
@@ -55,3 +62,6 @@ class ShareUpdateValue(NamedTuple):
     start_offset: int = 0
     delivery_complete_count: int = -1
     state_batches: Sequence[StateBatch] = ()
+    delays_start: int = -1
+    delays_due_ms: int = -1
+    delays_offset: int = -1

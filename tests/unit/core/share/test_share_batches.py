@@ -6,7 +6,8 @@ import pytest
 
 from penstock.config.offset_reset import BY_DURATION, EARLIEST, LATEST, OffsetReset, parse_offset_reset
 from penstock.core.share.batches import Aborted, batches_in, deliverable, with_records
-from penstock.core.share.partition import Acquired, SharePartition, ShareSettings
+from penstock.core.share.contract import Acquired, ShareSettings
+from penstock.core.share.partition import SharePartition
 from penstock.wire.records import Record, build_batch, read_header
 
 COUNT = 3

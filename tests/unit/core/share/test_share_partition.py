@@ -8,15 +8,9 @@ from random import Random
 import pytest
 
 from penstock.core.share.acknowledgements import Acknowledgement, AckType, check_acknowledgements
-from penstock.core.share.partition import (
-    FINISHED,
-    Acquired,
-    RecordState,
-    SharePartition,
-    ShareSettings,
-    StateBatch,
-    Write,
-)
+from penstock.core.share.contract import Acquired, ShareSettings, Write
+from penstock.core.share.partition import SharePartition
+from penstock.core.share.runs import FINISHED, RecordState, StateBatch
 from penstock.model.errors import ApiError, ErrorCode
 
 ACCEPT, RELEASE, REJECT = ([kind] for kind in (AckType.ACCEPT, AckType.RELEASE, AckType.REJECT))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.core.contract import Effects, Record
-from penstock.core.share.partition import RecordState, StateBatch
+from penstock.core.share.runs import RecordState, StateBatch
 from penstock.core.share.state import NO_COUNT, NO_EPOCH, NO_OFFSET, Answer, Change, ShareKey, ShareStateShard
 from penstock.core.share.state_batches import combine
 from penstock.model.errors import ErrorCode

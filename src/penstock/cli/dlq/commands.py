@@ -1,0 +1,190 @@
+"""`penstock dlq …`: list, peek, replay, purge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.failures import CommandFailure
+from penstock.cli.options import Connection, confirm, connection_options, output_option
+from penstock.cli.render import plural, print_json, print_table
+from penstock.cli.style import StyledGroup
+
+if TYPE_CHECKING:
+    from penstock.cli.admin import Admin
+    from penstock.cli.dlq.letters import Letter
+
+SHOWN_MAX = 40
+
+
+@click.group(cls=StyledGroup)
+def command() -> None:
+    """Look at the dead letters of share groups, send them back, or delete them."""
+
+
+@command.command("list")
+@connection_options
+@output_option
+def list_topics(connection: Connection, as_json: bool) -> None:
+    """List the topics that take dead letters, and how many each has."""
+    from penstock.cli.admin import Admin
+    from penstock.cli.dlq.letters import takes_letters
+
+    admin = Admin(connection)
+    rows = []
+    for topic in admin.topics():
+        if not topic.internal and takes_letters(admin, topic.name):
+            ranges = _ranges(admin, topic.name, ())
+            rows.append((topic.name, len(ranges), sum(end - first for first, end in ranges.values())))
+    if as_json:
+        print_json([dict(zip(("topic", "partitions", "letters"), row, strict=True)) for row in rows])
+    else:
+        print_table(("topic", "partitions", "letters"), rows)
+
+
+@command.command()
+@click.argument("name", metavar="TOPIC")
+@click.option("-p", "--partition", "numbers", multiple=True, type=click.IntRange(0), help="Default: all partitions.")
+@click.option("-n", "--last", type=click.IntRange(1), default=10, show_default=True, help="So many of each partition.")
+@connection_options
+@output_option
+def peek(name: str, numbers: tuple[int, ...], last: int, connection: Connection, as_json: bool) -> None:
+    """Show the latest dead letters of a topic: which records they are, who gave them up, and why."""
+    from penstock.cli.admin import Admin
+    from penstock.cli.dlq.letters import as_document, read_letters
+
+    ranges = _ranges(Admin(connection), name, numbers)
+    latest = {number: (max(first, end - last), end) for number, (first, end) in ranges.items()}
+    letters = sorted(read_letters(connection, name, latest), key=lambda letter: letter[:2])
+    if as_json:
+        print_json([as_document(letter) for letter in letters])
+        return
+    columns = ("partition", "offset", "record", "group", "tries", "why", "key", "value")
+    print_table(columns, [_row(letter) for letter in letters])
+
+
+@command.command()
+@click.argument("name", metavar="TOPIC")
+@click.option("-p", "--partition", "numbers", multiple=True, type=click.IntRange(0), help="Default: all partitions.")
+@click.option("--group", help="Only what this share group gave up.")
+@click.option("--from-topic", help="Only records of this topic.")
+@click.option("--dry-run", is_flag=True, help="Say what would be sent; send nothing.")
+@click.option("--purge", "purges", is_flag=True, help="Delete the dead letters once their records are sent.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@connection_options
+@output_option
+def replay(
+    name: str,
+    numbers: tuple[int, ...],
+    group: str | None,
+    from_topic: str | None,
+    dry_run: bool,
+    purges: bool,
+    yes: bool,
+    connection: Connection,
+    as_json: bool,
+) -> None:
+    """Send the records of dead letters back to where they were, with their keys and headers.
+
+    Each goes to the end of its topic's partition, and every group that reads the topic gets it again. A letter without
+    a copy has its record read from the topic, if it is still there.
+    """
+    from penstock.cli.admin import Admin
+    from penstock.cli.dlq.letters import Replay, read_letters
+
+    if purges and (group or from_topic):
+        raise click.UsageError("--purge deletes all dead letters: leave out --group and --from-topic.")
+    admin = Admin(connection)
+    ranges = _ranges(admin, name, numbers)
+    if not dry_run:
+        count = sum(end - first for first, end in ranges.values())
+        confirm(f"Send the records of {plural(count, 'dead letter')} of {name} back?", yes)
+    sender = Replay(connection, admin)
+    counts: dict[str, int] = {}
+    for letter in read_letters(connection, name, ranges):
+        if group not in (None, letter.account.group) or from_topic not in (None, letter.account.topic):
+            continue
+        if dry_run or sender.send(letter):
+            counts[letter.account.topic] = counts.get(letter.account.topic, 0) + 1
+    sender.finish()
+    if purges and not dry_run:
+        admin.delete_records(name, {number: end for number, (_, end) in ranges.items()})
+    rows = sorted(counts.items())
+    if as_json:
+        print_json({"topics": [{"topic": topic, "records": count} for topic, count in rows], "gone": sender.gone})
+        return
+    print_table(("topic", "records"), rows)
+    if sender.gone:
+        click.echo(f"{plural(sender.gone, 'record')} could not be read any more.", err=True)
+
+
+@command.command()
+@click.argument("name", metavar="TOPIC")
+@click.option("-p", "--partition", "numbers", multiple=True, type=click.IntRange(0), help="Default: all partitions.")
+@click.option("--offset", type=click.IntRange(0), help="Only those before this offset.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@connection_options
+@output_option
+def purge(
+    name: str, numbers: tuple[int, ...], offset: int | None, yes: bool, connection: Connection, as_json: bool
+) -> None:
+    """Delete the dead letters of a topic; the topic itself stays."""
+    from penstock.cli.admin import Admin
+    from penstock.cli.dlq.letters import takes_letters
+
+    admin = Admin(connection)
+    if not takes_letters(admin, name):
+        raise CommandFailure(
+            f"{name} is no topic for dead letters",
+            "it does not have errors.deadletterqueue.group.enable=true",
+            "`penstock dlq list` shows them; `penstock topic trim` deletes records of any topic",
+        )
+    ranges = _ranges(admin, name, numbers)
+    targets = {
+        number: end if offset is None else min(max(offset, first), end) for number, (first, end) in ranges.items()
+    }
+    count = sum(targets[number] - first for number, (first, _) in ranges.items())
+    confirm(f"Delete {plural(count, 'dead letter')} of {name}?", yes)
+    starts = admin.delete_records(name, targets)
+    rows = [(number, starts[number] - ranges[number][0]) for number in sorted(starts)]
+    if as_json:
+        print_json([dict(zip(("partition", "deleted"), row, strict=True)) for row in rows])
+    else:
+        print_table(("partition", "deleted"), rows)
+
+
+def _ranges(admin: Admin, topic: str, numbers: tuple[int, ...]) -> dict[int, tuple[int, int]]:
+    """The first offset and the end of each partition."""
+    present = [partition.partition for partition in admin.describe_topic(topic).partitions]
+    unknown = sorted(set(numbers) - set(present))
+    if unknown:
+        raise CommandFailure(
+            f"topic {topic} has no partition {unknown[0]}", f"it has {plural(len(present), 'partition')}"
+        )
+    chosen = sorted(set(numbers)) or present
+    firsts, ends = admin.earliest_offsets(topic, chosen), admin.latest_offsets(topic, chosen)
+    return {number: (firsts[number], ends[number]) for number in chosen}
+
+
+def _row(letter: Letter) -> tuple[object, ...]:
+    account = letter.account
+    return (
+        letter.partition,
+        letter.offset,
+        f"{account.topic}-{account.partition} @ {account.offset}",
+        account.group,
+        account.delivery_count,
+        account.message,
+        _shown(letter.key),
+        _shown(letter.value),
+    )
+
+
+def _shown(data: bytes | None) -> str:
+    if data is None:
+        return "-"
+    text = data[: SHOWN_MAX + 1].decode("utf-8", errors="replace")
+    # Clients choose these bytes, and a terminal acts on control characters.
+    text = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "…"

@@ -1,0 +1,187 @@
+"""Dead letters as they are read from their topics, and sent back to where they came from."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import KafkaException, Producer
+
+from penstock.cli.client import client_settings, explain
+from penstock.cli.failures import CommandFailure
+from penstock.cli.options import Connection
+from penstock.cli.records.consume import RangeReader
+from penstock.core.share.dead_letters import Account, original_headers, read_account
+from penstock.gateway.kafka.records import headers_of
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+    from penstock.cli.admin import Admin
+
+# A topic that takes dead letters says so.
+ENABLED = "errors.deadletterqueue.group.enable"
+FLUSH_S = 30.0
+# The key decides.
+ANY_PARTITION = -1
+
+
+class Letter(NamedTuple):
+    """A dead letter: where it is, what it says of its record, and what it has of it."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    account: Account
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+    @property
+    def has_copy(self) -> bool:
+        """Whether the record itself is in it."""
+        return self.key is not None or self.value is not None or bool(self.headers)
+
+
+def takes_letters(admin: Admin, topic: str) -> bool:
+    """Whether a topic is for dead letters."""
+    return any(config.name == ENABLED and config.value == "true" for config in admin.topic_configs(topic))
+
+
+def read_letters(
+    connection: Connection, topic: str, ranges: Mapping[int, tuple[int, int]], count: int | None = None
+) -> Iterator[Letter]:
+    """The dead letters in ranges of offsets, by partition; other records are left out."""
+    left = {number: (first, end) for number, (first, end) in ranges.items() if first < end}
+    reader = RangeReader(connection, topic, {**left}, "read_uncommitted")
+    try:
+        for message in reader.messages(count):
+            letter = letter_of(message)
+            if letter is not None:
+                yield letter
+    finally:
+        reader.close()
+
+
+def letter_of(message: Message) -> Letter | None:
+    """A record of a topic for dead letters; None if it is none."""
+    headers = headers_of(message) or []
+    account = read_account(headers)
+    if account is None:
+        return None
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    return Letter(
+        partition,
+        offset,
+        message.timestamp()[1],
+        account,
+        message.key(),
+        message.value(),
+        original_headers(headers),
+    )
+
+
+def as_document(letter: Letter) -> dict[str, Any]:
+    """A dead letter for programs."""
+    account = letter.account
+    return {
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "timestamp": letter.timestamp_ms,
+        "original": {
+            "topic": account.topic,
+            "partition": account.partition,
+            "offset": account.offset,
+            "timestamp": account.timestamp,
+        },
+        "group": account.group,
+        "member": account.member,
+        "delivery_count": account.delivery_count,
+        "message": account.message,
+        **_bytes("key", letter.key),
+        **_bytes("value", letter.value),
+        "headers": [{"name": name, **_bytes("value", value)} for name, value in letter.headers],
+    }
+
+
+def _bytes(name: str, data: bytes | None) -> dict[str, object]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {name: base64.b64encode(data).decode(), f"{name}_encoding": "base64"}
+
+
+class Replay:
+    """Sends records back, each to the partition it came from."""
+
+    def __init__(self, connection: Connection, admin: Admin) -> None:
+        self.sent = 0
+        # Letters without their records, whose records are not in their topics any more.
+        self.gone = 0
+        self._connection = connection
+        self._admin = admin
+        self._partitions: dict[str, int] = {}
+        self._error: KafkaError | None = None
+        settings = client_settings(connection, **{"enable.idempotence": True, "acks": "all"})
+        try:
+            self._producer = Producer(settings)
+        except KafkaException as error:
+            raise explain(error.args[0], "librdkafka rejects these settings") from error
+
+    def send(self, letter: Letter) -> bool:
+        """Send one record back; False if there is none to send."""
+        topic, partition, offset = letter.account[:3]
+        key, value, headers = letter.key, letter.value, letter.headers
+        if not letter.has_copy:
+            found = self._original(topic, partition, offset)
+            if found is None:
+                self.gone += 1
+                return False
+            key, value, headers = found
+        if partition >= self._partition_count(topic):
+            partition = ANY_PARTITION
+        given: list[tuple[str, str | bytes | None]] = [*headers]
+        while True:
+            try:
+                self._producer.produce(topic, value, key, partition, self._delivered, headers=given)
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+        self._producer.poll(0)
+        self.sent += 1
+        return True
+
+    def finish(self) -> None:
+        """Wait until everything is delivered; raises CommandFailure if something is not."""
+        left = self._producer.flush(FLUSH_S)
+        if self._error is not None:
+            raise explain(self._error, "not all records were sent back")
+        if left:
+            raise CommandFailure(f"{left} records were not acknowledged within {FLUSH_S:.0f} s")
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        self._error = self._error or error
+
+    def _partition_count(self, topic: str) -> int:
+        if topic not in self._partitions:
+            self._partitions[topic] = len(self._admin.describe_topic(topic).partitions)
+        return self._partitions[topic]
+
+    def _original(
+        self, topic: str, partition: int, offset: int
+    ) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]] | None:
+        first = self._admin.earliest_offsets(topic, [partition])[partition]
+        if offset < first:
+            return None
+        reader = RangeReader(self._connection, topic, {partition: (offset, offset + 1)}, "read_uncommitted")
+        try:
+            for message in reader.messages(1):
+                return message.key(), message.value(), headers_of(message) or []
+        finally:
+            reader.close()
+        return None

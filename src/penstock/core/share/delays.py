@@ -1,0 +1,212 @@
+"""Records that say when they may be had: which of them a share-partition waits for, in bounded memory.
+
+A record with the header `penstock.deliver.at` (milliseconds since the epoch) or `penstock.deliver.after` (milliseconds
+after its timestamp) is passed over until then. Records are let in by their due time, and a cursor of due time and
+offset says how far that has come. A record is waiting if it lies behind the cursor, which anybody can tell who reads
+the log; so the cursor is all that has to be stored, and the index below is only there to find the next ones quickly.
+
+The index has the records that are due first. What does not fit is left out, and read again from the log when the others
+have been let in.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.wire.primitives import Buffer
+from penstock.wire.records import BatchHeader, Record, read_body, read_records
+
+AT = "penstock.deliver.at"
+AFTER = "penstock.deliver.after"
+# Only batches with these bytes are looked at record by record.
+MARK = b"penstock.deliver."
+OFFSET_MAX = 2**63 - 1
+DUE_MAX_MS = 2**62 - 1
+# Offsets are counted in blocks of this size, to know from where on the log has waiting records.
+BLOCK_BITS = 14
+RECORDS_BYTES_MAX = 2**30
+# More new ones than this are sorted in together.
+INSERTED_ONE_BY_ONE_MAX = 8
+
+
+class Delayed(NamedTuple):
+    """A record and when it may be had. They are let in in this order."""
+
+    due_ms: int
+    offset: int
+
+
+def delayed_in(data: Buffer, position: int, header: BatchHeader) -> list[Delayed]:
+    """The records with a due time in the batch at `position`, in the order of their offsets."""
+    if header.is_control or MARK not in bytes(read_body(data, position, header, RECORDS_BYTES_MAX)):
+        return []
+    found = []
+    for record in read_records(data, RECORDS_BYTES_MAX, position):
+        due_ms = due_ms_of(record)
+        if due_ms is not None:
+            found.append(Delayed(due_ms, record.offset))
+    return found
+
+
+def due_ms_of(record: Record) -> int | None:
+    """When a record may be had; None for at once. A time that makes no sense counts for nothing."""
+    due_ms = None
+    for name, value in record.headers:
+        if name not in (AT, AFTER) or value is None:
+            continue
+        text = bytes(value)
+        if text.isdigit() and len(text) < 20:
+            due_ms = min(int(text) + (record.timestamp if name == AFTER else 0), DUE_MAX_MS)
+    return due_ms
+
+
+def without(ranges: Sequence[tuple[int, int]], offsets: Sequence[int]) -> list[tuple[int, int]]:
+    """Ranges of offsets, cut up so that they have none of `offsets`, which are in order."""
+    left: list[tuple[int, int]] = []
+    for first, last in ranges:
+        begin = first
+        for offset in offsets[bisect_left(offsets, first) : bisect_left(offsets, last + 1)]:
+            if offset > begin:
+                left.append((begin, offset - 1))
+            begin = offset + 1
+        if begin <= last:
+            left.append((begin, last))
+    return left
+
+
+class DelayIndex:
+    """The waiting records of a share-partition, of which about `size_max` are kept in memory."""
+
+    def __init__(self, due_ms: int, offset: int, size_max: int) -> None:
+        self.cursor = Delayed(due_ms, offset)
+        # How many records wait, in the index or not.
+        self.count = 0
+        self.is_refilling = False
+        self._size_max = size_max
+        # Packed into numbers, which take a third of the memory. In descending order: the last one is due first.
+        self._next: list[int] = []
+        self._new: list[int] = []
+        # From here on waiting records are not in the index.
+        self._bound = _NEVER
+        self._blocks: dict[int, int] = {}
+        self._refilled_from: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._next) + len(self._new)
+
+    def is_waiting(self, one: Delayed) -> bool:
+        """Whether a record has not been let in."""
+        return one > self.cursor
+
+    @property
+    def needs_refill(self) -> bool:
+        """Whether the log must be read for those that are due next."""
+        return self.count > 0 and not len(self) and not self.is_refilling
+
+    @property
+    def start(self) -> int | None:
+        """No waiting record is before this offset; None if there are none."""
+        if self._refilled_from is not None:
+            return self._refilled_from
+        return min(self._blocks) << BLOCK_BITS if self._blocks else None
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next record is due; None if none is, or while the log is being read for it."""
+        if self.is_refilling:
+            return None
+        self._sort()
+        return _unpacked(self._next[-1]).due_ms if self._next else None
+
+    def add(self, one: Delayed) -> None:
+        """A waiting record that was not seen before, or not since `begin_refill`."""
+        self.count += 1
+        block = one.offset >> BLOCK_BITS
+        self._blocks[block] = self._blocks.get(block, 0) + 1
+        packed = _packed(one)
+        if packed > self._bound:
+            self._new.append(packed)
+            if len(self) > 2 * self._size_max:
+                self._cut()
+
+    def take(self, now_ms: int, count_max: int) -> list[int]:
+        """Let in records that are due, at most `count_max`; their offsets."""
+        taken: list[int] = []
+        if self.is_refilling:
+            return taken
+        self._sort()
+        waiting = self._next
+        limit = _packed(Delayed(now_ms, OFFSET_MAX))
+        while waiting and len(taken) < count_max and waiting[-1] >= limit:
+            self.cursor = _unpacked(waiting.pop())
+            taken.append(self.cursor.offset)
+            self._left(self.cursor.offset)
+        if not self.count:
+            self._bound = _NEVER
+        return taken
+
+    def catch_up(self, now_ms: int) -> None:
+        """With nothing due, the cursor moves to now: what is overdue when it is first seen need not wait at all."""
+        due_ms = self.next_due_ms
+        is_known = not self.is_refilling and not self.needs_refill
+        if is_known and (due_ms is None or due_ms > now_ms) and self.cursor < (now_ms, OFFSET_MAX):
+            self.cursor = Delayed(now_ms, OFFSET_MAX)
+
+    def begin_refill(self, start: int) -> None:
+        """The log is about to be read from `start` on; until `end_refill` nothing is let in."""
+        self.is_refilling = True
+        self._refilled_from = start
+        self.count = 0
+        self._blocks = {}
+        self._next, self._new, self._bound = [], [], _NEVER
+
+    def end_refill(self) -> None:
+        """All waiting records were added."""
+        self.is_refilling = False
+        self._refilled_from = None
+
+    def forget_before(self, offset: int) -> None:
+        """The log begins at `offset` now."""
+        first = offset >> BLOCK_BITS
+        gone = [block for block in self._blocks if block < first]
+        if not gone:
+            return
+        for block in gone:
+            self.count -= self._blocks.pop(block)
+        edge = first << BLOCK_BITS
+        self._next = [one for one in self._next if _unpacked(one).offset >= edge]
+        self._new = [one for one in self._new if _unpacked(one).offset >= edge]
+
+    def _left(self, offset: int) -> None:
+        block = offset >> BLOCK_BITS
+        self._blocks[block] -= 1
+        if not self._blocks[block]:
+            del self._blocks[block]
+        self.count -= 1
+
+    def _sort(self) -> None:
+        if len(self._new) > INSERTED_ONE_BY_ONE_MAX:
+            self._next += self._new
+            self._next.sort()
+        else:
+            for one in self._new:
+                insort(self._next, one)
+        self._new = []
+
+    def _cut(self) -> None:
+        self._sort()
+        self._bound = self._next[-self._size_max - 1]
+        self._next = self._next[-self._size_max :]
+
+
+def _packed(one: Delayed) -> int:
+    return -(one.due_ms << 63 | one.offset)
+
+
+def _unpacked(packed: int) -> Delayed:
+    return Delayed(-packed >> 63, -packed & OFFSET_MAX)
+
+
+_NEVER = _packed(Delayed(DUE_MAX_MS, OFFSET_MAX))

@@ -1,0 +1,161 @@
+"""What a share-partition reads of its log: records to hand out, delayed ones to wait for, and those it gave up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from penstock.core.share.batches import Aborted, Batches, batches_in, deliverable, thinned
+from penstock.core.share.delays import RECORDS_BYTES_MAX, delayed_in
+from penstock.core.share.partition import SharePartition
+from penstock.core.share.scan import Ahead
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.share.settings import ShareGroupSettings
+from penstock.wire.records import Record, read_records
+
+# How much is looked through for delayed records before others get their turn.
+SCAN_BYTES_MAX = 256 * 1024
+# A look for records passes over so much that nobody may have, then goes on in another turn.
+SKIPS_MAX = 4
+# Delayed records are scattered over the log: so many places are read for one answer.
+PIECES_MAX = 64
+# How often a new leader looks whether it may read again what was handed out before.
+RETRY_S = 0.05
+
+
+class Found(NamedTuple):
+    """Batches that could be read, and the ranges of offsets in them that may be handed out."""
+
+    batches: Batches
+    ranges: list[tuple[int, int]]
+
+
+class ShareReader:
+    """Reads for `share` what `partition` has. `go_on` is called when a look was cut short and should be repeated."""
+
+    def __init__(self, partition: Partition, share: SharePartition, go_on: Callable[[], None]) -> None:
+        self._partition = partition
+        self._share = share
+        self._go_on = go_on
+        self._ahead = Ahead(share)
+        self._last_read: tuple[int, int, list[Record]] = (0, -1, [])
+
+    def find(self, size_max: int, settings: ShareGroupSettings, *, minimum_one_batch: bool) -> Found | None:
+        """What could be handed out now; None for nothing. Raises ApiError where the log cannot be read."""
+        share, partition = self._share, self._partition
+        if share.delays.count:
+            size_max = min(size_max, SCAN_BYTES_MAX)
+        for _ in range(SKIPS_MAX):
+            offset = share.next_offset()
+            if offset is None or offset >= partition.high_watermark:
+                return None
+            if share.was_delayed(offset):
+                found = self._scattered(offset, size_max, settings)
+                if found is not None:
+                    return found
+                continue
+            batches = self._read(offset, size_max, settings, at_least_one=minimum_one_batch)
+            if not batches.headers:
+                return None
+            ranges = self._deliverable(batches, settings)
+            first = next((base for base, last in ranges if last >= offset), batches.end)
+            if first <= offset:
+                return Found(batches, ranges)
+            share.skip(offset, first - 1)
+            self._ahead.passed()
+        asyncio.get_running_loop().call_soon(self._go_on)
+        return None
+
+    def handed_out(self) -> None:
+        """To be called when records that were found were handed out: the others that were passed have to wait."""
+        self._ahead.passed()
+
+    def _read(self, offset: int, size_max: int, settings: ShareGroupSettings, *, at_least_one: bool = True) -> Batches:
+        read = self._partition.read(
+            offset, size_max, committed_only=settings.committed_only, minimum_one_batch=at_least_one
+        )
+        return batches_in(read.read(), offset)
+
+    def _scattered(self, start: int, size_max: int, settings: ShareGroupSettings) -> Found | None:
+        """Records that were delayed, from `start` on, without those around them; None if they are all gone."""
+        share, limit = self._share, self._partition.high_watermark
+        pieces: list[bytes] = []
+        offset: int | None = start
+        size = 0
+        while offset is not None and offset < limit and share.was_delayed(offset) and len(pieces) < PIECES_MAX:
+            batches = self._read(offset, 1, settings)
+            if not batches.headers or (pieces and size >= size_max):
+                break
+            header = batches.headers[0]
+            wanted = share.free_within(offset, header.last_offset)
+            piece, found = thinned(batches.data, header, frozenset(wanted), RECORDS_BYTES_MAX)
+            for gone in sorted({*wanted} - {*found}):
+                share.skip(gone, gone)
+            if piece:
+                pieces.append(piece)
+                size += len(piece)
+            offset = share.next_offset(header.next_offset)
+        if not pieces:
+            return None
+        batches = batches_in(b"".join(pieces), start)
+        return Found(batches, [(header.base_offset, header.last_offset) for header in batches.headers])
+
+    def _deliverable(self, batches: Batches, settings: ShareGroupSettings) -> list[tuple[int, int]]:
+        return self._ahead.deliverable(batches, deliverable(batches.headers, self._aborted(batches, settings)))
+
+    def _aborted(self, batches: Batches, settings: ShareGroupSettings) -> tuple[Aborted, ...]:
+        aborted: Iterable[Aborted] = ()
+        known = self._partition.log.aborted
+        if settings.committed_only and len(known) and batches.headers:
+            rows = known.overlapping(batches.headers[0].base_offset, batches.end)
+            aborted = (Aborted(row.producer_id, row.first_offset, row.last_offset) for row in rows)
+        return tuple(aborted)
+
+    def record(self, offset: int) -> Record | None:
+        """One record of the log; None if it is gone."""
+        first, end, records = self._last_read
+        if not first <= offset < end:
+            try:
+                read = self._partition.read(offset, 1, committed_only=False, minimum_one_batch=True)
+            except ApiError as error:
+                if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                    return None
+                raise
+            batches = batches_in(read.read(), offset)
+            if not batches.headers:
+                return None
+            records = read_records(batches.data, RECORDS_BYTES_MAX)
+            self._last_read = batches.headers[0].base_offset, batches.headers[0].next_offset, records
+        return next((record for record in records if record.offset == offset), None)
+
+    async def refill(self, start: int, settings: ShareGroupSettings, is_over: Callable[[], bool]) -> None:
+        """Read the log from `start` to the end of what was looked at, for the delayed records that are due next."""
+        share, partition = self._share, self._partition
+        index, end, offset = share.delays, share.end, start
+        index.begin_refill(start)
+        while offset < end and not is_over():
+            offset = max(offset, partition.log.start_offset)
+            if offset >= min(end, partition.log.end_offset):
+                break
+            batches = self._read(offset, SCAN_BYTES_MAX, settings)
+            if not batches.headers:
+                # A leader may begin with a high watermark that is behind what its predecessor knew.
+                await asyncio.sleep(RETRY_S)
+                continue
+            self._add_waiting(batches, offset, end, settings)
+            offset = batches.end
+            await asyncio.sleep(0)
+        index.end_refill()
+
+    def _add_waiting(self, batches: Batches, start: int, end: int, settings: ShareGroupSettings) -> None:
+        ranges = deliverable(batches.headers, self._aborted(batches, settings))
+        bases = {base for base, _ in ranges}
+        position = 0
+        for header in batches.headers:
+            if header.base_offset in bases:
+                for one in delayed_in(batches.data, position, header):
+                    if start <= one.offset < end and self._share.delays.is_waiting(one):
+                        self._share.wait_for(one)
+            position += header.size_bytes
