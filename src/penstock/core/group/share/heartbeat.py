@@ -40,6 +40,7 @@ from penstock.wire.messages.share_group_heartbeat import (
 
 # How long an initialization may take before it is asked for again; as in Kafka.
 INITIALIZE_RETRY_MS = 30_000
+SOON_MS = 300
 
 
 class HeartbeatResult(NamedTuple):
@@ -99,13 +100,17 @@ def heartbeat(
     assignment = None
     if request.member_epoch == JOIN_EPOCH or names is not None or updated.assigned != member.assigned:
         assignment = Assignment([TopicPartitions(*row) for row in rows_of(updated.assigned)])
+    wanted = _initialize_if_needed(context, group, all_names, effects, now_ms)
+    interval_ms = context.heartbeat_interval_ms(group.group_id)
+    if wanted or group.partitions.initializing:
+        # What is being initialized is assigned with the next heartbeat: a new group should not wait 5 s for it.
+        interval_ms = min(interval_ms, SOON_MS)
     response = ShareGroupHeartbeatResponse(
         member_id=updated.member_id,
         member_epoch=updated.member_epoch,
-        heartbeat_interval_ms=context.heartbeat_interval_ms(group.group_id),
+        heartbeat_interval_ms=interval_ms,
         assignment=assignment,
     )
-    wanted = _initialize_if_needed(context, group, all_names, effects, now_ms)
     return HeartbeatResult(response, new_states(wanted, epoch))
 
 
