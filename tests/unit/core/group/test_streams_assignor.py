@@ -81,6 +81,13 @@ def test_a_standby_becomes_active_where_its_state_is() -> None:
     assert {actives(second)[task] for task in lost} == {standbys[task] for task in lost}
 
 
+def test_standbys_move_to_a_new_member_too() -> None:
+    subtopologies = {"0": subtopology(6)}
+    first = assign_sticky(members("p/1", "q/1"), subtopologies, 1)
+    second = assign_sticky(members("p/1", "q/1", "r/1", targets=first), subtopologies, 1)
+    assert Counter(process for _, process in copies(second)) == {"p": 4, "q": 4, "r": 4}
+
+
 def test_stateless_tasks_have_no_standbys() -> None:
     targets = assign_sticky(members("p/1", "q/1"), {"0": subtopology(4, stateful=False), "1": subtopology(1)}, 1)
     assert {task for target in targets.values() for task in each_of(target.standby)} == {("1", 0)}

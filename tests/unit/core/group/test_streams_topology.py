@@ -162,6 +162,14 @@ def test_what_makes_no_sense_is_refused(topology: Topology) -> None:
     assert caught.value.code is ErrorCode.STREAMS_INVALID_TOPOLOGY
 
 
+def test_a_topology_that_no_batch_would_take_is_refused() -> None:
+    names = [f"{number:05}-{'x' * 100}" for number in range(4_000)]
+    with pytest.raises(ApiError, match="400000 are allowed") as caught:
+        topology_of(Topology(0, [Subtopology("0", names)])).value()
+    assert caught.value.code is ErrorCode.STREAMS_INVALID_TOPOLOGY
+    topology_of(Topology(0, [Subtopology("0", names[:3_000])])).value()
+
+
 def test_equal_topologies_are_equal_however_they_came() -> None:
     rows = [Subtopology("0", ["t"], state_changelog_topics=[TopicInfo("c", 0, 1, [KeyValue("a", "b")])])]
     sent = topology_of(Topology(3, rows))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.wire.codec import encode
 from penstock.wire.messages import streams_group_heartbeat as heartbeats
 from penstock.wire.messages.streams_group_records import (
     CopartitionGroup,
@@ -18,6 +19,9 @@ from penstock.wire.messages.streams_group_records import (
     TopicConfig,
     TopicInfo,
 )
+
+# It is one record of a topic whose batches have a megabyte at most, and others may be in the same batch.
+SIZE_BYTES_MAX = 400_000
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,11 @@ class Topology:
         return frozenset(changelogs.union(self.source_topics))
 
     def value(self) -> StreamsGroupTopologyValue:
-        """The record of this topology."""
-        return StreamsGroupTopologyValue(self.epoch, tuple(self.subtopologies.values()))
+        """The record of this topology; raises STREAMS_INVALID_TOPOLOGY if that would be too large to be written."""
+        value = StreamsGroupTopologyValue(self.epoch, tuple(self.subtopologies.values()))
+        size = len(encode(value, 0))
+        refuse(size > SIZE_BYTES_MAX, f"The topology has {size} bytes, and {SIZE_BYTES_MAX} are allowed.")
+        return value
 
 
 def sources_of(row: Subtopology) -> list[str]:
