@@ -15,6 +15,8 @@ from penstock.model.errors import ErrorCode
 from penstock.testing import Cluster
 from penstock.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.wire.messages.describe_clients import DescribeClientsRequest
+from penstock.wire.messages.describe_hot_keys import DescribeHotKeysRequest
 from penstock.wire.messages.describe_lag import DescribeLagRequest
 from support.kafka_broker import free_port
 from support.wire_client import batch_of, fetch_request, produce_request
@@ -64,6 +66,20 @@ def test_lag_is_shown_of_groups_that_one_may_describe(matrix: Matrix) -> None:
         names = {row.group_id for row in alice.call(DescribeLagRequest(None), 0).groups}
         assert f"{SEEN}-offsets" in names
         assert HIDDEN not in names
+
+
+def test_keys_are_counted_for_readers_and_clients_shown_to_those_who_may_describe_the_cluster(matrix: Matrix) -> None:
+    matrix.grant([(ResourceType.TOPIC, Operation.DESCRIBE, Permission.ALLOW)])
+    with sign_in(matrix.address, ALICE) as alice:
+        refused = alice.call(DescribeHotKeysRequest(SEEN, None, 10, 1), 0)
+        assert (refused.error_code, refused.partitions) == (DENIED, ())
+        unseen = alice.call(DescribeClientsRequest(None), 0)
+        assert (unseen.error_code, unseen.clients) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ())
+    matrix.grant([READ_TOPIC, (ResourceType.CLUSTER, Operation.DESCRIBE, Permission.ALLOW)])
+    with sign_in(matrix.address, ALICE) as alice:
+        assert alice.call(DescribeHotKeysRequest(SEEN, None, 10, 1), 0).error_code == 0
+        assert alice.call(DescribeHotKeysRequest(HIDDEN, None, 10, 1), 0).error_code == DENIED
+        assert alice.call(DescribeClientsRequest(None), 0).error_code == 0
 
 
 def _nodes() -> dict[int, dict[str, str]]:

@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 from typing import NamedTuple
 
 from penstock.api.declaration import Api
-from penstock.wire.apis import APIS
+from penstock.wire.apis import APIS, ApiKey
 
 FOLDER = Path(__file__).parent
 INDEX_PATH = FOLDER / "index.py"
@@ -36,6 +36,13 @@ HEAD = """\
 | key | API | versions | what it covers |
 |---:|---|---|---|
 """
+# Why an API of Kafka is not served.
+NOT_SERVED = {
+    ApiKey.ALTER_REPLICA_LOG_DIRS: (
+        "a replica stays in the log directory where it was created. To empty a disk, cordon it (`cordoned.log.dirs`), "
+        "and reassign its replicas to other brokers"
+    ),
+}
 INDEX_HEAD = '''\
 """Every API that is served, and the module that declares it.
 
@@ -81,15 +88,17 @@ def index() -> str:
 def document() -> str:
     """The whole page."""
     found = declared()
-    missing = [api.name for key, api in sorted(APIS.items()) if key not in {one.api.key for one in found}]
+    served = {one.api.key for one in found}
+    missing = [
+        f"- {api.name} ({key}): {NOT_SERVED[ApiKey(key)]}.\n" for key, api in sorted(APIS.items()) if key not in served
+    ]
     return (
         INTRODUCTION
         + _rows(one for one in found if one.api.on_broker is not None)
         + CONTROLLERS
         + _rows(one for one in found if one.api.on_controller is not None)
-        + "\nNot served yet: "
-        + ", ".join(missing)
-        + ".\n"
+        + "\n## Not served\n\n"
+        + "".join(missing)
     )
 
 

@@ -32,7 +32,7 @@ def test_the_page_is_current() -> None:
             "Accepted without effect",
             "- It names or tunes Java code, which Penstock does not run. `alter.",
         ),
-        ("Refused", "- Penstock has no tiered storage yet. `remote.fetch.max.wait.ms`, "),
+        ("Refused", "- Penstock has no tiered storage yet. `follower.fetch.last.tiered.offset.enable`, "),
     ],
 )
 def test_each_kind_of_setting_is_shown_in_its_section(section: str, cells: str) -> None:
