@@ -14,7 +14,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from penstock.model.version import __version__
+
 if TYPE_CHECKING:
+    from penstock.app import App, Context, Depends, Message
     from penstock.client import (
         Admin,
         Connection,
@@ -26,12 +29,14 @@ if TYPE_CHECKING:
         aio,
     )
 
-__version__ = "0.1.0"
-
 __all__ = [
     "Admin",
+    "App",
     "Connection",
     "Consumer",
+    "Context",
+    "Depends",
+    "Message",
     "PenstockError",
     "Producer",
     "Record",
@@ -40,12 +45,15 @@ __all__ = [
     "aio",
 ]
 
+_OF_APP = ("App", "Context", "Depends", "Message")
+
 
 def __getattr__(name: str) -> Any:
     if name == "aio":
         return importlib.import_module("penstock.client.aio")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module("penstock.client"), name)
+    room = "penstock.app" if name in _OF_APP else "penstock.client"
+    found = getattr(importlib.import_module(room), name)
     globals()[name] = found
     return found

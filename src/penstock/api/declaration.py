@@ -24,7 +24,7 @@ from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.coordinator.transaction_verifier import Verify
 from penstock.runtime.coordinator.transactions import Transactions
 from penstock.runtime.env import Env
-from penstock.runtime.hot_keys import HotKeys
+from penstock.runtime.hot_keys.counting import HotKeys
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.runtime.replication.follower_fetch import FollowerFetch

@@ -10,11 +10,11 @@ from __future__ import annotations
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.core.hot_keys.tally import Tally
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.hot_keys import HotKeys
+from penstock.runtime.hot_keys.counting import HotKeys
+from penstock.runtime.hot_keys.worker import Counted
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.security.access_control import AccessControl
@@ -52,11 +52,11 @@ def make_describe_hot_keys(image: Image, partitions: Partitions, hot_keys: HotKe
                 except ApiError as error:
                     if request.partitions is not None:
                         rows.append(HotPartition(index, error.code, error.message))
-            found = await hot_keys.count(led, request.records_max)
+            keys_max = min(max(1, request.keys_max), KEYS_MAX)
+            found = await hot_keys.count(led, request.records_max, keys_max)
         except ApiError as error:
             return DescribeHotKeysResponse(error_code=error.code, error_message=error.message)
-        keys_max = min(max(1, request.keys_max), KEYS_MAX)
-        rows += [_row(one.name.partition, tally, keys_max) for one, tally in zip(led, found, strict=True)]
+        rows += [_row(one.name.partition, counted) for one, counted in zip(led, found, strict=True)]
         return DescribeHotKeysResponse(error_message=None, partitions=rows)
 
     def wanted(request: DescribeHotKeysRequest) -> list[int]:
@@ -69,20 +69,8 @@ def make_describe_hot_keys(image: Image, partitions: Partitions, hot_keys: HotKe
     return describe_hot_keys
 
 
-def _row(index: int, tally: Tally | ApiError, keys_max: int) -> HotPartition:
-    if isinstance(tally, ApiError):
-        return HotPartition(index, tally.code, tally.message)
-    return HotPartition(
-        index,
-        0,
-        None,
-        tally.first_offset,
-        tally.next_offset,
-        tally.records,
-        tally.size_bytes,
-        tally.keyless_records,
-        tally.keyless_bytes,
-        tally.by_records.error,
-        tally.by_bytes.error,
-        [HotKeyRow(*key) for key in tally.hottest(keys_max)],
-    )
+def _row(index: int, counted: Counted) -> HotPartition:
+    # What was counted before a file was deleted or compacted is an answer.
+    code = ErrorCode.CORRUPT_MESSAGE if counted.problem and not counted.report.records else ErrorCode.NONE
+    report = counted.report
+    return HotPartition(index, code, counted.problem or None, *report[:8], [HotKeyRow(*key) for key in report.keys])

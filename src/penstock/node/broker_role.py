@@ -49,7 +49,7 @@ from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.coordinator.transaction_verifier import TransactionVerifier, is_verification_enabled
 from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC, Transactions
 from penstock.runtime.env import Env
-from penstock.runtime.hot_keys import HotKeys
+from penstock.runtime.hot_keys.counting import HotKeys
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.logs.cleaner import Cleaner
 from penstock.runtime.logs.housekeeping import Housekeeping

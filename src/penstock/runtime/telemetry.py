@@ -30,7 +30,7 @@ from penstock.wire.record_types import CorruptBatch, DecompressionTooLarge
 # A payload unfolds to at most this many times telemetry.max.bytes.
 RATIO_MAX = 8
 # Payloads that are being read; whoever comes then is told to come again.
-READING_MAX = 4
+READING_MAX = 2
 
 logger = logging.getLogger("penstock.telemetry")
 

@@ -1,4 +1,4 @@
-"""Apache Kafka's own share consumers, which acknowledge each record: two of them, and a broker that is killed."""
+"""Apache Kafka's own share consumers, which acknowledge each record: two of them, and brokers that are killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from penstock.testing import Cluster
 from support.kafka_tools import java_command, java_missing, kafka_tool, libraries_of
@@ -18,7 +18,7 @@ from support.kafka_tools import java_command, java_missing, kafka_tool, librarie
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 
 VERSION = "4.3.1"
-GROUP, TOPIC = "workers", "jobs"
+GROUP, TOPIC, LETTERS = "workers", "jobs", "dlq.jobs"
 DELIVERIES_MAX = 5
 DEADLINE_S = 90.0
 JOBS = 300
@@ -81,35 +81,66 @@ def produce(cluster: Cluster, values: list[str]) -> None:
     assert producer.flush(60) == 0
 
 
-def test_each_job_is_done_whoever_dies(cluster: Cluster) -> None:
+def letters(cluster: Cluster) -> list[str]:
+    """The values of all dead letters."""
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none", "enable.partition.eof": True}
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(LETTERS, number, OFFSET_BEGINNING) for number in range(2)])
+    found: list[str] = []
+    ended: set[int | None] = set()
+    deadline = time.monotonic() + DEADLINE_S
+    while len(ended) < 2:
+        assert time.monotonic() < deadline
+        for message in consumer.consume(500, 0.2):
+            if message.error() is None:
+                found.append((message.value() or b"").decode())
+            elif message.error().name() == "_PARTITION_EOF":
+                ended.add(message.partition())
+    consumer.close()
+    return found
+
+
+def test_each_job_is_done_or_a_dead_letter_whoever_dies(cluster: Cluster) -> None:
     cluster.create_topic(TOPIC, partitions=PARTITIONS)
+    cluster.create_topic(LETTERS, partitions=2, configs={"errors.deadletterqueue.group.enable": "true"})
+    dead_letters = f"errors.deadletterqueue.topic.name={LETTERS},errors.deadletterqueue.copy.record.enable=true"
     configured = kafka_tool(
         *("kafka-configs", "--bootstrap-server", cluster.bootstrap_servers, "--alter"),
         *("--entity-type", "groups", "--entity-name", GROUP),
-        *("--add-config", "share.auto.offset.reset=earliest,share.record.lock.duration.ms=15000"),
+        *("--add-config", f"share.auto.offset.reset=earliest,share.record.lock.duration.ms=15000,{dead_letters}"),
         libraries=libraries_of(VERSION),
     )
     assert configured.returncode == 0, configured.stdout + configured.stderr
     jobs = [f"{kind}-{number}" for number in range(JOBS) for kind in ("job", "reject", "later", "never")]
-    produce(cluster, jobs[: len(jobs) // 2])
     workers = [Worker(cluster), Worker(cluster)]
     wanted = {job for job in jobs if job.startswith(("job", "later"))}
 
     def accepted() -> Counter[str]:
-        return Counter(value for worker in workers for value in worker.said("ACCEPT"))
+        return Counter(value for worker in workers for value in worker.said("ACCEPT") if value in wanted)
+
+    def all_work() -> bool:
+        """Whoever comes second finds something to do."""
+        produce(cluster, ["job-more"] * 12)
+        return all(worker.said("ACCEPT") for worker in workers)
 
     try:
+        until(all_work, workers)
+        produce(cluster, jobs[: len(jobs) // 2])
         until(lambda: sum(accepted().values()) > len(wanted) // 4, workers)
         cluster.kill(2)
         produce(cluster, jobs[len(jobs) // 2 :])
         until(lambda: wanted <= accepted().keys(), workers)
         cluster.start(2)
-        rejected = {job for job in jobs if job.startswith("reject")}
-        until(lambda: rejected <= {one for worker in workers for one in worker.said("REJECT")}, workers)
+        cluster.kill(3)
+        given_up = {job for job in jobs if job.startswith(("reject", "never"))}
+        until(lambda: given_up <= {*letters(cluster)}, workers)
+        cluster.start(3)
+        cluster.kill(1)
+        cluster.start(1)
+        assert Counter(letters(cluster)) == Counter(given_up)
     finally:
         for worker in workers:
             worker.end()
-    assert all(worker.said("ACCEPT") for worker in workers)
     # What was acknowledged while its broker died may come again, and no oftener than the limit says.
     released = Counter(value for worker in workers for value in worker.said("RELEASE") if value.startswith("never"))
     assert max(released.values()) <= DELIVERIES_MAX + 1

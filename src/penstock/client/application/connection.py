@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.client.application.errors import PenstockError
-from penstock.client.settings import librdkafka_properties, read_settings
+from penstock.client.settings import ConnectionSettings, librdkafka_properties, read_settings
 from penstock.config.load import read_properties
 from penstock.config.properties import ConfigError
 
@@ -131,6 +131,14 @@ class Connection:
             "ssl.key.location": self.key_file or self.certificate_file,
         }
         return properties | {name: path for name, path in files.items() if path} | dict(self.properties)
+
+    def wire(self) -> ConnectionSettings:
+        """The same for Penstock's own wire client, which speaks what librdkafka does not.
+
+        >>> Connection("broker:9092").wire().client_id
+        'penstock'
+        """
+        return read_settings({name: str(value) for name, value in self.librdkafka().items()})
 
 
 def _read_file(path: str) -> dict[str, str]:

@@ -121,6 +121,7 @@ class Consumer(Generic[V]):
         self._fetched: list[Any] = []
         self._next = 0
         self._positions: dict[Partition, int] = {}
+        self._ended: set[Partition] = set()
         self._topics: list[str] = []
         self._is_closed = False
         self._on_assigned: OnPartitions | None = None
@@ -327,6 +328,15 @@ class Consumer(Generic[V]):
         """
         self._ask(lambda: self._raw.resume([TopicPartition(*each) for each in partitions or self.assignment()]))
 
+    def ended(self) -> set[Partition]:
+        """The partitions that were read to their end at some time. Needs properties={"enable.partition.eof": True}.
+
+        >>> with Consumer() as consumer:
+        ...     consumer.ended()
+        set()
+        """
+        return set(self._ended)
+
     def lag(self) -> dict[Partition, int]:
         """How many records of each assigned partition are still to be handed out, as far as this consumer knows.
 
@@ -371,14 +381,17 @@ class Consumer(Generic[V]):
             self._fetched = [message for message in found if message.error() is None]
             for message in found:
                 if message.error() is not None:
-                    self._judge(message.error())
+                    self._judge(message)
         else:
             self._fetched = found
         return bool(self._fetched)
 
-    def _judge(self, error: KafkaError) -> None:
+    def _judge(self, message: Any) -> None:
         """Raise what the application must know; librdkafka retries the rest by itself."""
+        error = message.error()
         name = error.name()
+        if name == "_PARTITION_EOF":
+            self._ended.add((message.topic(), message.partition()))
         if (
             error.fatal()
             or name in _REFUSED

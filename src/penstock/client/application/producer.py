@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Producer as RawProducer
 
 from penstock.client.application.connection import Connection
@@ -241,12 +241,7 @@ class Producer:
             yield self
             self._raw.poll(0)
             if consumer is not None:
-                positions = consumer.positions()
-                if positions:
-                    self._repeat(
-                        lambda left: self._raw.send_offsets_to_transaction(positions, consumer.group_metadata(), left),
-                        deadline,
-                    )
+                self.send_offsets(consumer.positions(), consumer.group_metadata())
             self._repeat(self._raw.commit_transaction, deadline)
             self._failures.clear()
             self._failed = 0
@@ -257,6 +252,17 @@ class Producer:
             if consumer is not None:
                 consumer.rewind()
             raise
+
+    def send_offsets(self, positions: list[TopicPartition], group_metadata: Any) -> None:
+        """Make positions of a group part of the open transaction: what `transaction(consumer)` does at its end.
+
+        >>> with Consumer(group="billing") as consumer, Producer(transactional_id="ship-3") as producer:
+        ...     with producer.transaction():
+        ...         producer.send_offsets(consumer.positions(), consumer.group_metadata())
+        """
+        if positions:
+            deadline = time.monotonic() + self._transaction_timeout_s
+            self._repeat(lambda left: self._raw.send_offsets_to_transaction(positions, group_metadata, left), deadline)
 
     def close(self, timeout_s: float = 30.0) -> None:
         """Deliver what is buffered, and close. Raises as `flush` does.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock.core.hot_keys.sketch import HeavyKeys
 from penstock.wire import kernel
 from penstock.wire.record_types import Keys
-from penstock.wire.records import read_body, split_batches
+from penstock.wire.records import check_crc, read_body, split_batches
 
 # Beyond this a key is known by its beginning and a digest of all of it.
 KEY_BYTES_MAX = 256
@@ -25,6 +25,20 @@ class HotKey(NamedTuple):
     is_cut: bool
     records: int
     size_bytes: int
+
+
+class Report(NamedTuple):
+    """What was counted in one partition. Any figure of a key is too low by at most the error."""
+
+    first_offset: int
+    next_offset: int
+    records: int
+    size_bytes: int
+    keyless_records: int
+    keyless_bytes: int
+    records_error: int
+    bytes_error: int
+    keys: list[HotKey]
 
 
 class Tally:
@@ -48,20 +62,21 @@ class Tally:
         """Their bytes."""
         return self.by_bytes.total + self.keyless_bytes
 
-    def add(self, data: bytes, first_offset: int, size_max: int) -> int:
-        """Count the records of whole batches from an offset on; returns the offset after the last batch.
+    def add(self, data: bytes, first_offset: int, size_max: int) -> None:
+        """Count the records of whole batches from an offset on; `size_max` limits what a batch decompresses to.
 
-        `size_max` limits what a batch decompresses to. Raises CorruptBatch, DecompressionTooLarge.
+        Raises BatchError.
         """
-        next_offset = first_offset
         for position, header in split_batches(data, len(data)):
-            next_offset = header.next_offset
+            check_crc(data, position, header)
+            if self.first_offset < 0:
+                self.first_offset = max(first_offset, header.base_offset)
+            self.next_offset = header.next_offset
             if not header.is_control:
                 body = memoryview(read_body(data, position, header, size_max))
                 keys = kernel.walk_keys(body, header.records_count)
                 for start in range(0, header.records_count, RECORDS_PER_STEP):
                     self._add(body, keys, slice(start, start + RECORDS_PER_STEP), first_offset - header.base_offset)
-        return next_offset
 
     def _add(self, body: memoryview, keys: Keys, part: slice, least: int) -> None:
         records: dict[bytes, int] = {}
@@ -90,3 +105,17 @@ class Tally:
             HotKey(key[:SHOWN_BYTES], len(key) > SHOWN_BYTES, self.by_records.weight(key), self.by_bytes.weight(key))
             for key in keys
         ]
+
+    def report(self, keys_max: int) -> Report:
+        """All of it, with the hottest keys."""
+        return Report(
+            self.first_offset,
+            self.next_offset,
+            self.records,
+            self.size_bytes,
+            self.keyless_records,
+            self.keyless_bytes,
+            self.by_records.error,
+            self.by_bytes.error,
+            self.hottest(keys_max),
+        )

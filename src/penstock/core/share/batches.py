@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.core.share.contract import Acquired
 from penstock.wire.primitives import Buffer
-from penstock.wire.records import BatchHeader, read_header
+from penstock.wire.records import BatchHeader, build_batch, read_header, read_records
 
 
 class Aborted(NamedTuple):
@@ -51,6 +51,23 @@ def _is_aborted(header: BatchHeader, aborted: Sequence[Aborted]) -> bool:
         one.producer_id == header.producer_id and one.first_offset <= header.base_offset <= one.last_offset
         for one in aborted
     )
+
+
+def thinned(data: Buffer, header: BatchHeader, offsets: Container[int], size_max: int) -> tuple[bytes, list[int]]:
+    """A batch with only some of its records, and their offsets; as compaction leaves it, but for its range."""
+    kept = [record for record in read_records(data, size_max) if record.offset in offsets]
+    if not kept:
+        return b"", []
+    batch = build_batch(
+        kept,
+        base_offset=kept[0].offset,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        leader_epoch=header.partition_leader_epoch,
+        transactional=header.is_transactional,
+        timestamp_type=header.timestamp_type,
+    )
+    return batch, [record.offset for record in kept]
 
 
 def with_records(batches: Batches, acquired: Sequence[Acquired]) -> list[memoryview]:

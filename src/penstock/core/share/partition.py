@@ -123,14 +123,19 @@ class SharePartition:
 
         With `position` only records from there on are considered.
         """
-        for run in self._runs:
-            if run.is_free and (position is None or run.last >= position):
+        for run in self._runs if position is None else self._runs.after(position):
+            if run.is_free:
                 return run.first if position is None else max(run.first, position)
         return self.end if self.in_flight < self.settings.in_flight_max else None
 
     def was_delayed(self, offset: int) -> bool:
         """Whether a record was let in when it was due: it may be anywhere in the log."""
         return any(run.was_delayed for run in self._runs.overlapping(offset, offset))
+
+    def free_within(self, first: int, last: int) -> list[int]:
+        """The offsets that a member may have."""
+        free = [run for run in self._runs.overlapping(first, last) if run.is_free]
+        return [offset for run in free for offset in range(max(run.first, first), min(run.last, last) + 1)]
 
     def wake(self, now_ms: int) -> bool:
         """Records that have waited long enough may be had again; whether there are any."""

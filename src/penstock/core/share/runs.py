@@ -179,6 +179,11 @@ class Runs:
         stop = bisect_right(self._runs, last, key=_first_of)
         return self._runs[begin:stop]
 
+    def after(self, offset: int) -> Iterator[Run]:
+        """The runs with offsets from `offset` on."""
+        for index in range(bisect_left(self._runs, offset, key=_last_of), len(self._runs)):
+            yield self._runs[index]
+
     def cut_out(self, first: int, last: int) -> list[Run]:
         """The runs that have only these offsets, and all of them that any run has."""
         if last < first:

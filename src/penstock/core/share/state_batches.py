@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from penstock.core.share.runs import FINISHED, StateBatch
+
+_first_of = attrgetter("first")
+_last_of = attrgetter("last")
 
 
 def overlay(before: Sequence[StateBatch], change: Iterable[StateBatch], floor: int) -> tuple[StateBatch, ...]:
@@ -12,20 +17,36 @@ def overlay(before: Sequence[StateBatch], change: Iterable[StateBatch], floor: i
 
     A leader's later word about an offset counts. Neighbours that say the same become one batch.
     """
-    batches = [*before]
+    new = _layered(change)
+    batches = [*new]
+    for old in before:
+        position = old.first
+        for over in new[bisect_left(new, old.first, key=_last_of) : bisect_right(new, old.last, key=_first_of)]:
+            if over.first > position:
+                batches.append(old.cut(position, over.first - 1))
+            position = over.last + 1
+        if position <= old.last:
+            batches.append(old if position == old.first else old.cut(position, old.last))
+    batches.sort()
+    return _joined(
+        batch if batch.first >= floor else batch.cut(floor, batch.last) for batch in batches if batch.last >= floor
+    )
+
+
+def _layered(change: Iterable[StateBatch]) -> list[StateBatch]:
+    """The batches of a change, in order and without overlaps: a later one covers those before it."""
+    layered: list[StateBatch] = []
     for new in change:
-        kept: list[StateBatch] = []
-        for old in batches:
-            if old.last < new.first or old.first > new.last:
-                kept.append(old)
-                continue
-            if old.first < new.first:
-                kept.append(old.cut(old.first, new.first - 1))
-            if old.last > new.last:
-                kept.append(old.cut(new.last + 1, old.last))
-        kept.append(new)
-        batches = kept
-    return _joined(batch.cut(max(batch.first, floor), batch.last) for batch in sorted(batches) if batch.last >= floor)
+        begin = bisect_left(layered, new.first, key=_last_of)
+        end = bisect_right(layered, new.last, key=_first_of)
+        covered = layered[begin:end]
+        kept = [new]
+        if covered and covered[0].first < new.first:
+            kept.insert(0, covered[0].cut(covered[0].first, new.first - 1))
+        if covered and covered[-1].last > new.last:
+            kept.append(covered[-1].cut(new.last + 1, covered[-1].last))
+        layered[begin:end] = kept
+    return layered
 
 
 def combine(

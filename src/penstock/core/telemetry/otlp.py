@@ -18,7 +18,7 @@ LABELS_MAX = 16
 NAME_LENGTH_MAX = 200
 VALUE_LENGTH_MAX = 200
 # Every field of a message takes time, whether it is read or not.
-FIELDS_MAX = 200_000
+FIELDS_MAX = 100_000
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _DOUBLE = struct.Struct("<d")

@@ -2,8 +2,7 @@
 
 A letter is sent with the identity that was stored with it until its partition has it, and only then archived. Whoever
 leads next sends what is not archived with the same identities, so that a letter is neither lost nor written twice
-([adr/0016](docs/adr/0016-a-dead-letter-has-its-identity-first.md)). While the topic cannot be written the letters wait,
-and count as records in flight.
+(docs/adr/0016). While the topic cannot be written the letters wait, and count as records in flight.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from penstock.core.share.batches import Aborted, Batches, batches_in, deliverable
+from penstock.core.share.batches import Aborted, Batches, batches_in, deliverable, thinned
 from penstock.core.share.delays import RECORDS_BYTES_MAX, delayed_in
 from penstock.core.share.partition import SharePartition
 from penstock.core.share.scan import Ahead
@@ -51,14 +51,14 @@ class ShareReader:
             offset = share.next_offset()
             if offset is None or offset >= partition.high_watermark:
                 return None
-            is_scattered = share.was_delayed(offset)
-            batches = self._read(
-                offset, 1 if is_scattered else size_max, settings, at_least_one=minimum_one_batch or is_scattered
-            )
+            if share.was_delayed(offset):
+                found = self._scattered(offset, size_max, settings)
+                if found is not None:
+                    return found
+                continue
+            batches = self._read(offset, size_max, settings, at_least_one=minimum_one_batch)
             if not batches.headers:
                 return None
-            if is_scattered:
-                batches = self._with_more(batches, size_max, settings)
             ranges = self._deliverable(batches, settings)
             first = next((base for base, last in ranges if last >= offset), batches.end)
             if first <= offset:
@@ -78,24 +78,29 @@ class ShareReader:
         )
         return batches_in(read.read(), offset)
 
-    def _with_more(self, batches: Batches, size_max: int, settings: ShareGroupSettings) -> Batches:
-        """With the batches of further records that were delayed; in between there is nothing to be had."""
-        share = self._share
-        pieces = [batches]
-        size = len(batches.data)
-        while len(pieces) < PIECES_MAX and size < size_max:
-            offset = share.next_offset(pieces[-1].end)
-            if offset is None or not share.was_delayed(offset) or offset >= self._partition.high_watermark:
+    def _scattered(self, start: int, size_max: int, settings: ShareGroupSettings) -> Found | None:
+        """Records that were delayed, from `start` on, without those around them; None if they are all gone."""
+        share, limit = self._share, self._partition.high_watermark
+        pieces: list[bytes] = []
+        offset: int | None = start
+        size = 0
+        while offset is not None and offset < limit and share.was_delayed(offset) and len(pieces) < PIECES_MAX:
+            batches = self._read(offset, 1, settings)
+            if not batches.headers or (pieces and size >= size_max):
                 break
-            found = self._read(offset, 1, settings)
-            if not found.headers:
-                break
-            pieces.append(found)
-            size += len(found.data)
-        if len(pieces) == 1:
-            return batches
-        data = memoryview(b"".join(piece.data for piece in pieces))
-        return Batches(data, tuple(header for piece in pieces for header in piece.headers), pieces[-1].end)
+            header = batches.headers[0]
+            wanted = share.free_within(offset, header.last_offset)
+            piece, found = thinned(batches.data, header, frozenset(wanted), RECORDS_BYTES_MAX)
+            for gone in sorted({*wanted} - {*found}):
+                share.skip(gone, gone)
+            if piece:
+                pieces.append(piece)
+                size += len(piece)
+            offset = share.next_offset(header.next_offset)
+        if not pieces:
+            return None
+        batches = batches_in(b"".join(pieces), start)
+        return Found(batches, [(header.base_offset, header.last_offset) for header in batches.headers])
 
     def _deliverable(self, batches: Batches, settings: ShareGroupSettings) -> list[tuple[int, int]]:
         return self._ahead.deliverable(batches, deliverable(batches.headers, self._aborted(batches, settings)))
