@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from penstock.testing import Cluster
+from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.list_groups import ListGroupsRequest
 from support.kafka_tools import (
     java_command,
@@ -132,14 +133,26 @@ class Table:
             self.counts[word.decode()] = int.from_bytes(count, "big")
         return self.counts
 
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@contextmanager
+def tables(cluster: Cluster, replicas: int = 1) -> Iterator[Table]:
+    """The topics, and the table of one of them."""
+    for topic in (LINES, COUNTS):
+        cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=replicas)
+    found = Table(cluster)
+    try:
+        yield found
+    finally:
+        found.close()
+
 
 @pytest.fixture
 def table(cluster: Cluster) -> Iterator[Table]:
-    for topic in (LINES, COUNTS):
-        cluster.create_topic(topic, partitions=PARTITIONS)
-    found = Table(cluster)
-    yield found
-    found._consumer.close()
+    with tables(cluster) as found:
+        yield found
 
 
 def produce(cluster: Cluster, lines: int) -> Counter[str]:
@@ -200,6 +213,25 @@ def test_each_word_counts_once_though_a_program_is_killed(
         expected += produce(cluster, 500)
         until(lambda: table.read() == expected, [second])
         until(lambda: len(second.tasks()) == 4, [second])
+
+
+@pytest.mark.slow
+def test_each_word_counts_once_though_the_coordinator_is_killed(tmp_path: Path) -> None:
+    if (missing := streams_missing(VERSION)) is not None:
+        pytest.skip(missing)
+    # One partition, so that one broker coordinates both the group and its transactions.
+    one = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+    with Cluster({**SETTINGS, **one}, nodes=3) as cluster, tables(cluster, replicas=3) as table:
+        expected = produce(cluster, 200)
+        settings = {"group_protocol": "streams", "processing_guarantee": "exactly_once_v2", "replication_factor": "3"}
+        with programs(cluster, tmp_path, 2, **settings) as running:
+            until(lambda: table.read() == expected, running)
+            with WireClient(cluster.bootstrap_servers.split(",")[0]) as wire:
+                found = wire.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[APP]), 6)
+            cluster.kill(found.coordinators[0].node_id)
+            expected += produce(cluster, 500)
+            until(lambda: table.read() == expected, running)
+            assert not any(line.startswith("failed") for program in running for line in program.lines)
 
 
 @pytest.mark.slow
