@@ -6,18 +6,31 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from penstock.testing import Cluster
-from support.kafka_tools import kafka_tool
+from support.kafka_tools import java_missing, libraries_of
+from support.kafka_tools import kafka_tool as tool_of_any_version
 from support.processes import eventually
 
 pytestmark = pytest.mark.java
 
+# The one whose metadata version new clusters have.
+VERSION = "4.3.1"
+kafka_tool = partial(tool_of_any_version, libraries=libraries_of(VERSION))
+
 Tool = Callable[..., str]
 PATIENCE_S = 30
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _jars() -> None:
+    missing = java_missing(VERSION)
+    if missing is not None:
+        pytest.skip(missing)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +149,7 @@ def test_preferred_leaders_are_elected(tool: Tool, cluster: Cluster) -> None:
 
 def test_features_and_the_cluster_id_are_shown(tool: Tool, cluster: Cluster) -> None:
     features = tool("kafka-features", "describe")
-    assert re.search(r"Feature: metadata\.version.*FinalizedVersionLevel: 4\.1-IV1", features), features
+    assert re.search(r"Feature: metadata\.version.*FinalizedVersionLevel: 4\.3-IV0", features), features
     assert "eligible.leader.replicas.version" in features
     shown = kafka_tool("kafka-cluster", "cluster-id", "--bootstrap-server", cluster.bootstrap_servers).stdout
     assert re.search(r"Cluster ID: [\w-]{22}", shown), shown
@@ -146,7 +159,7 @@ def test_the_metadata_log_of_a_node_is_read_by_kafka(cluster: Cluster) -> None:
     cluster.create_topic("decoded", partitions=2, replication_factor=3)
     data = next(cluster.data_dir.glob("**/__cluster_metadata-0"))
     log = data / "00000000000000000000.log"
-    done = kafka_tool("kafka-dump-log", "--cluster-metadata-decoder", "--files", str(log))
+    done = kafka_tool("org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", str(log))
     assert done.returncode == 0, done.stderr
     for kind in ("REGISTER_BROKER_RECORD", "REGISTER_CONTROLLER_RECORD", "PARTITION_RECORD", "FEATURE_LEVEL_RECORD"):
         assert kind in done.stdout, kind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribe
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from penstock.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
 from penstock.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from support.kafka_tools import kafka_tool
 from support.processes import eventually
@@ -85,15 +87,23 @@ def test_the_consumer_protocol_can_be_turned_off_and_on_again(wire: WireClient) 
     assert join(wire) == 0
 
 
-def test_share_groups_can_be_turned_off_and_on_again(wire: WireClient) -> None:
-    request = ShareGroupDescribeRequest(["nobody"])
-    assert features(wire)[1]["share.version"] == 1
-    assert update(wire, "share.version", 0, SAFE_DOWNGRADE) == 0
-    described = wire.call(request, 1).groups[0]
+@pytest.mark.parametrize(
+    ("feature", "request_", "version"),
+    [
+        ("share.version", ShareGroupDescribeRequest(["nobody"]), 1),
+        ("streams.version", StreamsGroupDescribeRequest(["nobody"]), 0),
+    ],
+)
+def test_kinds_of_groups_can_be_turned_off_and_on_again(
+    wire: WireClient, feature: str, request_: Any, version: int
+) -> None:
+    assert features(wire)[1][feature] == 1
+    assert update(wire, feature, 0, SAFE_DOWNGRADE) == 0
+    described = wire.call(request_, version).groups[0]
     assert described.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert "share.version is 0" in described.error_message
-    assert update(wire, "share.version", 1, UPGRADE) == 0
-    assert wire.call(request, 1).groups[0].error_code != ErrorCode.UNSUPPORTED_VERSION
+    assert f"{feature} is 0" in described.error_message
+    assert update(wire, feature, 1, UPGRADE) == 0
+    assert wire.call(request_, version).groups[0].error_code != ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_a_level_that_cannot_be_is_refused(wire: WireClient) -> None:
@@ -101,6 +111,7 @@ def test_a_level_that_cannot_be_is_refused(wire: WireClient) -> None:
         ("group.version", 2, UPGRADE),
         ("kraft.version", 1, UPGRADE),
         ("share.version", 2, UPGRADE),
+        ("streams.version", 2, UPGRADE),
     ):
         assert update(wire, name, level, kind) == ErrorCode.INVALID_UPDATE_VERSION
 

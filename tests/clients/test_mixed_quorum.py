@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.kafka_broker import CLUSTER_ID, free_port, write_properties
-from support.kafka_tools import java_command, kafka_tool
+from support.kafka_tools import java_command, java_missing, kafka_tool, libraries_of
 from support.processes import eventually
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -21,6 +21,15 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 LOG = Path("__cluster_metadata-0/00000000000000000000.log")
 KAFKA_FLAGS = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 KAFKA_ID = 3
+# It must know the metadata version that Penstock starts clusters with.
+VERSION = "4.3.1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _jars() -> None:
+    missing = java_missing(VERSION)
+    if missing is not None:
+        pytest.skip(missing)
 
 
 class MixedQuorum:
@@ -51,7 +60,7 @@ class MixedQuorum:
         write_properties(self.config(node_id), properties | {"listeners": listeners})
         arguments = ("format", "-t", CLUSTER_ID, "-c", str(self.config(node_id)))
         if node_id == KAFKA_ID:
-            done = kafka_tool("kafka-storage", *arguments)
+            done = kafka_tool("kafka-storage", *arguments, libraries=libraries_of(VERSION))
         else:
             command = [sys.executable, "-m", "penstock", "storage", *arguments]
             done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -65,7 +74,9 @@ class MixedQuorum:
 
     def start(self, node_id: int) -> None:
         command = (
-            java_command("kafka-server-start", str(self.config(node_id)), flags=KAFKA_FLAGS)
+            java_command(
+                "kafka-server-start", str(self.config(node_id)), libraries=libraries_of(VERSION), flags=KAFKA_FLAGS
+            )
             if node_id == KAFKA_ID
             else [sys.executable, "-m", "penstock", "server", "-c", str(self.config(node_id))]
         )

@@ -21,6 +21,7 @@ PLACES = {
     "brokers": "Brokers",
     "reassignments": "Reassignments",
     "transactions": "Transactions",
+    "clients": "Clients",
     "tenants": "Tenants",
     "dead-letters": "Dead letters",
     "pipelines": "Pipelines",

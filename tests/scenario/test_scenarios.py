@@ -16,6 +16,7 @@ from play import Play
 from raft_script import RaftScript
 from replica_script import ReplicaScript
 from share_script import ShareScript
+from streams_script import StreamsScript
 from transaction_script import TransactionScript
 
 PLAYERS: dict[str, type[Play]] = {
@@ -24,6 +25,7 @@ PLAYERS: dict[str, type[Play]] = {
     "raft": RaftScript,
     "replicas": ReplicaScript,
     "share_groups": ShareScript,
+    "streams_groups": StreamsScript,
     "transactions": TransactionScript,
 }
 SCRIPTS = [

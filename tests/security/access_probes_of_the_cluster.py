@@ -102,6 +102,9 @@ def _group_beat(**changes: Any) -> consumer_group_heartbeat.ConsumerGroupHeartbe
     )
 
 
+# The version of OffsetCommit and of OffsetFetch that still names topics.
+BEFORE_TOPIC_IDS = 9
+
 GROUPS = [
     Probe("find a group's coordinator", FindCoordinatorRequest(key_type=0, coordinator_keys=[SEEN])),
     Probe("find a transaction's coordinator", FindCoordinatorRequest("", 1, [SEEN])),
@@ -125,6 +128,17 @@ GROUPS = [
                 for name in (SEEN, HIDDEN, ABSENT)
             ],
         ),
+        BEFORE_TOPIC_IDS,
+    ),
+    Probe(
+        "offset commit by id",
+        lambda world: offset_commit.OffsetCommitRequest(
+            f"{SEEN}-offsets",
+            topics=[
+                offset_commit.OffsetCommitRequestTopic("", topic_id, [offset_commit.OffsetCommitRequestPartition(0, 1)])
+                for topic_id in (world.topic_ids[SEEN], world.topic_ids[HIDDEN], b"?" * 16)
+            ],
+        ),
     ),
     Probe(
         "offset fetch",
@@ -139,6 +153,21 @@ GROUPS = [
                 )
             ]
         ),
+        BEFORE_TOPIC_IDS,
+    ),
+    Probe(
+        "offset fetch by id",
+        lambda world: offset_fetch.OffsetFetchRequest(
+            groups=[
+                offset_fetch.OffsetFetchRequestGroup(
+                    f"{SEEN}-offsets",
+                    topics=[
+                        offset_fetch.OffsetFetchRequestTopics("", topic_id, [0])
+                        for topic_id in (world.topic_ids[SEEN], world.topic_ids[HIDDEN], b"?" * 16)
+                    ],
+                )
+            ]
+        ),
     ),
     Probe(
         "offset fetch of all",
@@ -148,6 +177,11 @@ GROUPS = [
                 offset_fetch.OffsetFetchRequestGroup(HIDDEN, topics=None),
             ]
         ),
+        BEFORE_TOPIC_IDS,
+    ),
+    Probe(
+        "offset fetch of all by id",
+        offset_fetch.OffsetFetchRequest(groups=[offset_fetch.OffsetFetchRequestGroup(f"{SEEN}-offsets", topics=None)]),
     ),
     Probe("describe groups", DescribeGroupsRequest([f"{SEEN}-offsets", HIDDEN], True)),
     Probe("list groups", ListGroupsRequest()),

@@ -21,7 +21,7 @@ from support.wire_client import KEYS
 
 REFERENCE = "4.3.1"
 # Everybody may ask which versions there are and sign in.
-FREE = {"api_versions", "sasl_handshake", "sasl_authenticate"}
+FREE = {"api_versions", "sasl_handshake", "sasl_authenticate", "get_telemetry_subscriptions", "push_telemetry"}
 REGEX = f"{SEEN}|{SEEN}-forgotten|{HIDDEN}"
 READS_GROUP: list[Entry] = [(ResourceType.GROUP, Operation.READ, Permission.ALLOW)]
 REGEX_CASES = {

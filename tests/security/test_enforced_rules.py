@@ -9,6 +9,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,18 @@ def test_the_trail_tells_who_did_what(
     refused = trail.find(type="sign_in_refused")
     assert (refused["resource"], refused["details"]) == ("alice", {"mechanism": "PLAIN"})
     del stranger
+    port = int(ruled.servers().rpartition(":")[2].split(",")[0])
+    with socket.create_connection(("localhost", port)) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        plain.settimeout(20)
+        with suppress(ConnectionError):
+            plain.recv(1)
+    stumbled = trail.find(outcome="TLS_HANDSHAKE_FAILED")
+    assert (stumbled["type"], stumbled["resource_type"], stumbled["message"]) == (
+        "sign_in_refused",
+        "listener",
+        "HTTP_REQUEST",
+    )
     trail.find(api="CreateAcls", type="change")
     for secret in (PASSWORD, "alice-secret", "not-hers"):
         assert secret not in trail.text

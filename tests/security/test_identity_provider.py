@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import subprocess
+import sys
 import time
 import uuid
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -16,6 +20,10 @@ from aiokafka.abc import AbstractTokenProvider
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from penstock.client.connection import Connection
+from penstock.client.failures import AuthenticationFailed
+from penstock.client.settings import read_settings
+from penstock.wire.messages.metadata import MetadataRequest
 from support import identity_provider
 from support.identity_provider import IdentityProvider
 from support.secure_cluster import SecureCluster
@@ -78,6 +86,86 @@ def test_aiokafka_brings_a_token(trusting: SecureCluster, provider: IdentityProv
             await producer.stop()
 
     assert asyncio.run(send()) >= 0
+
+
+def test_kafka_python_brings_a_token(trusting: SecureCluster, provider: IdentityProvider) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from kafka import KafkaProducer
+        from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokens
+
+    class Provider(KafkaPythonTokens):  # type: ignore[misc]
+        def token(self) -> str:
+            return provider.token("carol")
+
+    producer = KafkaProducer(
+        bootstrap_servers=trusting.servers(),
+        security_protocol="SASL_SSL",
+        ssl_cafile=str(trusting.ca_path),
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=Provider(),
+    )
+    try:
+        assert producer.send("from-kafka-python", b"hello").get(30).offset >= 0
+    finally:
+        producer.close()
+
+
+@pytest.mark.parametrize("names", ["librdkafka", "java", "jaas", "file"])
+def test_penstocks_own_client_fetches_its_token(
+    trusting: SecureCluster, provider: IdentityProvider, names: str, tmp_path: Path
+) -> None:
+    client_id, secret = f"app-{names}", "its secret"
+    provider.clients[client_id, secret] = provider.token(client_id)
+    given = {"sasl.oauthbearer.token.endpoint.url": provider.tokens_url}
+    if names == "file":
+        (tmp_path / "token").write_text(provider.token(client_id) + "\n")
+        given["sasl.oauthbearer.token.endpoint.url"] = (tmp_path / "token").as_uri()
+    elif names == "jaas":
+        given["sasl.jaas.config"] = f'OAuthBearerLoginModule required clientId="{client_id}" clientSecret="{secret}";'
+    else:
+        prefix = "sasl.oauthbearer." + ("client.credentials." if names == "java" else "")
+        given |= {prefix + "client.id": client_id, prefix + "client.secret": secret}
+    if names == "librdkafka":
+        given["sasl.oauthbearer.method"] = "oidc"
+    properties = tmp_path / "client.properties"
+    told = {
+        "bootstrap.servers": trusting.servers(),
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(trusting.ca_path),
+        "sasl.mechanism": "OAUTHBEARER",
+        **given,
+    }
+    settings = read_settings(told)
+    asked = provider.asked
+    for _ in range(2):
+        with Connection(settings.bootstrap[0], settings) as connection:
+            assert connection.call(MetadataRequest(topics=[])).brokers
+    assert provider.asked - asked == (0 if names == "file" else 1), "one token serves both connections"
+    if names == "file":
+        return
+    properties.write_text("".join(f"{name}={value}\n" for name, value in told.items()))
+    command = [sys.executable, "-m", "penstock", "topic", "list", "--command-config", str(properties)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_client_that_the_provider_does_not_know_is_told_so(
+    trusting: SecureCluster, provider: IdentityProvider
+) -> None:
+    settings = read_settings(
+        {
+            "bootstrap.servers": trusting.servers(),
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(trusting.ca_path),
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": provider.tokens_url,
+            "sasl.oauthbearer.client.id": "stranger",
+            "sasl.oauthbearer.client.secret": "guessed",
+        }
+    )
+    with pytest.raises(AuthenticationFailed, match="gave no token: 401"):
+        Connection(settings.bootstrap[0], settings)
 
 
 def refused(settings: dict[str, Any]) -> bool:

@@ -22,6 +22,7 @@ class SimListener:
         self.host = address
         self.port = port
         self.refused = 0
+        self.on_handshake_failure: Callable[[str, str], None] | None = None
         self.loop: SimLoop
         self._machine = host
         self._limits = limits

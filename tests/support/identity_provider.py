@@ -1,7 +1,8 @@
-"""An identity provider for tests: it signs tokens, and publishes its keys by HTTP."""
+"""An identity provider for tests: it signs tokens, gives them to clients it knows, and publishes its keys by HTTP."""
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 import time
@@ -17,17 +18,36 @@ ISSUER, AUDIENCE = "https://identity.example", "penstock"
 
 
 class IdentityProvider:
-    """Signs tokens, and publishes its keys as JWKS on a port of this machine."""
+    """Signs tokens, and publishes its keys as JWKS on a port of this machine.
+
+    `tokens_url` gives a client in `clients` (its id and secret) the token that is noted there.
+    """
 
     def __init__(self) -> None:
         self._keys: dict[str, rsa.RSAPrivateKey] = {}
+        self.clients: dict[tuple[str, str], str] = {}
+        self.asked = 0
         self.new_key()
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                body = json.dumps({"keys": [provider._public(key_id) for key_id in provider._keys]}).encode()
-                self.send_response(200)
+                self._answer(200, {"keys": [provider._public(key_id) for key_id in provider._keys]})
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                basic = base64.b64decode(self.headers.get("Authorization", "").removeprefix("Basic ")).decode()
+                client_id, _, secret = basic.partition(":")
+                token = provider.clients.get((client_id, secret))
+                provider.asked += 1
+                if token is None:
+                    self._answer(401, {"error": "invalid_client"})
+                else:
+                    self._answer(200, {"access_token": token, "token_type": "Bearer", "expires_in": 3600})
+
+            def _answer(self, status: int, document: dict[str, Any]) -> None:
+                body = json.dumps(document).encode()
+                self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -40,6 +60,7 @@ class IdentityProvider:
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_port}/keys"
+        self.tokens_url = f"http://127.0.0.1:{self._server.server_port}/token"
 
     def new_key(self) -> None:
         """From now on tokens are signed with another key, and the earlier ones are no longer published."""

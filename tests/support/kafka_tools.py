@@ -85,6 +85,19 @@ def java_missing(version: str = KAFKA_VERSION) -> str | None:
     return fetch_jars([*kafka, ("org.slf4j", "slf4j-simple", SLF4J_VERSION)], libraries_of(version))
 
 
+def streams_libraries_of(version: str) -> Path:
+    """Where the jars of one version of Kafka Streams are, once `streams_missing` has fetched them."""
+    return TOOLS_DIRECTORY / f"kafka-streams-{version}" / "libs"
+
+
+@functools.cache
+def streams_missing(version: str) -> str | None:
+    """None when programs with Kafka Streams can be run here, else the reason for the skip."""
+    streams = ("org.apache.kafka", "kafka-streams", version)
+    slf4j = ("org.slf4j", "slf4j-simple", SLF4J_VERSION)
+    return java_missing(version) or fetch_jars([streams, slf4j], streams_libraries_of(version))
+
+
 def java_command(main: str, *args: str, libraries: Path = LIBRARIES, flags: Sequence[str] = TOOL_FLAGS) -> list[str]:
     """The command that runs a class (or a script of Kafka's by its name, `.sh` or not) with only errors logged."""
     java = find_java()

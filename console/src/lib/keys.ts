@@ -6,6 +6,7 @@ export const PLACES: Record<string, [string, string]> = {
   b: ['#/brokers', 'Brokers'],
   r: ['#/reassignments', 'Reassignments'],
   x: ['#/transactions', 'Transactions'],
+  c: ['#/clients', 'Clients'],
   u: ['#/tenants', 'Tenants'],
   d: ['#/dead-letters', 'Dead letters'],
   p: ['#/pipelines', 'Pipelines'],

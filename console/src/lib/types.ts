@@ -48,6 +48,45 @@ export interface Tenant {
   consume_rate: Use
   refused_batches: number
 }
+/** A client that pushes its metrics to the brokers. */
+export interface PushingClient {
+  instance_id: string
+  client_id: string
+  software: string
+  version: string
+  host: string
+  broker: number
+  interval_ms: number
+  silence_ms: number
+  is_terminating: boolean
+  series_count: number
+  left_out: number
+  requested_metrics: string[]
+}
+export interface PushedSeries {
+  name: string
+  is_total: boolean
+  value: number
+  labels: Record<string, string>
+}
+export interface HotKey {
+  key: string
+  partitions: number[]
+  records: number
+  size_bytes: number
+}
+/** What brokers counted at the end of a topic. A figure of a key is too low by at most the error. */
+export interface HotKeyCount {
+  partitions: number
+  records: number
+  size_bytes: number
+  keyless_records: number
+  keyless_bytes: number
+  records_error: number
+  bytes_error: number
+  keys: HotKey[]
+  silent_brokers: number[]
+}
 export interface Throughput {
   points: { at_ms: number; records_per_s: number }[]
   busiest: { topic: string; records_per_s: number }[]

@@ -1,4 +1,4 @@
-"""Version 0. KIP-853: give an observer of the metadata log a vote, once it has caught up."""
+"""Versions 0-1. KIP-853: give an observer of the metadata log a vote, once it has caught up. KIP-1186 early answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVo
 
 API = shared_api(
     ApiKey.ADD_RAFT_VOTER,
-    (0, 0),
+    (0, 1),
     lambda services: guarded(
         services.access, Operation.ALTER, make_add_raft_voter(services.raft), AddRaftVoterResponse
     ),
@@ -30,7 +30,7 @@ def make_add_raft_voter(raft: RaftDriver) -> Handler:
         try:
             raft.check_cluster(request.cluster_id)
             voter = Voter(request.voter_id, request.voter_directory_id, endpoints)
-            await raft.voter_changes.add(voter, request.timeout_ms)
+            await raft.voter_changes.add(voter, request.timeout_ms, until_committed=request.ack_when_committed)
         except ApiError as error:
             return AddRaftVoterResponse(error_code=error.code, error_message=error.message)
         return AddRaftVoterResponse(error_message=None)

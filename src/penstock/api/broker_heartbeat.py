@@ -1,4 +1,4 @@
-"""Versions 0-1. KIP-631 heartbeats, KIP-858 failed log directories.
+"""Versions 0-2. KIP-631 heartbeats, KIP-858 failed log directories, KIP-1066 cordoned ones.
 
 The end of the connection that a broker's heartbeats come through shortens its session.
 """
@@ -18,7 +18,7 @@ from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 
 API = Api(
     ApiKey.BROKER_HEARTBEAT,
-    (0, 1),
+    (0, 2),
     on_controller=lambda services: guarded(
         services.access, Operation.CLUSTER_ACTION, make_broker_heartbeat(services.controller), BrokerHeartbeatResponse
     ),

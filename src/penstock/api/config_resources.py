@@ -77,5 +77,7 @@ def scope_of(resource_type: int, name: str, node_id: int | None = None) -> tuple
         case ResourceType.GROUP:
             return ResourceType.GROUP, ConfigScope.GROUP
         case ResourceType.CLIENT_METRICS:
+            if not name:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "a subscription to client metrics needs a name")
             return ResourceType.CLIENT_METRICS, ConfigScope.CLIENT_METRICS
     raise ApiError(ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings")

@@ -24,6 +24,7 @@ from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.coordinator.transaction_verifier import Verify
 from penstock.runtime.coordinator.transactions import Transactions
 from penstock.runtime.env import Env
+from penstock.runtime.hot_keys.counting import HotKeys
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.runtime.replication.follower_fetch import FollowerFetch
@@ -37,6 +38,7 @@ from penstock.runtime.security.tenants import Tenants
 from penstock.runtime.share.partitions import SharePartitions
 from penstock.runtime.share.share_groups import ShareGroups
 from penstock.runtime.share.states import ShareStates
+from penstock.runtime.telemetry import Telemetry
 from penstock.wire.apis import ApiKey
 
 
@@ -83,6 +85,8 @@ class BrokerServices(SharedServices):
     schema_guard: SchemaGuard
     backpressure: BackPressure
     tenants: Tenants
+    telemetry: Telemetry
+    hot_keys: HotKeys
     write_marker: WriteMarker
     share_states: ShareStates
     shares: SharePartitions

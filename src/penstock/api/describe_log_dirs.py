@@ -1,4 +1,4 @@
-"""Versions 1-4. KIP-113 data directories with their partitions, KIP-827 disk sizes."""
+"""Versions 1-5. KIP-113 data directories with their partitions, KIP-827 disk sizes, KIP-1066 cordoned ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.wire.messages.describe_log_dirs import (
 
 API = Api(
     ApiKey.DESCRIBE_LOG_DIRS,
-    (1, 4),
+    (1, 5),
     on_broker=lambda services: guarded(
         services.access,
         Operation.DESCRIBE,
@@ -58,6 +58,7 @@ def make_describe_log_dirs(env: Env, partitions: Partitions) -> Handler:
             [DescribeLogDirsTopic(topic, rows) for topic, rows in topics.items()],
             space.total_bytes,
             space.free_bytes,
+            directory.is_cordoned,
         )
 
     return describe_log_dirs

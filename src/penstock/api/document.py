@@ -18,7 +18,7 @@ DOCUMENT_PATH = FOLDER.parents[2] / "docs" / "api_support.md"
 INTRODUCTION = """\
 # Supported APIs
 
-Generated from the declarations in `src/penstock/api/` by `make docs`. The versions are those that Apache Kafka 4.1
+Generated from the declarations in `src/penstock/api/` by `make docs`. The versions are those that Apache Kafka 4.3
 advertises; what a handler leaves out, its page says under *Not yet*. An API that is not listed here is not advertised
 to clients.
 

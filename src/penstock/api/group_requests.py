@@ -8,13 +8,18 @@ from typing import Any, TypeVar
 
 from penstock.api.context import RequestContext
 from penstock.core.group.contract import Caller
-from penstock.core.metadata.features import GROUP_VERSION, SHARE_VERSION, level_of
+from penstock.core.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION, level_of
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups, Question
 from penstock.runtime.security.access_control import OPEN, AccessControl
-from penstock.wire.messages import consumer_group_describe, describe_groups, share_group_describe
+from penstock.wire.messages import (
+    consumer_group_describe,
+    describe_groups,
+    share_group_describe,
+    streams_group_describe,
+)
 
 
 def caller_of(context: RequestContext, access: AccessControl = OPEN) -> Caller:
@@ -47,6 +52,15 @@ def check_share_protocol(image: Image) -> None:
         )
 
 
+def check_streams_protocol(image: Image) -> None:
+    """Reject requests about streams groups if the cluster has them turned off."""
+    if not level_of(image, STREAMS_VERSION):
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{STREAMS_VERSION} is 0 in this cluster: raise it to 1 with kafka-features.sh to have streams groups",
+        )
+
+
 def check_described_topics(access: AccessControl, context: RequestContext, topics: Iterable[str]) -> None:
     """Raise TOPIC_AUTHORIZATION_FAILED if a described group has topics that the client may not describe."""
     if not all(access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in topics):
@@ -61,6 +75,7 @@ Described = TypeVar(
     describe_groups.DescribedGroup,
     consumer_group_describe.DescribedGroup,
     share_group_describe.DescribedGroup,
+    streams_group_describe.DescribedGroup,
 )
 
 

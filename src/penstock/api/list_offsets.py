@@ -1,4 +1,4 @@
-"""Versions 1-10. Earliest, latest, by time, KIP-734 max timestamp, KIP-405 earliest local, KIP-1005 latest tiered.
+"""Versions 1-11. Earliest, latest, by time, KIP-734 max timestamp, KIP-405, KIP-1005 and KIP-1023 for tiered storage.
 
 A new leader that does not know yet how far its predecessor had committed says so (KIP-207), rather than return an
 offset before one that was returned earlier. A follower that asks for the latest offset gets the log end offset.
@@ -24,14 +24,20 @@ from penstock.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
+LATEST_VERSION = 11
+
 API = Api(
-    ApiKey.LIST_OFFSETS, (1, 10), on_broker=lambda services: make_list_offsets(services.partitions, services.access)
+    ApiKey.LIST_OFFSETS,
+    (1, LATEST_VERSION),
+    on_broker=lambda services: make_list_offsets(services.partitions, services.access),
 )
 
 READ_COMMITTED = 1
 LEADER_EPOCHS_SINCE = 4
 NOT_AVAILABLE_SINCE = 5
 EARLIEST, EARLIEST_LOCAL = -2, -4
+# What may be asked for instead of a time, and since which version.
+SPECIAL_TIMES_SINCE = {-1: 1, EARLIEST: 1, -3: 7, EARLIEST_LOCAL: 8, -5: 9, -6: 11}
 
 
 def make_list_offsets(partitions: Partitions, access: AccessControl) -> Handler:
@@ -47,6 +53,7 @@ def make_list_offsets(partitions: Partitions, access: AccessControl) -> Handler:
                 try:
                     if not may_describe:
                         raise refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+                    _check_special(wanted.timestamp, context.api_version)
                     partition = partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
                     check_leader_epoch(wanted.current_leader_epoch, partition.state.leader_epoch)
                     if _is_follower(partition, request.replica_id):
@@ -64,6 +71,14 @@ def make_list_offsets(partitions: Partitions, access: AccessControl) -> Handler:
         return ListOffsetsResponse(topics=topics)
 
     return list_offsets
+
+
+def _check_special(timestamp: int, version: int) -> None:
+    if timestamp < 0 and version < SPECIAL_TIMES_SINCE.get(timestamp, LATEST_VERSION + 1):
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{timestamp} is neither a time nor one of the special values of version {version}",
+        )
 
 
 def _is_follower(partition: Partition, replica_id: int) -> bool:
@@ -95,12 +110,8 @@ def _find(partition: Partition, wanted: ListOffsetsPartition, end: int) -> ListO
             return ListOffsetsPartitionResponse(index, 0, -1, -1, -1)
         case -3:
             found = log.max_timestamp()
-        case timestamp if timestamp >= 0:
-            found = log.offset_for_timestamp(timestamp)
         case timestamp:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST, f"{timestamp} is neither a time nor one of Kafka's special values"
-            )
+            found = log.offset_for_timestamp(timestamp)
     if found is None or found.offset >= end:
         return ListOffsetsPartitionResponse(index)
     return ListOffsetsPartitionResponse(index, 0, found.timestamp, found.offset, found.leader_epoch)

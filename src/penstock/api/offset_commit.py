@@ -1,6 +1,7 @@
-"""Versions 2-9. KIP-320 leader epochs and commit metadata are kept; KIP-848 member epochs are checked.
+"""Versions 2-10. KIP-320 leader epochs and commit metadata are kept; KIP-848 member epochs and topic ids.
 
-An offset for a partition that does not exist is rejected; the others of the request are committed.
+An offset for a partition that does not exist is rejected; the others of the request are committed. From version 10 on
+topics are named by their ids, and an offset for a deleted topic is not taken for one of its successor.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from penstock.api.group_requests import answer_or, answered, caller_of
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ErrorCode
+from penstock.model.ids import Uuid
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
@@ -29,11 +31,15 @@ from penstock.wire.messages.offset_commit import (
 
 API = Api(
     ApiKey.OFFSET_COMMIT,
-    (2, 9),
+    (2, 10),
     on_broker=lambda services: make_offset_commit(services.image, services.groups, services.access),
 )
 
+TOPIC_IDS_SINCE = 10
+
 Rows = list[OffsetCommitResponsePartition]
+# By the topic's name and id; of an unknown id there is no name, before version 10 there is no id.
+RowsByTopic = dict[tuple[str, Uuid], Rows]
 
 
 def make_offset_commit(image: Image, groups: Groups, access: AccessControl) -> Handler:
@@ -49,15 +55,15 @@ def make_offset_commit(image: Image, groups: Groups, access: AccessControl) -> H
             return answered(OffsetCommitResponse(topics=_topics(refused)))
         if refused:
             return commit_known(request._replace(topics=known), refused, context)
-        return ask(request, context)
+        return ask(request._replace(topics=known), context)
 
     async def commit_known(
-        request: OffsetCommitRequest, refused: dict[str, Rows], context: RequestContext
+        request: OffsetCommitRequest, refused: RowsByTopic, context: RequestContext
     ) -> OffsetCommitResponse:
         response: OffsetCommitResponse = await ask(request, context)
-        rows = {topic.name: [*topic.partitions] for topic in response.topics}
-        for name, more in refused.items():
-            rows.setdefault(name, []).extend(more)
+        rows = {(topic.name, topic.topic_id): [*topic.partitions] for topic in response.topics}
+        for topic, more in refused.items():
+            rows.setdefault(topic, []).extend(more)
         return response._replace(topics=_topics(rows))
 
     def ask(request: OffsetCommitRequest, context: RequestContext) -> asyncio.Future[OffsetCommitResponse]:
@@ -71,12 +77,20 @@ def make_offset_commit(image: Image, groups: Groups, access: AccessControl) -> H
 
     def divide(
         request: OffsetCommitRequest, context: RequestContext
-    ) -> tuple[list[OffsetCommitRequestTopic], dict[str, Rows]]:
+    ) -> tuple[list[OffsetCommitRequestTopic], RowsByTopic]:
         known = []
-        refused: dict[str, Rows] = {}
-        for topic in request.topics:
+        refused: RowsByTopic = {}
+        for asked in request.topics:
+            topic = asked
+            if context.api_version >= TOPIC_IDS_SINCE:
+                named = image.topics_by_id.get(asked.topic_id)
+                if named is None:
+                    unknown = _rows(asked.partitions, ErrorCode.UNKNOWN_TOPIC_ID)
+                    refused.setdefault(("", asked.topic_id), []).extend(unknown)
+                    continue
+                topic = asked._replace(name=named.name)
             if not access.allows(context.client, Operation.READ, ResourceType.TOPIC, topic.name):
-                refused[topic.name] = _rows(topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                refused[topic.name, topic.topic_id] = _rows(topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 continue
             found = image.topics.get(topic.name)
             count = len(found.partitions) if found is not None else 0
@@ -85,7 +99,7 @@ def make_offset_commit(image: Image, groups: Groups, access: AccessControl) -> H
             if good:
                 known.append(topic._replace(partitions=good))
             if bad:
-                refused[topic.name] = _rows(bad, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                refused[topic.name, topic.topic_id] = _rows(bad, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return known, refused
 
     return offset_commit
@@ -93,12 +107,17 @@ def make_offset_commit(image: Image, groups: Groups, access: AccessControl) -> H
 
 def refuse_all(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
     """The same error for every partition of a request."""
-    return OffsetCommitResponse(topics=_topics({topic.name: _rows(topic.partitions, code) for topic in request.topics}))
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(topic.name, topic.topic_id, _rows(topic.partitions, code))
+            for topic in request.topics
+        ]
+    )
 
 
 def _rows(partitions: Iterable[OffsetCommitRequestPartition], code: ErrorCode) -> Rows:
     return [OffsetCommitResponsePartition(row.partition_index, code) for row in partitions]
 
 
-def _topics(rows: dict[str, Rows]) -> list[OffsetCommitResponseTopic]:
-    return [OffsetCommitResponseTopic(name, partitions=partitions) for name, partitions in rows.items()]
+def _topics(rows: RowsByTopic) -> list[OffsetCommitResponseTopic]:
+    return [OffsetCommitResponseTopic(*topic, partitions) for topic, partitions in rows.items()]

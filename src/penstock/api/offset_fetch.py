@@ -1,4 +1,4 @@
-"""Versions 1-9. KIP-709 many groups in one request, KIP-447 stable offsets only, KIP-848 member epochs."""
+"""Versions 1-10. KIP-709 many groups in one request, KIP-447 stable offsets only, KIP-848 member epochs, topic ids."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from penstock.api.access import check, split_by_right
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.api.group_requests import caller_of
+from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups
@@ -26,21 +27,27 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-API = Api(ApiKey.OFFSET_FETCH, (1, 9), on_broker=lambda services: make_offset_fetch(services.groups, services.access))
+API = Api(
+    ApiKey.OFFSET_FETCH,
+    (1, 10),
+    on_broker=lambda services: make_offset_fetch(services.image, services.groups, services.access),
+)
 
 MANY_SINCE = 8
+TOPIC_IDS_SINCE = 10
 GROUP_ERROR_SINCE = 2
 NO_OFFSET = -1
 
 T = TypeVar("T", OffsetFetchRequestTopics, OffsetFetchResponseTopics)
 
 
-def make_offset_fetch(groups: Groups, access: AccessControl) -> Handler:
+def make_offset_fetch(image: Image, groups: Groups, access: AccessControl) -> Handler:
     """The handler."""
 
     async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
         if context.api_version >= MANY_SINCE:
-            return OffsetFetchResponse(groups=[await fetch(group, request, context) for group in request.groups])
+            ask = fetch_by_id if context.api_version >= TOPIC_IDS_SINCE else fetch
+            return OffsetFetchResponse(groups=[await ask(group, request, context) for group in request.groups])
         topics = None
         if request.topics is not None:
             topics = [
@@ -73,7 +80,34 @@ def make_offset_fetch(groups: Groups, access: AccessControl) -> Handler:
         if wanted.topics is None:
             seen, _ = may_describe(found.topics, context)
             return found._replace(topics=seen)
-        return found._replace(topics=[*found.topics, *map(_refused, refused)])
+        denied = (_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in refused)
+        return found._replace(topics=[*found.topics, *denied])
+
+    async def fetch_by_id(
+        wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
+    ) -> OffsetFetchResponseGroup:
+        """As `fetch`, of topics that are named by their ids. Without any, those that still exist are told."""
+        unknown = list[OffsetFetchRequestTopics]()
+        if wanted.topics is not None:
+            known = []
+            for topic in wanted.topics:
+                found = image.topics_by_id.get(topic.topic_id)
+                if found is None:
+                    unknown.append(topic)
+                else:
+                    known.append(topic._replace(name=found.name))
+            wanted = wanted._replace(topics=known)
+        answer = await fetch(wanted, request, context)
+        if answer.error_code:
+            return answer
+        rows = list[OffsetFetchResponseTopics]()
+        for row in answer.topics:
+            named = image.topics.get(row.name)
+            if wanted.topics is not None:
+                rows.append(row)
+            elif named is not None:
+                rows.append(row._replace(topic_id=named.topic_id))
+        return answer._replace(topics=[*rows, *(_refused(one, ErrorCode.UNKNOWN_TOPIC_ID) for one in unknown)])
 
     def may_describe(topics: Iterable[T], context: RequestContext) -> tuple[list[T], list[T]]:
         return split_by_right(access, context, Operation.DESCRIBE, ResourceType.TOPIC, topics, lambda topic: topic.name)
@@ -81,11 +115,11 @@ def make_offset_fetch(groups: Groups, access: AccessControl) -> Handler:
     return offset_fetch
 
 
-def _refused(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
-    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+def _refused(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
         topic.name,
-        partitions=[
+        topic.topic_id,
+        [
             OffsetFetchResponsePartitions(index, NO_OFFSET, metadata="", error_code=code)
             for index in topic.partition_indexes
         ],

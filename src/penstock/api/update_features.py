@@ -1,8 +1,8 @@
 """Versions 0-2. KIP-584 features, KIP-778 upgrade types and dry runs.
 
 `group.version` 0 turns the consumer protocol (KIP-848) off at once; clusters that never named it have it on.
-`share.version` 0 turns share groups (KIP-932) off; clusters that never named it have them off. Not yet: changing
-`kraft.version`, which is what the controllers' storage was formatted with; streams groups.
+`share.version` 0 turns share groups (KIP-932) off, `streams.version` 0 streams groups (KIP-1071); clusters that never
+named them have them off. Not yet: changing `kraft.version`, which is what the controllers' storage was formatted with.
 """
 
 from __future__ import annotations

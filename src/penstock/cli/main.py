@@ -6,10 +6,10 @@ import sys
 
 import click
 
-from penstock import __version__
 from penstock.cli.failures import report_unexpected
 from penstock.cli.lazy import LazyGroup
 from penstock.cli.options import SharedOptions
+from penstock.model.version import __version__
 
 COMMANDS = {
     "up": ("penstock.cli.up.command", "Start a node or a cluster here and show that it works."),

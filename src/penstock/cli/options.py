@@ -12,6 +12,7 @@ import click
 
 from penstock.cli.failures import CommandFailure
 
+JAVA_ONLY_PREFIX = "sasl.oauthbearer.client.credentials."
 JAVA_ONLY = ("sasl.jaas.config", "ssl.truststore.location", "ssl.truststore.certificates", "ssl.keystore.type")
 
 
@@ -92,7 +93,7 @@ def read_client_file(path: str) -> dict[str, str]:
     try:
         with open(path, encoding="utf-8") as file:
             found = {entry.name: entry.value for entry in read_properties(file.read())}
-        if not any(name in JAVA_ONLY for name in found):
+        if not any(name in JAVA_ONLY or name.startswith(JAVA_ONLY_PREFIX) for name in found):
             return found
         # Where the brokers are may come from elsewhere.
         settings = read_settings({"bootstrap.servers": "localhost:9092", **found})

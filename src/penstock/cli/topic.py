@@ -1,4 +1,4 @@
-"""`penstock topic …`: create, list, describe, delete, alter, add-partitions, trim."""
+"""`penstock topic …`: create, list, describe, delete, alter, add-partitions, trim, hot."""
 
 from __future__ import annotations
 
@@ -282,3 +282,73 @@ def trim(
         print_json([dict(zip(names, row, strict=True)) for row in rows])
     else:
         print_table(("partition", "first offset before", "first offset now", "removed"), rows)
+
+
+@command.command()
+@click.argument("name", metavar="TOPIC")
+@click.option("-p", "--partition", "numbers", multiple=True, type=click.IntRange(0), help="Repeatable; default: all.")
+@click.option("-n", "--keys", type=click.IntRange(1, 100), default=10, show_default=True, help="Keys to show.")
+@click.option(
+    "--records",
+    type=click.IntRange(1, 1_000_000),
+    default=100_000,
+    show_default=True,
+    help="Latest records that each broker looks at.",
+)
+@click.option("--by-bytes", is_flag=True, help="Order by bytes instead of records.")
+@connection_options
+@output_option
+def hot(
+    name: str,
+    numbers: tuple[int, ...],
+    keys: int,
+    records: int,
+    by_bytes: bool,
+    connection: Connection,
+    as_json: bool,
+) -> None:
+    """Show the keys with the most records and bytes among a topic's latest.
+
+    Example: penstock topic hot orders --by-bytes
+    """
+    from penstock.cli.hot_keys import find_hot_keys
+    from penstock.cli.wire_client import WireClient
+
+    with WireClient(connection) as client:
+        found = find_hot_keys(client, name, numbers, records, keys)
+    shares = (max(1, found.records), max(1, found.size_bytes))
+    rows = [
+        {
+            "key": one.text,
+            "partitions": one.partitions,
+            "records": one.records,
+            "records_share": one.records / shares[0],
+            "size_bytes": one.size_bytes,
+            "bytes_share": one.size_bytes / shares[1],
+        }
+        for one in found.top(keys, by_bytes=by_bytes)
+    ]
+    if as_json:
+        names = ("records", "size_bytes", "keyless_records", "keyless_bytes", "records_error", "bytes_error")
+        print_json({"topic": name, **{each: getattr(found, each) for each in names}, "keys": rows})
+        return
+    print_table(
+        ("key", "partition", "records", "share", "bytes", "share of bytes"),
+        [
+            (
+                one.text,
+                ", ".join(map(str, one.partitions)),
+                f"{one.records:,}",
+                f"{one.records / shares[0]:.1%}",
+                human_bytes(one.size_bytes),
+                f"{one.size_bytes / shares[1]:.1%}",
+            )
+            for one in found.top(keys, by_bytes=by_bytes)
+        ],
+    )
+    error = max(found.records_error / shares[0], found.bytes_error / shares[1])
+    exactness = f"shares may be too low by up to {error:.2%}" if error else "counted exactly"
+    keyless = f", {found.keyless_records / shares[0]:.1%} of them without a key" if found.keyless_records else ""
+    click.echo(
+        f"{plural(found.records, 'record')} of {plural(found.partitions, 'partition')}{keyless}; {exactness}", err=True
+    )

@@ -6,10 +6,10 @@ import platform
 
 import click
 
-from penstock import __version__
 from penstock.cli.options import output_option
 from penstock.cli.render import print_facts, print_json
 from penstock.cli.style import StyledCommand
+from penstock.model.version import __version__
 
 
 @click.command(cls=StyledCommand)

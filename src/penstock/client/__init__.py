@@ -1,5 +1,112 @@
-"""Penstock's own Kafka client, used by its commands, gateway, Spark data source and nodes.
+"""Clients of brokers: what applications import, and the wire client that Penstock's own parts use.
 
-`settings` says where and how to connect, `protocol` is the sans-IO protocol, `connection` and `peer` run it on a socket
-(blocking, and for event loops), `cluster` and `peers` talk to a whole cluster.
+`Producer`, `Consumer`, `ShareConsumer` and `Admin` (in `application`, on librdkafka; for asyncio in `aio`) are loaded
+when they are first used.
+
+Of the wire client, `settings` says where and how to connect, `protocol` is the sans-IO protocol, `connection` and
+`peer` run it on a socket (blocking, and for event loops), `cluster` and `peers` talk to a whole cluster.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.client.application.admin import Admin
+    from penstock.client.application.connection import Connection
+    from penstock.client.application.consumer import Consumer
+    from penstock.client.application.descriptions import (
+        Broker,
+        ClusterDescription,
+        GroupDescription,
+        GroupMember,
+        PartitionDescription,
+        TopicDescription,
+    )
+    from penstock.client.application.errors import (
+        ConnectionFailed,
+        DeliveryFailed,
+        NotAuthorized,
+        PenstockError,
+        ProducerFenced,
+        SerializationFailed,
+        TimedOut,
+        TopicExists,
+        TransactionAborted,
+        UnknownTopic,
+    )
+    from penstock.client.application.producer import Producer
+    from penstock.client.application.records import Record, Stored
+    from penstock.client.application.serdes import Bytes, Json, Serde, Text
+    from penstock.client.application.share import ShareConsumer
+
+# Where each public name is.
+ROOMS = {
+    "admin": ("Admin",),
+    "connection": ("Connection",),
+    "consumer": ("Consumer",),
+    "descriptions": (
+        "Broker",
+        "ClusterDescription",
+        "GroupDescription",
+        "GroupMember",
+        "PartitionDescription",
+        "TopicDescription",
+    ),
+    "errors": (
+        "ConnectionFailed",
+        "DeliveryFailed",
+        "NotAuthorized",
+        "PenstockError",
+        "ProducerFenced",
+        "SerializationFailed",
+        "TimedOut",
+        "TopicExists",
+        "TransactionAborted",
+        "UnknownTopic",
+    ),
+    "producer": ("Producer",),
+    "records": ("Record", "Stored"),
+    "serdes": ("Bytes", "Json", "Serde", "Text"),
+    "share": ("ShareConsumer",),
+}
+_ROOM_OF = {name: room for room, names in ROOMS.items() for name in names}
+
+__all__ = [
+    "Admin",
+    "Broker",
+    "Bytes",
+    "ClusterDescription",
+    "Connection",
+    "ConnectionFailed",
+    "Consumer",
+    "DeliveryFailed",
+    "GroupDescription",
+    "GroupMember",
+    "Json",
+    "NotAuthorized",
+    "PartitionDescription",
+    "PenstockError",
+    "Producer",
+    "ProducerFenced",
+    "Record",
+    "Serde",
+    "SerializationFailed",
+    "ShareConsumer",
+    "Stored",
+    "Text",
+    "TimedOut",
+    "TopicDescription",
+    "TopicExists",
+    "TransactionAborted",
+    "UnknownTopic",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"penstock.client.application.{_ROOM_OF[name]}"), name)
+    globals()[name] = found
+    return found

@@ -16,11 +16,12 @@ from functools import partial
 from typing import Any
 
 from penstock.client.address import Address
-from penstock.client.failures import NoAnswer, NotServed
+from penstock.client.failures import AuthenticationFailed, NoAnswer, NotServed
 from penstock.client.frames import FrameStream
 from penstock.client.protocol import Call, Introduction, Protocol
 from penstock.client.settings import Credentials
 from penstock.client.tls import reason_of
+from penstock.client.tokens import bearer_token
 from penstock.wire.primitives import MalformedMessage
 
 BACKOFF_FIRST_MS = 50
@@ -132,6 +133,12 @@ class Peer:
         self._protocol = Protocol(str(Address(*address)), self._client_id)
         stream = FrameStream(self._received, self._lose)
         try:
+            await self._fetch_token()
+        except AuthenticationFailed as error:
+            self._opening = None
+            self._lose(error)
+            return
+        try:
             await self._connect(*address, lambda: stream)
         except OSError as error:
             self._opening = None
@@ -144,6 +151,12 @@ class Peer:
         self._opening = None
         self._stream = stream
         self._introduce(self._protocol.introduction(self._credentials))
+
+    async def _fetch_token(self) -> None:
+        """Have a token at hand when the introduction asks for it, which must not block the loop."""
+        tokens = self._credentials.tokens if self._credentials is not None else None
+        if tokens is not None:
+            await asyncio.to_thread(bearer_token, tokens)
 
     def _introduce(self, introduction: Introduction, answer: asyncio.Future[Any] | None = None) -> None:
         """Send the introduction's next request, given the response to the previous one."""
@@ -176,7 +189,16 @@ class Peer:
         """Authenticate again before the broker closes the connection; requests wait meanwhile."""
         if self._stream is stream and self._credentials is not None:
             self._is_open = False
-            self._introduce(self._protocol.sign_in(self._credentials))
+            self._spawn(self._sign_in_again(stream, self._credentials), f"sign in to {self._protocol.name} again")
+
+    async def _sign_in_again(self, stream: FrameStream, credentials: Credentials) -> None:
+        try:
+            await self._fetch_token()
+        except AuthenticationFailed as error:
+            self._lose(error)
+            return
+        if self._stream is stream:
+            self._introduce(self._protocol.sign_in(credentials))
 
     def _pending(self, message: Any, timeout_ms: int, answer: asyncio.Future[Any]) -> Pending:
         pending = Pending(message, timeout_ms, self._loop.time() + timeout_ms / 1_000, answer)

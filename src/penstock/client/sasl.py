@@ -11,10 +11,9 @@ import secrets
 from collections.abc import Generator
 
 from penstock.client.failures import AuthenticationFailed
-from penstock.client.settings import Credentials
+from penstock.client.settings import OAUTHBEARER, Credentials
+from penstock.client.tokens import bearer_token
 from penstock.core.security.scram import MECHANISMS, ScramClient, ScramError
-
-OAUTHBEARER = "OAUTHBEARER"
 
 
 def conversation(credentials: Credentials, nonce: str | None = None) -> Generator[bytes, bytes, None]:
@@ -31,8 +30,8 @@ def _plain(credentials: Credentials) -> Generator[bytes, bytes, None]:
 
 
 def _bearer(credentials: Credentials) -> Generator[bytes, bytes, None]:
-    """The password is the token."""
-    refused = yield f"n,,\x01auth=Bearer {credentials.password}\x01\x01".encode()
+    token = credentials.password if credentials.tokens is None else bearer_token(credentials.tokens)
+    refused = yield f"n,,\x01auth=Bearer {token}\x01\x01".encode()
     if refused:
         # The broker ends the exchange with an error after this.
         yield b"\x01"

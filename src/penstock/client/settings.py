@@ -12,12 +12,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.client.address import Address, parse_addresses
+from penstock.client.tokens import TokenEndpoint
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER = "OAUTHBEARER"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 CLIENT_ID = "penstock"
 
 _JAAS_FIELD = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
+# What only the Java client has, and what belongs to (de)serializers.
+_JAVA_ONLY = (
+    "sasl.jaas.config",
+    "sasl.login.",
+    "sasl.client.callback.",
+    "sasl.oauthbearer.client.credentials.",
+    "key.",
+    "value.",
+)
 # The Java client's property names and librdkafka's.
 _LIBRDKAFKA_NAMES = {
     "sasl.mechanism": "sasl.mechanisms",
@@ -30,11 +41,12 @@ _LIBRDKAFKA_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The credentials for SASL."""
+    """The credentials for SASL; with OAUTHBEARER the password is a token, or tokens come from an endpoint."""
 
     mechanism: str
     username: str
     password: str = field(repr=False)
+    tokens: TokenEndpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +93,12 @@ def librdkafka_properties(settings: ConnectionSettings) -> dict[str, str]:
     """The same settings with librdkafka's names, for producers."""
     properties = {}
     for name, value in settings.properties:
-        if name == "sasl.jaas.config" or name.startswith(("key.", "value.")):
+        if name.startswith(_JAVA_ONLY):
             continue
         properties[_LIBRDKAFKA_NAMES.get(name, name)] = value
-    if settings.credentials is not None:
+    if settings.credentials is not None and settings.credentials.tokens is not None:
+        properties |= _librdkafka_tokens(settings.credentials.tokens)
+    elif settings.credentials is not None:
         properties["sasl.username"] = settings.credentials.username
         properties["sasl.password"] = settings.credentials.password
         properties["sasl.mechanisms"] = settings.credentials.mechanism
@@ -114,8 +128,45 @@ def _credentials(properties: Mapping[str, str]) -> Credentials:
         name: re.sub(r"\\(.)", r"\1", double or single or bare)
         for name, double, single, bare in _JAAS_FIELD.findall(properties.get("sasl.jaas.config", ""))
     }
+    if mechanism == OAUTHBEARER:
+        tokens = _token_endpoint(properties, fields)
+        return Credentials(mechanism, tokens.client_id or "the bearer of a token", "", tokens)
     username = properties.get("sasl.username") or fields.get("username", "")
     password = properties.get("sasl.password") or fields.get("password", "")
     if not username:
         raise ValueError("SASL needs a username: set sasl.username and sasl.password, or sasl.jaas.config")
     return Credentials(mechanism, username, password)
+
+
+def _token_endpoint(properties: Mapping[str, str], fields: Mapping[str, str]) -> TokenEndpoint:
+    """By librdkafka's names, the Java client's since 4.1, and those of its JAAS options before."""
+    prefix = "sasl.oauthbearer."
+
+    def given(name: str, field_name: str) -> str:
+        java = properties.get(f"{prefix}client.credentials.{name}")
+        return properties.get(prefix + name) or java or fields.get(field_name, "")
+
+    url = properties.get(prefix + "token.endpoint.url", "")
+    if not url:
+        raise ValueError(f"OAUTHBEARER needs {prefix}token.endpoint.url: where tokens come from, or a file:// with one")
+    return TokenEndpoint(
+        url,
+        given("client.id", "clientId"),
+        given("client.secret", "clientSecret"),
+        given("scope", "scope"),
+        properties.get("https.ca.location"),
+    )
+
+
+def _librdkafka_tokens(tokens: TokenEndpoint) -> dict[str, str]:
+    if tokens.url.startswith("file:"):
+        raise ValueError("librdkafka cannot read a token from a file: name the identity provider's token endpoint")
+    prefix = "sasl.oauthbearer."
+    named = {
+        "sasl.mechanisms": OAUTHBEARER,
+        prefix + "method": "oidc",
+        prefix + "token.endpoint.url": tokens.url,
+        prefix + "client.id": tokens.client_id,
+        prefix + "client.secret": tokens.client_secret,
+    }
+    return {**named, **({prefix + "scope": tokens.scope} if tokens.scope else {})}

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from penstock.config.broker import CONNECTION_OVERRIDES, connection_overrides
 from penstock.config.checks import check_text
+from penstock.config.client_metrics import parse_subscription
 from penstock.config.names import find_property, has_listener_prefix, unknown_text
 from penstock.config.offset_reset import LATEST, OFFSET_RESET, parse_offset_reset
 from penstock.config.properties import ConfigError, Finding, Property, PropertyType, UpdateMode, config_error, nearest
@@ -99,7 +100,8 @@ def validate_overrides(
             _check_offset_reset(overrides)
             _check_dead_letter_topic(overrides)
         case ConfigScope.CLIENT_METRICS:
-            _check_table(overrides, CLIENT_METRICS_PROPERTIES, "client metrics")
+            _check_table(overrides, CLIENT_METRICS_PROPERTIES, "client metrics", ErrorCode.INVALID_REQUEST)
+            parse_subscription(overrides)
 
 
 def _check_offset_reset(overrides: Mapping[str, str]) -> None:
@@ -142,7 +144,12 @@ def _changed_list(name: str, operation: AlterOperation, value: str, current: str
     return ",".join(items)
 
 
-def _check_table(overrides: Mapping[str, str], table: Mapping[str, Property], kind: str) -> None:
+def _check_table(
+    overrides: Mapping[str, str],
+    table: Mapping[str, Property],
+    kind: str,
+    code: ErrorCode = ErrorCode.INVALID_CONFIG,
+) -> None:
     findings: list[Finding] = []
     for name, text in overrides.items():
         row = table.get(name)
@@ -156,7 +163,7 @@ def _check_table(overrides: Mapping[str, str], table: Mapping[str, Property], ki
         except ConfigError as error:
             findings.extend(error.findings)
     if findings:
-        raise ConfigError(findings)
+        raise ConfigError(findings, code)
 
 
 def _check_broker(names: Iterable[str], overrides: Mapping[str, str], scope: ConfigScope) -> None:

@@ -185,6 +185,10 @@ def _check_directories(settings: NodeSettings, errors: list[Finding], warnings: 
         if directory in seen:
             errors.append(Finding("log.dirs", f"log.dirs names {directory} twice: name each directory once"))
         seen.add(directory)
+    for directory in settings.cordoned_log_dirs:
+        if directory != "*" and (directory.rstrip("/") or "/") not in seen:
+            text = f"cordoned.log.dirs names {directory}, which is not among log.dirs: name directories of this broker"
+            errors.append(Finding("cordoned.log.dirs", text))
     name = "log.dirs" if "log.dirs" in settings.properties else "log.dir"
     for directory in sorted(seen):
         if directory == "/tmp" or directory.startswith("/tmp/"):

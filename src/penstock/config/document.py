@@ -21,7 +21,7 @@ _INTRODUCTION = """\
 # Configuration
 
 Penstock takes Kafka's own property names, in Kafka's own file format: `penstock server --config server.properties`.
-Names, types, defaults and limits are those of Apache Kafka 4.1; settings that begin with `penstock.` are extras.
+Names, types, defaults and limits are those of Apache Kafka 4.3; settings that begin with `penstock.` are extras.
 Two defaults differ, so that the partitions of a host that falls silent have another leader within five seconds:
 `broker.session.timeout.ms` is 4000 (Kafka: 9000) and `broker.heartbeat.interval.ms` 1000 (Kafka: 2000). Two more leave
 the sizes of a connection's buffers to the system, which knows them better: `socket.send.buffer.bytes` and

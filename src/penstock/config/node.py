@@ -44,6 +44,7 @@ class NodeSettings:
     controller_quorum_voters: tuple[Voter, ...]
     controller_quorum_bootstrap_servers: tuple[Endpoint, ...]
     log_dirs: tuple[str, ...]
+    cordoned_log_dirs: tuple[str, ...]
     metadata_log_dir: str
     penstock_metrics_listener: MetricsListener | None
     max_connections_per_ip_overrides: Mapping[str, int]
@@ -93,6 +94,9 @@ class NodeSettings:
     penstock_disk_full_percent: float
     penstock_tenant_usage_interval_ms: int
     penstock_loop: str
+    telemetry_max_bytes: int
+    penstock_telemetry_clients_max: int
+    penstock_telemetry_series_max: int
     penstock_metrics_counting: bool
     penstock_request_read_timeout_ms: int
     penstock_sync_on_ack: bool
@@ -167,6 +171,19 @@ class NodeSettings:
     group_share_partition_max_record_locks: int
     group_share_record_lock_duration_ms: int
     group_share_session_timeout_ms: int
+    group_streams_assignment_interval_ms: int
+    group_streams_heartbeat_interval_ms: int
+    group_streams_initial_rebalance_delay_ms: int
+    group_streams_max_assignment_interval_ms: int
+    group_streams_max_heartbeat_interval_ms: int
+    group_streams_max_session_timeout_ms: int
+    group_streams_max_size: int
+    group_streams_max_standby_replicas: int
+    group_streams_min_assignment_interval_ms: int
+    group_streams_min_heartbeat_interval_ms: int
+    group_streams_min_session_timeout_ms: int
+    group_streams_num_standby_replicas: int
+    group_streams_session_timeout_ms: int
     offset_metadata_max_bytes: int
     offsets_retention_check_interval_ms: int
     offsets_retention_minutes: int

@@ -1,4 +1,4 @@
-"""Every setting that Kafka 4.1 knows and Penstock's own, read from definitions/*.txt: one line each, seven columns.
+"""Every setting that Kafka 4.3 knows and Penstock's own, read from definitions/*.txt: one line each, seven columns.
 
 - setting: its name.
 - type: a PropertyType.

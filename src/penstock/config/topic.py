@@ -1,4 +1,4 @@
-"""Topic settings: every topic property of Kafka 4.1, the broker properties that give its default, and their checks."""
+"""Topic settings: every topic property of Kafka 4.3, the broker properties that give its default, and their checks."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from penstock.model.ids import NO_LEADER, Uuid
 from penstock.node.directories import Directories
 from penstock.node.endpoints import Endpoints
 from penstock.node.failures import CannotStart
+from penstock.node.metrics.clients import ClientCollector
 from penstock.node.metrics.collector import Collector
 from penstock.node.metrics.coordinators import CoordinatorCollector
 from penstock.node.metrics.health import Check
@@ -48,6 +49,7 @@ from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.coordinator.transaction_verifier import TransactionVerifier, is_verification_enabled
 from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC, Transactions
 from penstock.runtime.env import Env
+from penstock.runtime.hot_keys.counting import HotKeys
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.logs.cleaner import Cleaner
 from penstock.runtime.logs.housekeeping import Housekeeping
@@ -74,6 +76,7 @@ from penstock.runtime.share.partitions import SharePartitions
 from penstock.runtime.share.remote_persister import RemotePersister
 from penstock.runtime.share.share_groups import ShareGroups
 from penstock.runtime.share.states import ShareStates
+from penstock.runtime.telemetry import Telemetry
 from penstock.wire.apis import APIS, ApiKey
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from penstock.wire.messages.broker_registration import Listener as RegisteredListener
@@ -123,6 +126,7 @@ class BrokerRole:
             settings.broker_heartbeat_interval_ms,
             settings.broker_session_timeout_ms,
             self._offline_directories,
+            self._cordoned_directories,
         )
         self._fetchers: ReplicaFetchers
         self._groups: Groups
@@ -140,6 +144,7 @@ class BrokerRole:
             raise CannotStart(str(error)) from error
         self._directories.note_epoch(self._lifecycle.broker_epoch)
         await raft.applied(self._lifecycle.broker_epoch + 1)
+        self._live.on_change(self._cordon)
         self.partitions = Partitions(
             env,
             settings.node_id,
@@ -180,6 +185,8 @@ class BrokerRole:
         )
         self._tenants.start()
         raft.on_commit(self._tenants.follow)
+        self._telemetry = Telemetry(env, raft.image, settings)
+        raft.on_commit(self._telemetry.follow)
         self._endpoints.serve_brokers(self._dispatcher(keeper, controller, unreachable))
         raft.on_commit(self._report_during_shutdowns)
         raft.on_leader(lambda leader_id: self._lifecycle.heartbeat_now() if leader_id >= 0 else None)
@@ -331,6 +338,8 @@ class BrokerRole:
             schema_guard=self._schema_guard,
             backpressure=self._backpressure,
             tenants=self._tenants,
+            telemetry=self._telemetry,
+            hot_keys=HotKeys(env),
             write_marker=self._marker_writer.write,
             share_states=self._share_states,
             shares=self._shares,
@@ -413,6 +422,7 @@ class BrokerRole:
             ShareCollector(self._shares),
             RulesCollector(self._security.audit, self._backpressure),
             TenantCollector(self._raft.image, self._tenants),
+            ClientCollector(self._telemetry),
         ]
 
     def checks(self) -> Iterator[Check]:
@@ -433,6 +443,15 @@ class BrokerRole:
 
     def _offline_directories(self) -> list[Uuid]:
         return [one.directory_id for one in self._directories.log_directories if one.failure is not None]
+
+    def _cordoned_directories(self) -> list[Uuid] | None:
+        if not self._raft.image.cordoned_directories_enabled:
+            return None
+        return [one.directory_id for one in self._directories.log_directories if one.is_cordoned]
+
+    def _cordon(self, settings: NodeSettings) -> None:
+        if self._directories.cordon(settings.cordoned_log_dirs):
+            self._lifecycle.heartbeat_now()
 
     def _some_broker(self) -> int:
         """Clients send requests for the controller to any active broker, which forwards them."""

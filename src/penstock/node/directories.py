@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from pathlib import Path
 
 from penstock.config.node import NodeSettings
@@ -20,6 +21,9 @@ from penstock.storage.metadata_files import (
     remove_boot_marker,
     write_boot_marker,
 )
+
+# In cordoned.log.dirs: every directory of the broker.
+ALL_DIRECTORIES = "*"
 
 logger = logging.getLogger("penstock.node")
 
@@ -58,6 +62,18 @@ class Directories:
         begun = {self._begun_incarnation(path) for path in paths}
         self.begun_incarnation = begun.pop() if len(begun) == 1 else None
         self._check_metadata_present(metadata_path)
+
+    def cordon(self, paths: Collection[str]) -> bool:
+        """Have these directories, or with `*` all, get no new replicas; whether that is a change."""
+        every = ALL_DIRECTORIES in paths
+        wanted = {path.rstrip("/") or "/" for path in paths}
+        before = [directory.is_cordoned for directory in self.log_directories]
+        for directory in self.log_directories:
+            directory.is_cordoned = every or str(directory.path) in wanted
+        unknown = wanted - {ALL_DIRECTORIES, *map(str, (directory.path for directory in self.log_directories))}
+        if unknown:
+            logger.warning("cordoned.log.dirs names %s, which is not among log.dirs", ", ".join(sorted(unknown)))
+        return before != [directory.is_cordoned for directory in self.log_directories]
 
     def _intact_epoch(self, path: Path) -> int:
         stopped = read_clean_shutdown_epoch(self._env.filesystem, path)

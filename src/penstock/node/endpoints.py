@@ -29,6 +29,8 @@ class Accepting(Protocol):
     name: str
     host: str
     port: int
+    # Called with a peer's host and the reason if TLS could not be agreed with it.
+    on_handshake_failure: Callable[[str, str], None] | None
 
     async def bind(self) -> None: ...
 
@@ -54,10 +56,12 @@ class Endpoints:
         tls_of: Callable[[str], Tls],
         make_session: MakeSession,
         rate_of_ip: Callable[[str], float | None] = lambda _: None,
+        handshake_failed: Callable[[str, str, str], None] = lambda *_: None,
     ) -> None:
         """`tls_of` returns each listener's TLS context, `make_session` creates the session of a connection.
 
-        `rate_of_ip` returns how many connections a second an address may open, None for any number.
+        `rate_of_ip` returns how many connections a second an address may open, None for any number;
+        `handshake_failed` is told of listener, host and reason when TLS cannot be agreed with a peer.
         """
         self._settings = settings
         bytes_max = settings.queued_max_request_bytes
@@ -69,6 +73,7 @@ class Endpoints:
         self._make_listener = make_listener
         self._tls_of = tls_of
         self._make_session = make_session
+        self._handshake_failed = handshake_failed
         self._brokers: list[Accepting] = []
         self._controllers: list[Accepting] = []
 
@@ -127,6 +132,7 @@ class Endpoints:
             settings.socket_listen_backlog_size,
             self._tls_of(wanted.name),
         )
+        listener.on_handshake_failure = partial(self._handshake_failed, wanted.name)
         try:
             await listener.bind()
         except OSError as error:

@@ -50,6 +50,7 @@ class Node:
             self._security.tls,
             self._security.session,
             self._security.quotas.table.ip_limit,
+            self._security.audit.handshake_failed,
         )
         self._directories = Directories(env, settings)
         self._ways: list[ControllerClient] = []

@@ -51,6 +51,7 @@ class Listener:
         self._make_session: Callable[[tuple[str, int]], Session]
         self._backlog = backlog
         self._tls = tls
+        self.on_handshake_failure: Callable[[str, str], None] | None = None
         self._socket: socket.socket | None = None
         self._scratch = bytearray(SCRATCH_BYTES)
         self._connections: set[Connection] = set()
@@ -269,6 +270,8 @@ class Listener:
                 )
         except OSError as error:
             logger.info("%s:%d disconnected while connecting: %s", *peer, error)
+            if isinstance(error, ssl.SSLError) and self.on_handshake_failure is not None:
+                self.on_handshake_failure(peer[0], error.reason or str(error))
             accepted.close()
             self._closed(connection)
 

@@ -83,7 +83,7 @@ def check_api_versions(ask: Ask, _: World, version: int) -> None:
             supported = {row.name for row in response.supported_features}
             assert {row.name for row in response.finalized_features} <= supported
         levels = {row.name: row.max_version_level for row in response.finalized_features}
-        assert levels["metadata.version"] == 27
+        assert levels["metadata.version"] == 30
         assert levels["group.version"] == 1
         assert response.finalized_features_epoch > 0
 

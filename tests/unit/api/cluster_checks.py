@@ -72,7 +72,7 @@ def check_update_features(ask: Ask, world: World, version: int) -> None:  # noqa
         response = ask(UpdateFeaturesRequest(5_000, [key], validate_only=version >= 1), version)
         return max(response.error_code, *(row.error_code for row in response.results), 0)
 
-    assert update("metadata.version", 27) == ErrorCode.NONE
+    assert update("metadata.version", 30) == ErrorCode.NONE
     assert update("metadata.version", 99) == ErrorCode.INVALID_UPDATE_VERSION
     assert update("no.such.feature", 1) == ErrorCode.INVALID_UPDATE_VERSION
 

@@ -21,7 +21,9 @@ from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.wire_client import KEYS, WireClient, batch_of
 
-pytest.register_assert_rewrite("admin_checks", "data_checks", "group_checks", "share_checks", "share_group_checks")
+pytest.register_assert_rewrite(
+    "admin_checks", "data_checks", "group_checks", "share_checks", "share_group_checks", "streams_group_checks"
+)
 
 
 @pytest.fixture(scope="session")

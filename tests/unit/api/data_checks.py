@@ -8,6 +8,7 @@ from api_world import Ask, World
 
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from penstock.wire.messages.describe_hot_keys import DescribeHotKeysRequest
 from penstock.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
@@ -122,6 +123,19 @@ def _fetch_row(partition: int, offset: int) -> FetchPartition:
     return FetchPartition(partition, fetch_offset=offset, partition_max_bytes=1_000_000)
 
 
+def check_describe_hot_keys(ask: Ask, world: World, version: int) -> None:
+    response = ask(DescribeHotKeysRequest(world.topic, [0, 9], 1_000, 5), version)
+    absent, found = sorted(response.partitions, key=lambda row: row.error_code, reverse=True)
+    assert absent.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (found.error_code, found.first_offset, found.next_offset, found.records_error) == (0, 0, 3, 0)
+    assert found.records == found.keyless_records + sum(row.records for row in found.keys) == 3
+    assert found.size_bytes == found.keyless_bytes + sum(row.size_bytes for row in found.keys)
+    (last,) = ask(DescribeHotKeysRequest(world.topic, [0], 1, 5), version).partitions
+    assert (last.first_offset, last.records) == (2, 1)
+    missing = ask(DescribeHotKeysRequest(world.missing, None, 1, 1), version)
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def check_list_offsets(ask: Ask, world: World, version: int) -> None:
     first = world.first_timestamp
     wanted = {
@@ -130,14 +144,15 @@ def check_list_offsets(ask: Ask, world: World, version: int) -> None:
         first: (0, first, 0),
         first + 1: (0, first + 10, 1),
         first + 11: (0, -1, -1),
-        -77: (ErrorCode.INVALID_REQUEST, -1, -1),
     }
-    if version >= 7:
-        wanted[-3] = (0, first + 10, 1)
-    if version >= 8:
-        wanted[-4] = (0, -1, 0)
-    if version >= 9:
-        wanted[-5] = (0, -1, -1)
+    for timestamp, since, expected in (
+        (-3, 7, (0, first + 10, 1)),
+        (-4, 8, (0, -1, 0)),
+        (-5, 9, (0, -1, -1)),
+        (-6, 11, (0, -1, -1)),
+        (-77, 99, (0, -1, -1)),
+    ):
+        wanted[timestamp] = expected if version >= since else (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
     for isolation_level in (0, 1) if version >= 2 else (0,):
         for timestamp, expected in wanted.items():
             rows = [ListOffsetsPartition(0, -1, timestamp), ListOffsetsPartition(9, -1, timestamp)]
@@ -145,8 +160,9 @@ def check_list_offsets(ask: Ask, world: World, version: int) -> None:
             response = ask(ListOffsetsRequest(-1, isolation_level, topics), version)
             found, nowhere = response.topics[0].partitions
             assert (found.error_code, found.timestamp, found.offset) == expected, timestamp
-            assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert response.topics[1].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            nothing = expected[0] or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert nowhere.error_code == nothing
+            assert response.topics[1].partitions[0].error_code == nothing
     assert ask(ListOffsetsRequest(-1, 0, []), version).topics == ()
 
 
@@ -212,6 +228,7 @@ CHECKS = {
     "produce": check_produce,
     "fetch": check_fetch,
     "list_offsets": check_list_offsets,
+    "describe_hot_keys": check_describe_hot_keys,
     "offset_for_leader_epoch": check_offset_for_leader_epoch,
     "delete_records": check_delete_records,
     "init_producer_id": check_init_producer_id,

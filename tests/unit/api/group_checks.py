@@ -86,8 +86,8 @@ def commit(
         OffsetCommitRequestPartition(0, offset, 0 if version >= 6 else -1, "note"),
         OffsetCommitRequestPartition(9, 2, -1, None),
     ]
-    topics = [OffsetCommitRequestTopic(world.topic, partitions=rows)]
-    topics.append(OffsetCommitRequestTopic(world.missing, partitions=rows[:1]))
+    topics = [OffsetCommitRequestTopic(world.topic, world.topic_id, rows)]
+    topics.append(OffsetCommitRequestTopic(world.missing, world.missing_id, rows[:1]))
     request = OffsetCommitRequest(who.group, who.generation, who.member_id, topics=topics)
     return who.group, ask(request, version)
 
@@ -149,7 +149,10 @@ def check_offset_commit(ask: Ask, world: World, version: int) -> None:
         _, response = commit(ask, world, member, version)
         good, nowhere = response.topics[0].partitions
         assert (good.error_code, nowhere.error_code) == (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        assert response.topics[1].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert response.topics[1].partitions[0].error_code == unknown
+        if version >= 10:
+            assert [topic.topic_id for topic in response.topics] == [world.topic_id, world.missing_id]
     stale = settle(ask)._replace(generation=99)
     _, response = commit(ask, world, stale, version)
     assert response.topics[0].partitions[0].error_code == ErrorCode.ILLEGAL_GENERATION
@@ -162,7 +165,7 @@ def check_offset_fetch(ask: Ask, world: World, version: int) -> None:
         response = ask(OffsetFetchRequest(group, wanted), version)
         found = response
     else:
-        topics = [OffsetFetchRequestTopics(world.topic, partition_indexes=[0, 1])]
+        topics = [OffsetFetchRequestTopics(world.topic, world.topic_id, [0, 1])]
         groups = [OffsetFetchRequestGroup(group, topics=topics), OffsetFetchRequestGroup(fresh_name(), topics=None)]
         found, empty = ask(OffsetFetchRequest(groups=groups), version).groups
         assert (empty.error_code, empty.topics) == (0, ())
@@ -170,6 +173,14 @@ def check_offset_fetch(ask: Ask, world: World, version: int) -> None:
     committed, open_ = found.topics[0].partitions
     assert (committed.error_code, committed.committed_offset, committed.metadata) == (0, 2, "note")
     assert (open_.error_code, open_.committed_offset) == (0, -1)
+    if version >= 10:
+        wanted_ids = [OffsetFetchRequestTopics("", one, [0]) for one in (world.missing_id, world.topic_id)]
+        groups = [OffsetFetchRequestGroup(group, topics=wanted_ids), OffsetFetchRequestGroup(group, topics=None)]
+        some, every = ask(OffsetFetchRequest(groups=groups), version).groups
+        rows = {topic.topic_id: topic.partitions[0] for topic in some.topics}
+        assert rows[world.missing_id].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert (rows[world.topic_id].error_code, rows[world.topic_id].committed_offset) == (0, 2)
+        assert [topic.topic_id for topic in every.topics] == [world.topic_id]
     if version in range(2, 8):
         every = ask(OffsetFetchRequest(group, None), version)
         assert [(topic.name, len(topic.partitions)) for topic in every.topics] == [(world.topic, 1)]

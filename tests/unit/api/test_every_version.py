@@ -16,6 +16,8 @@ import pytest
 import security_checks
 import share_checks
 import share_group_checks
+import streams_group_checks
+import telemetry_checks
 import transaction_checks
 from api_world import Ask, World
 from kio.index import load_entity_schema
@@ -33,11 +35,13 @@ CHECKS: dict[str, Check] = {
     **data_checks.CHECKS,
     **group_checks.CHECKS,
     **share_group_checks.CHECKS,
+    **streams_group_checks.CHECKS,
     **admin_checks.CHECKS,
     **cluster_checks.CHECKS,
     **transaction_checks.CHECKS,
     **security_checks.CHECKS,
     **share_checks.CHECKS,
+    **telemetry_checks.CHECKS,
 }
 
 SERVED = [

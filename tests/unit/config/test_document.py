@@ -27,7 +27,7 @@ def test_the_page_is_current() -> None:
         ),
         ("Security", "| `ssl.client.auth` | string | `none` | required, requested, none | broker |  |"),
         ("Group settings", "| `consumer.session.timeout.ms` | int | `45000` | at least 1 | `group.consumer."),
-        ("Client metrics subscriptions", "| `match` | list | not set |  |  | later |"),
+        ("Client metrics subscriptions", "| `match` | list | not set |  |  |  |"),
         (
             "Accepted without effect",
             "- It names or tunes Java code, which Penstock does not run. `alter.",

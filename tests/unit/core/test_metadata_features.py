@@ -10,6 +10,7 @@ from penstock.core.metadata.features import (
     GROUP_VERSION,
     KRAFT_VERSION,
     SHARE_VERSION,
+    STREAMS_VERSION,
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
     FeatureUpdate,
@@ -36,16 +37,17 @@ from penstock.wire.messages.metadata_records import (
 MINIMUM = "min.insync.replicas"
 
 
-def test_a_cluster_begins_as_those_of_kafka_42_do() -> None:
+def test_a_cluster_begins_as_those_of_kafka_43_do() -> None:
     image = Image()
     for record in first_records(image, 2):
         image.replay(record)
     assert levels_of(image, 0) == {
-        METADATA_VERSION: 27,
+        METADATA_VERSION: 30,
         ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
         TRANSACTION_VERSION: 2,
         GROUP_VERSION: 1,
         SHARE_VERSION: 1,
+        STREAMS_VERSION: 1,
     }
     assert image.overrides(ResourceType.BROKER, "") == {MINIMUM: "2"}
     assert first_records(image, 2) == []
@@ -58,12 +60,12 @@ def update(world: ClusterWorld, *updates: FeatureUpdate, voters: tuple[int, ...]
 @pytest.mark.parametrize(
     ("wanted", "reason"),
     [
-        (FeatureUpdate(METADATA_VERSION, 28), "supports 7 to 27"),
-        (FeatureUpdate(METADATA_VERSION, 26), "downgrade to be asked"),
-        (FeatureUpdate(METADATA_VERSION, 22, UpgradeType.SAFE_DOWNGRADE), "might lose"),
+        (FeatureUpdate(METADATA_VERSION, 31), "supports 7 to 30"),
+        (FeatureUpdate(METADATA_VERSION, 29), "downgrade to be asked"),
+        (FeatureUpdate(METADATA_VERSION, 29, UpgradeType.SAFE_DOWNGRADE), "might lose"),
         (FeatureUpdate(METADATA_VERSION, 22, UpgradeType.UNSAFE_DOWNGRADE), "might lose"),
         (FeatureUpdate(METADATA_VERSION, -1), "below 0"),
-        (FeatureUpdate(METADATA_VERSION, 27, 9), "upgrade type"),
+        (FeatureUpdate(METADATA_VERSION, 30, 9), "upgrade type"),
         (FeatureUpdate("unheard.of", 1), "supports 0 to 0"),
         (FeatureUpdate("unheard.of", 1, UpgradeType.SAFE_DOWNGRADE), "cannot go up"),
     ],
@@ -79,6 +81,7 @@ def test_what_cannot_be_is_refused_with_the_reason(wanted: FeatureUpdate, reason
 
 def test_levels_that_changed_no_record_can_be_taken_back() -> None:
     world = ClusterWorld(2)
+    world.apply([FeatureLevelRecord(METADATA_VERSION, 29)])
     update(world, FeatureUpdate(METADATA_VERSION, 24, UpgradeType.SAFE_DOWNGRADE))
     assert world.image.features[METADATA_VERSION] == 24
     update(world, FeatureUpdate(METADATA_VERSION, 27))

@@ -24,7 +24,7 @@ SCOPE_HELP = "Only these partitions: TOPIC, TOPIC:0 or TOPIC:0,2-4; repeatable."
 
 @click.group(cls=StyledGroup)
 def command() -> None:
-    """List, describe, move and delete consumer groups; list, describe and delete share groups."""
+    """List, describe, move and delete consumer groups; list, describe and delete share and streams groups."""
 
 
 @command.command("list")
@@ -39,6 +39,7 @@ def list_groups(pattern: str, interval_s: float | None, connection: Connection, 
     from penstock.cli.group.admin import GroupAdmin
     from penstock.cli.group.lag import LagSource
     from penstock.cli.group.share import ShareSource
+    from penstock.cli.group.streams import StreamsSource
     from penstock.cli.wire_client import direct_client
 
     admin = GroupAdmin(connection)
@@ -46,14 +47,15 @@ def list_groups(pattern: str, interval_s: float | None, connection: Connection, 
     def take() -> list[dict[str, Any]]:
         names = [group.group_id for group in admin.groups() if fnmatch.fnmatchcase(group.group_id, pattern)]
         shared = shares.describe([name for name in shares.names() if fnmatch.fnmatchcase(name, pattern)])
-        groups = admin.describe_groups([name for name in names if name not in shared])
+        groups = streams.describe([name for name in streams.names() if fnmatch.fnmatchcase(name, pattern)])
+        groups |= admin.describe_groups([name for name in names if name not in shared and name not in groups])
         lags = source.measure(groups.values())
         rows = {name: list_row(group, lags[name]) for name, group in groups.items()}
         rows |= {name: list_row(*found) for name, found in shared.items()}
         return [row for _, row in sorted(rows.items())]
 
     with direct_client(connection) as client:
-        source, shares = LagSource(admin, client), ShareSource(client)
+        source, shares, streams = LagSource(admin, client), ShareSource(client), StreamsSource(client)
         show(take, list_view, as_json, interval_s)
 
 
@@ -75,6 +77,7 @@ def describe(name: str, interval_s: float | None, connection: Connection, as_jso
     from penstock.cli.group.admin import GroupAdmin
     from penstock.cli.group.lag import LagSource
     from penstock.cli.group.share import ShareSource
+    from penstock.cli.group.streams import StreamsSource
     from penstock.cli.wire_client import direct_client
 
     admin = GroupAdmin(connection)
@@ -83,11 +86,11 @@ def describe(name: str, interval_s: float | None, connection: Connection, as_jso
         shared = shares.describe([name])
         if shared:
             return describe_row(*shared[name])
-        group = admin.describe_group(name)
+        group = streams.describe([name]).get(name) or admin.describe_group(name)
         return describe_row(group, source.measure([group])[name])
 
     with direct_client(connection) as client:
-        source, shares = LagSource(admin, client), ShareSource(client)
+        source, shares, streams = LagSource(admin, client), ShareSource(client), StreamsSource(client)
         show(take, describe_view, as_json, interval_s)
 
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
-from penstock.cli.failures import CommandFailure
 from penstock.cli.group.admin import Group, Member
+from penstock.cli.group.coordinators import UNANSWERED, by_coordinator, names_of
 from penstock.cli.group.lag import GroupLag, PartitionLag
 from penstock.client.cluster import ClusterClient
-from penstock.client.failures import NoAnswer
-from penstock.client.view import BrokerView, brokers_of
-from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from penstock.client.view import BrokerView
 from penstock.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponseGroup,
 )
-from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.wire.messages.share_group_describe import (
     DescribedGroup,
     ShareGroupDescribeRequest,
@@ -27,7 +22,6 @@ from penstock.wire.messages.share_group_describe import (
 )
 
 SHARE = "share"
-GROUP_KEY = 0
 
 
 class ShareSource:
@@ -38,36 +32,18 @@ class ShareSource:
 
     def names(self) -> list[str]:
         """The names of all share groups, which librdkafka leaves out of its list."""
-        if self._client is None:
-            return []
-        try:
-            cluster: DescribeClusterResponse = self._client.ask(DescribeClusterRequest())
-            found: list[str] = []
-            for broker in brokers_of(cluster).values():
-                listed: ListGroupsResponse = self._client.ask_at(
-                    broker.address, ListGroupsRequest(types_filter=[SHARE])
-                )
-                found += [row.group_id for row in listed.groups if row.group_type == SHARE]
-            return found
-        except (NoAnswer, CommandFailure):
-            return []
+        return names_of(self._client, SHARE)
 
     def describe(self, names: Sequence[str]) -> dict[str, tuple[Group, GroupLag]]:
         """Those of the groups that are share groups, with their offsets."""
         if self._client is None or not names:
             return {}
         try:
-            found: FindCoordinatorResponse = self._client.ask(FindCoordinatorRequest("", GROUP_KEY, names))
-            coordinated: dict[BrokerView, list[str]] = defaultdict(list)
-            for row in found.coordinators:
-                if not row.error_code:
-                    coordinated[BrokerView(row.node_id, row.host, row.port)].append(row.key)
             groups: dict[str, tuple[Group, GroupLag]] = {}
-            for broker, some in coordinated.items():
+            for broker, some in by_coordinator(self._client, names).items():
                 groups |= self._describe_at(broker, some)
             return groups
-        except (NoAnswer, CommandFailure):
-            # Whatever is wrong, librdkafka's requests will meet it, too, and say so.
+        except UNANSWERED:
             return {}
 
     def _describe_at(self, broker: BrokerView, names: Sequence[str]) -> dict[str, tuple[Group, GroupLag]]:

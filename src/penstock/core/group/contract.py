@@ -68,10 +68,23 @@ class GroupSettings:
     share_min_heartbeat_interval_ms: int = 5_000
     share_max_heartbeat_interval_ms: int = 15_000
     share_max_size: int = 200
+    streams_session_timeout_ms: int = 45_000
+    streams_min_session_timeout_ms: int = 45_000
+    streams_max_session_timeout_ms: int = 60_000
+    streams_heartbeat_interval_ms: int = 5_000
+    streams_min_heartbeat_interval_ms: int = 5_000
+    streams_max_heartbeat_interval_ms: int = 15_000
+    streams_initial_rebalance_delay_ms: int = 3_000
+    streams_assignment_interval_ms: int = 1_000
+    streams_min_assignment_interval_ms: int = 0
+    streams_max_assignment_interval_ms: int = 15_000
+    streams_max_size: int = 2**31 - 1
+    streams_num_standby_replicas: int = 0
+    streams_max_standby_replicas: int = 2
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     offset_metadata_max_bytes: int = 4096
 
 
-def interval_of(own: str | None, default_ms: int, least_ms: int, most_ms: int) -> int:
-    """A group's own setting of an interval within the broker's bounds, or the broker's default."""
-    return default_ms if own is None else min(max(int(own), least_ms), most_ms)
+def interval_of(own: str | None, default: int, least: int, most: int) -> int:
+    """A group's own number within the broker's bounds, or the broker's default."""
+    return default if own is None else min(max(int(own), least), most)

@@ -16,6 +16,7 @@ class GroupKind(StrEnum):
     CLASSIC = "classic"
     CONSUMER = "consumer"
     SHARE = "share"
+    STREAMS = "streams"
 
 
 class Random(Protocol):

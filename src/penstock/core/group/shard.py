@@ -1,9 +1,10 @@
 """One partition of __consumer_offsets: the groups that live on it, and their offsets.
 
 The shard finds the group that a request, a record or a timer is about, and passes it to what serves its kind:
-`ClassicRequests` and `ClassicRebalance` for classic groups, `ConsumerGroups` for those of KIP-848, `OffsetRequests` for
-offsets of both; `ShareGroups` for share groups, which have none. See core/contract.py for what the shell does with the
-effects; it replays an event's records before the next event comes.
+`ClassicRequests` and `ClassicRebalance` for classic groups, `ConsumerGroups` for those of KIP-848,
+`StreamsGroups` for those of KIP-1071, `OffsetRequests` for offsets of all these; `ShareGroups` for share groups, which
+have none. See core/contract.py for what the shell does with the effects; it replays an event's records before the next
+event comes.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from penstock.core.group.offsets.requests import OffsetRequests, commit_refused,
 from penstock.core.group.share.context import SHARE_SESSION_TIMER
 from penstock.core.group.share.group import SHARE_GROUP_KEYS, ShareGroup
 from penstock.core.group.share.groups import ShareGroups
+from penstock.core.group.streams.context import STREAMS_INITIAL_TIMER, STREAMS_TIMERS
+from penstock.core.group.streams.group import STREAMS_GROUP_KEYS, StreamsGroup
+from penstock.core.group.streams.groups import StreamsGroups
 from penstock.core.group.subscription.topics import TopicCatalog
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition, Uuid
@@ -50,6 +54,7 @@ from penstock.wire.messages.offset_commit import OffsetCommitRequest
 from penstock.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from penstock.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from penstock.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
@@ -73,6 +78,7 @@ class GroupShard:
         self._catalog = TopicCatalog(topics)
         self._consumer = ConsumerGroups(settings, self._catalog, random, configs, self._groups, self._rebalance)
         self.share = ShareGroups(settings, self._catalog, configs, self._groups)
+        self.streams = StreamsGroups(settings, self._catalog, configs, self._groups)
 
     # The classic protocol, which members of a consumer group may use too while they migrate.
 
@@ -84,7 +90,7 @@ class GroupShard:
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.join(group, request, caller, token, now_ms)
-        if isinstance(group, ShareGroup):
+        if isinstance(group, ShareGroup) or (isinstance(group, StreamsGroup) and not group.is_empty):
             return Effects(replies=[Reply(token, join_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))])
         if group is not None and not group.is_empty:
             return self._consumer.join(group, request, caller, token, now_ms)
@@ -155,6 +161,12 @@ class GroupShard:
     ) -> Effects:
         """The one request of KIP-932's members; the reply is a HeartbeatResult."""
         return self.share.heartbeat(request, caller, token, now_ms)
+
+    def streams_group_heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int
+    ) -> Effects:
+        """The one request of KIP-1071's members; the reply is a HeartbeatResult."""
+        return self.streams.heartbeat(request, caller, token, now_ms)
 
     def offset_commit(self, request: OffsetCommitRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
         """Commits offsets if the group allows this member to; that also extends its session."""
@@ -230,6 +242,8 @@ class GroupShard:
         effects.records += group.tombstones()
         if isinstance(group, ClassicGroup):
             effects.timers += [Timer(session_key(group.group_id, member), None) for member in group.pending_members]
+        elif isinstance(group, StreamsGroup):
+            effects.timers.append(Timer((STREAMS_INITIAL_TIMER, group.group_id), None))
 
     def list_groups(self) -> list[ListedGroup]:
         """A row for every group."""
@@ -272,6 +286,8 @@ class GroupShard:
             self._replay_classic(key.group, value)
         elif isinstance(key, SHARE_GROUP_KEYS):
             self.share.replay(key, value)
+        elif isinstance(key, STREAMS_GROUP_KEYS):
+            self.streams.replay(key, value)
         else:
             self._consumer.replay(key, value)
 
@@ -305,6 +321,7 @@ class GroupShard:
                 self._rebalance.prepare(group, effects, now_ms)
         effects.merge(self._consumer.loaded(now_ms))
         effects.merge(self.share.loaded(now_ms))
+        effects.merge(self.streams.loaded(now_ms))
         return effects
 
     def unloaded(self) -> Effects:
@@ -326,6 +343,8 @@ class GroupShard:
         group = self._groups.get(key[1])
         if key[0] == SHARE_SESSION_TIMER:
             return self.share.timer_fired(key)
+        if key[0] in STREAMS_TIMERS:
+            return self.streams.timer_fired(key, now_ms)
         if key[0] not in (SESSION_TIMER, JOIN_TIMER, SYNC_TIMER):
             return self._consumer.timer_fired(key, now_ms)
         if not isinstance(group, ClassicGroup):
@@ -346,4 +365,5 @@ class GroupShard:
         self._catalog.changed({*changed, *deleted})
         effects.merge(self._consumer.topics_changed(changed, deleted, now_ms))
         effects.merge(self.share.topics_changed({*changed, *deleted}, deleted_ids))
+        self.streams.topics_changed({*changed, *deleted})
         return effects

@@ -113,6 +113,7 @@ def register(
                 broker_epoch=existing.epoch,
                 fenced=existing.fenced,
                 in_controlled_shutdown=existing.in_controlled_shutdown,
+                cordoned_log_dirs=existing.registration.cordoned_log_dirs,
             )
         )
         return Result(records, existing.epoch)
@@ -267,6 +268,7 @@ def heartbeat(
     if records:
         # Its other requests are decided at its next heartbeat, when the image shows what it has lost.
         return Result(records, HeartbeatReply(caught_up, fenced))
+    records += cordoned_directories(image, broker_id, request.cordoned_log_dirs)
     many = partitions_max is not None and image.in_sync_counts.get(broker_id, 0) > partitions_max
     leads = image.leader_counts.get(broker_id, 0) > 0
     if broker.fenced:
@@ -307,3 +309,17 @@ def offline_directories(image: Image, broker_id: int, offline: Sequence[Uuid], d
     online = [directory for directory in broker.registration.log_dirs if directory not in failed]
     records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, log_dirs=online))
     return records
+
+
+def cordoned_directories(image: Image, broker_id: int, cordoned: Sequence[Uuid] | None) -> list[Any]:
+    """The record of which directories of a broker get no new replicas, if that has changed.
+
+    A broker that does not say anything (None) keeps what is known of it.
+    """
+    broker = image.brokers[broker_id]
+    if cordoned is None or not image.cordoned_directories_enabled:
+        return []
+    named = [directory for directory in broker.registration.log_dirs if directory in cordoned]
+    if named == [*(broker.registration.cordoned_log_dirs or ())]:
+        return []
+    return [BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=named)]

@@ -7,9 +7,11 @@ from typing import Any
 
 from penstock.core.metadata.election_rules import MIN_INSYNC_REPLICAS
 from penstock.core.metadata.features import ALL_BROKERS
-from penstock.core.metadata.image import Image, ResourceType
+from penstock.core.metadata.image import CORDONED_DIRECTORIES_NEED, METADATA_VERSION, Image, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.metadata_records import ConfigRecord
+
+CORDONED_LOG_DIRS = "cordoned.log.dirs"
 
 
 def change_configs(image: Image, kind: ResourceType, name: str, after: Mapping[str, str]) -> list[Any]:
@@ -24,6 +26,15 @@ def change_configs(image: Image, kind: ResourceType, name: str, after: Mapping[s
     if MIN_INSYNC_REPLICAS in changed and kind is ResourceType.BROKER and image.eligible_leader_replicas_enabled:
         _check_minimum(name, after)
     return records
+
+
+def check_not_cordoned(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Raises INVALID_CONFIG when a change cordons directories, which needs a later metadata version."""
+    if CORDONED_LOG_DIRS in after and after[CORDONED_LOG_DIRS] != before.get(CORDONED_LOG_DIRS):
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"{CORDONED_LOG_DIRS} needs {METADATA_VERSION} {CORDONED_DIRECTORIES_NEED}: upgrade the feature first",
+        )
 
 
 def _check_minimum(name: str, after: Mapping[str, str]) -> None:

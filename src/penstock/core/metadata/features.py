@@ -12,11 +12,12 @@ from penstock.core.metadata.result import Result
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.metadata_records import BrokerFeature, ConfigRecord, ControllerFeature, FeatureLevelRecord
 
-# Kafka 4.1's metadata version is level 27; the log has had feature levels since level 7.
-METADATA_VERSION_LEVELS = (7, 27)
+# Kafka 4.3's metadata version is level 30; the log has had feature levels since level 7.
+METADATA_VERSION_LEVELS = (7, 30)
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
+STREAMS_VERSION = "streams.version"
 KRAFT_VERSION = "kraft.version"
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: METADATA_VERSION_LEVELS,
@@ -24,6 +25,7 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     TRANSACTION_VERSION: (0, 2),
     GROUP_VERSION: (0, 1),
     SHARE_VERSION: (0, 1),
+    STREAMS_VERSION: (0, 1),
     KRAFT_VERSION: (0, 1),
 }
 # Older logs don't name `group.version`; from this level on Kafka starts clusters with 1.
@@ -31,7 +33,7 @@ GROUP_VERSION_SINCE = 22
 # The metadata version from which eligible leader replicas can be switched on.
 ELIGIBLE_LEADER_REPLICAS_NEED = 23
 # Metadata versions that did not change any record; downgrading across others could lose information.
-UNCHANGED_METADATA = frozenset({9, 10, 12, 16, 18, 19, 20, 21, 22, 24, 25, 26, 27})
+UNCHANGED_METADATA = frozenset({9, 10, 12, 16, 18, 19, 20, 21, 22, 24, 25, 26, 27, 28, 29})
 # The name of the resource that holds the settings of all brokers.
 ALL_BROKERS = ""
 
@@ -76,6 +78,7 @@ def first_records(image: Image, min_insync_replicas: int, more: Iterable[Any] = 
         FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2),
         FeatureLevelRecord(name=GROUP_VERSION, feature_level=1),
         FeatureLevelRecord(name=SHARE_VERSION, feature_level=1),
+        FeatureLevelRecord(name=STREAMS_VERSION, feature_level=1),
     ]
     given = [record for record in more if not isinstance(record, FeatureLevelRecord)]
     return records + _fix_min_insync_replicas(image, min_insync_replicas) + given

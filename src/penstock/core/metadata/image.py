@@ -35,6 +35,8 @@ from penstock.wire.messages.metadata_records import (
 )
 
 METADATA_VERSION = "metadata.version"
+# The metadata version from which registrations say which directories are cordoned (KIP-1066).
+CORDONED_DIRECTORIES_NEED = 30
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 NO_LEADER_CHANGE = -2
 
@@ -128,6 +130,12 @@ class Broker(NamedTuple):
         online = self.registration.log_dirs
         return directory != LOST_DIRECTORY and (not online or directory in online)
 
+    @property
+    def is_cordoned(self) -> bool:
+        """Whether every directory that works is cordoned, so that the broker gets no new replicas."""
+        cordoned = self.registration.cordoned_log_dirs
+        return bool(cordoned) and set(self.registration.log_dirs) <= set(cordoned or ())
+
     def endpoint(self, listener_name: str) -> tuple[str, int] | None:
         """The advertised host and port of one listener."""
         for endpoint in self.registration.end_points:
@@ -204,6 +212,11 @@ class Image:
     def partition_count(self) -> int:
         """How many partitions the cluster has."""
         return sum(len(topic.partitions) for topic in self.topics.values())
+
+    @property
+    def cordoned_directories_enabled(self) -> bool:
+        """Whether every node can read which directories are cordoned."""
+        return self.features.get(METADATA_VERSION, 0) >= CORDONED_DIRECTORIES_NEED
 
     @property
     def eligible_leader_replicas_enabled(self) -> bool:
@@ -363,6 +376,8 @@ class Image:
         registration = broker.registration
         if record.log_dirs:
             registration = registration._replace(log_dirs=record.log_dirs)
+        if record.cordoned_log_dirs is not None:
+            registration = registration._replace(cordoned_log_dirs=record.cordoned_log_dirs)
         self.brokers[record.broker_id] = Broker(registration, fenced, shutting_down)
 
     def _fence_broker(self, record: FenceBrokerRecord) -> None:

@@ -34,7 +34,7 @@ def place(
         raise PlacementError(f"a replication factor of {replication_factor} was asked for; it must be at least 1")
     if replication_factor > len(brokers):
         raise PlacementError(
-            f"a replication factor of {replication_factor} needs that many brokers, and {len(brokers)} are registered"
+            f"a replication factor of {replication_factor} needs that many brokers, and {len(brokers)} can get replicas"
         )
     deck = _deal([broker for broker in brokers if not broker.fenced], random)
     if not deck:

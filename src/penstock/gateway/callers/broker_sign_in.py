@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from penstock.client.connection import Connection
 from penstock.client.failures import CredentialsRejected, MechanismMissing, NoAnswer
-from penstock.client.sasl import OAUTHBEARER
-from penstock.client.settings import Credentials
+from penstock.client.settings import OAUTHBEARER, Credentials
 from penstock.gateway.kafka.broker_requests import BrokerWire, check, connection_settings
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from penstock import __version__
 from penstock.gateway.console.static import console_pages
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.broker_requests import BrokerWire
@@ -48,6 +47,7 @@ from penstock.gateway.web.application import Application, Load, json_response
 from penstock.gateway.web.body_reader import BodyReader
 from penstock.gateway.web.openapi import document
 from penstock.gateway.web.operations import Call, Operation
+from penstock.model.version import __version__
 
 DESCRIPTION = (
     "Publish and receive messages, manage topics and groups. Three families of calls: short ones for single "

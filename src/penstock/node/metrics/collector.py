@@ -12,7 +12,8 @@ from penstock.core.metrics.sheet import Metric, Sheet
 TOPICS = "topics"
 PARTITIONS = "partitions"
 GROUPS = "groups"
-DETAILS = frozenset((TOPICS, PARTITIONS, GROUPS))
+CLIENTS = "clients"
+DETAILS = frozenset((TOPICS, PARTITIONS, GROUPS, CLIENTS))
 
 # This many rows are collected before other work may get its turn.
 ROWS_PER_TURN = 64

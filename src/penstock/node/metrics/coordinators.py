@@ -25,7 +25,7 @@ GROUPS_BY_STATE = Metric("penstock_groups", "gauge", "The same, by state and pro
 REBALANCES = Metric(
     "penstock_group_rebalances_total",
     "counter",
-    "New generations of classic groups, and new epochs of consumer and share groups.",
+    "New generations of classic groups, and new epochs of consumer, share and streams groups.",
     ("protocol",),
 )
 OFFSET_COMMITS = Metric("penstock_offset_commits_total", "counter", "Offsets that were committed, a partition each.")

@@ -46,6 +46,7 @@ class BrokerLifecycle:
         heartbeat_interval_ms: int,
         session_timeout_ms: int,
         offline_directories: Callable[[], list[Uuid]],
+        cordoned_directories: Callable[[], list[Uuid] | None] = lambda: None,
     ) -> None:
         self._env = env
         self._ask = ask
@@ -53,6 +54,8 @@ class BrokerLifecycle:
         self._interval_ms = heartbeat_interval_ms
         self._session_timeout_ms = session_timeout_ms
         self._offline_directories = offline_directories
+        # None while the cluster's metadata version has no such thing.
+        self._cordoned_directories = cordoned_directories
         self._broker_id = -1
         self._wants_shutdown = False
         self._wake = asyncio.Event()
@@ -90,7 +93,7 @@ class BrokerLifecycle:
         self._env.spawn(self._beat(), "heartbeats")
 
     def heartbeat_now(self) -> None:
-        """The active controller changed: send it a heartbeat at once."""
+        """Send a heartbeat at once: there is news, or another controller."""
         self._wake.set()
 
     async def active(self) -> None:
@@ -126,6 +129,7 @@ class BrokerLifecycle:
             want_fence=False,
             want_shut_down=self._wants_shutdown,
             offline_log_dirs=self._offline_directories(),
+            cordoned_log_dirs=self._cordoned_directories(),
         )
         try:
             response: BrokerHeartbeatResponse = await self._ask(request, self._session_timeout_ms)

@@ -366,6 +366,8 @@ class Controller:
             if kind is ResourceType.TOPIC:
                 self._check_topic_configs(after)
                 self._policy().check_change(name, before, after, self._broker())
+            if kind is ResourceType.BROKER and not image.cordoned_directories_enabled:
+                configs.check_not_cordoned(before, after)
             records = configs.change_configs(image, kind, name, after)
             return Result(() if validate_only else records, None)
 
@@ -380,7 +382,7 @@ class Controller:
             brokers = [
                 UsableBroker(broker.broker_id, broker.registration.rack, broker.fenced)
                 for broker in image.brokers.values()
-                if not broker.in_controlled_shutdown
+                if not (broker.in_controlled_shutdown or broker.is_cordoned)
             ]
             try:
                 return place(partitions, replication_factor, brokers, self._env.random)

@@ -9,9 +9,10 @@ from penstock.core.transaction.states import TransactionState
 from penstock.wire.messages.consumer_group_records import ConsumerGroupMetadataKey
 from penstock.wire.messages.group_records import GroupMetadataKey, OffsetCommitKey
 from penstock.wire.messages.share_group_records import ShareGroupMetadataKey
+from penstock.wire.messages.streams_group_records import StreamsGroupMetadataKey
 from penstock.wire.messages.transaction_records import TransactionLogKey
 
-CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
+CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 
 
 class GroupCounters:
@@ -20,7 +21,7 @@ class GroupCounters:
     __slots__ = ("_generations", "offset_commits", "offset_deletions", "rebalances")
 
     def __init__(self) -> None:
-        self.rebalances = {CLASSIC: 0, CONSUMER: 0, SHARE: 0}
+        self.rebalances = {CLASSIC: 0, CONSUMER: 0, SHARE: 0, STREAMS: 0}
         self.offset_commits = 0
         self.offset_deletions = 0
         self._generations: dict[str, int] = {}
@@ -39,6 +40,8 @@ class GroupCounters:
                 self.rebalances[CONSUMER] += 1
             elif isinstance(key, ShareGroupMetadataKey) and value is not None:
                 self.rebalances[SHARE] += 1
+            elif isinstance(key, StreamsGroupMetadataKey) and value is not None:
+                self.rebalances[STREAMS] += 1
 
     def _count_generation(self, group: str, generation: int) -> None:
         if generation < 0:

@@ -53,6 +53,8 @@ class LogDirectory:
     partitions: set[TopicPartition] = field(default_factory=set)
     failure: StorageError | None = None
     is_full: bool = False
+    # Whether new replicas go elsewhere; the ones that are here stay.
+    is_cordoned: bool = False
 
     def check_writable(self) -> None:
         """Raises KAFKA_STORAGE_ERROR while writes are not possible."""

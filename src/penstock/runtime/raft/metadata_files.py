@@ -51,13 +51,15 @@ RESTORE = "nothing was changed. Restore the metadata directory from a backup or 
 
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
-# The highest version of each record that Kafka 4.1 writes, where it is not 0.
+# The version of each record that Kafka writes, where it is not 0.
 RECORD_VERSIONS = {
     "RegisterBrokerRecord": 3,
     "PartitionRecord": 2,
     "PartitionChangeRecord": 2,
     "BrokerRegistrationChangeRecord": 2,
 }
+# Nodes of before metadata version 30 cannot read these, and no such record names cordoned directories.
+CORDONED_RECORD_VERSIONS = {"RegisterBrokerRecord": 4, "BrokerRegistrationChangeRecord": 3}
 
 
 class DamagedMetadata(Exception):
@@ -130,10 +132,17 @@ def _named(names: Iterable[str]) -> list[SnapshotId]:
 def encode_records(records: Iterable[Any], base_offset: int, epoch: int, now_ms: int) -> bytes:
     """One batch of metadata records."""
     framed = [
-        Record(offset, now_ms, None, encode_metadata_record(record, RECORD_VERSIONS.get(type(record).__name__, 0)))
+        Record(offset, now_ms, None, encode_metadata_record(record, _version_of(record)))
         for offset, record in enumerate(records, base_offset)
     ]
     return build_batch(framed, base_offset=base_offset, leader_epoch=epoch)
+
+
+def _version_of(record: Any) -> int:
+    name = type(record).__name__
+    if name in CORDONED_RECORD_VERSIONS and record.cordoned_log_dirs is not None:
+        return CORDONED_RECORD_VERSIONS[name]
+    return RECORD_VERSIONS.get(name, 0)
 
 
 def encode_control(kind: ControlType, message: object, offset: int, epoch: int, now_ms: int, version: int = 0) -> bytes:

@@ -55,8 +55,11 @@ class VoterChanges:
         self._listener_name = listener_name
         self._changing = False
 
-    async def add(self, voter: Voter, timeout_ms: int) -> None:
-        """Make an observer a voter once it has caught up, within the timeout."""
+    async def add(self, voter: Voter, timeout_ms: int, *, until_committed: bool = True) -> None:
+        """Make an observer a voter once it has caught up, within the timeout.
+
+        A controller that adds itself does not wait `until_committed`: its own acknowledgement may be the one missing.
+        """
         address = next(((one.host, one.port) for one in voter.endpoints if one.name == self._listener_name), None)
         if voter.voter_id < 0 or voter.directory_id == ZERO_UUID:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a voter needs a node id and a directory id")
@@ -71,7 +74,11 @@ class VoterChanges:
             low, high = await self._supported_versions(address)
             await self._until_caught_up(voter, min(max(timeout_ms, 0), WAIT_MS_MAX))
             named = voter._replace(kraft_version_min=low, kraft_version_max=high)
-            await self._put_in_force(self._settled_voters().with_voter(named))
+            voters = self._settled_voters().with_voter(named)
+            if until_committed:
+                await self._put_in_force(voters)
+            else:
+                self._raft.append_controls([voters_record(voters)], self._raft.quorum.epoch)
         finally:
             self._changing = False
 

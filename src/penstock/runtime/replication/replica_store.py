@@ -86,7 +86,10 @@ class ReplicaStore:
             begin_use(self._env, directory)
 
     def place(self, name: TopicPartition, topic_id: Uuid, wanted: Uuid | None) -> Placement:
-        """The location of a replica; a new one goes into the directory with the id `wanted`, or the emptiest one."""
+        """The location of a replica; a new one goes into the directory with the id `wanted`, or the emptiest one.
+
+        A cordoned directory gets one only if no other directory works: the controller chose this broker then.
+        """
         if self._owners.pop(name, topic_id) != topic_id:
             # Its topic was deleted before this replica was opened, and a new topic has the same name.
             self.remove_unopened(name)
@@ -152,7 +155,7 @@ class ReplicaStore:
 
     def _directory(self, directory_id: Uuid | None) -> LogDirectory | None:
         for directory in self.directories:
-            if directory.directory_id == directory_id and directory.failure is None:
+            if directory.directory_id == directory_id and directory.failure is None and not directory.is_cordoned:
                 return directory
         return None
 
@@ -160,7 +163,7 @@ class ReplicaStore:
         working = [directory for directory in self.directories if directory.failure is None]
         if not working:
             raise StorageError("every data directory of this broker has failed")
-        return min(working, key=lambda directory: len(directory.partitions))
+        return min(working, key=lambda directory: (directory.is_cordoned, len(directory.partitions)))
 
     async def _unlink(self, path: Path) -> None:
         def remove() -> None:

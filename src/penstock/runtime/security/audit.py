@@ -124,6 +124,22 @@ class AuditTrail:
         )
         self._add(event, may_repeat=True)
 
+    def handshake_failed(self, listener_name: str, host: str, reason: str) -> None:
+        """TLS could not be agreed with a peer: it has no certificate that counts, trusts not ours, or speaks no TLS."""
+        if self.is_on:
+            who = Who("", host, "", listener_name)
+            event = AuditEvent(
+                EventType.SIGN_IN_REFUSED,
+                who,
+                "",
+                "",
+                "listener",
+                listener_name,
+                "TLS_HANDSHAKE_FAILED",
+                shortened(reason),
+            )
+            self._add(event, may_repeat=True)
+
     def sign_in_refused(self, client: Doer, mechanism: str, user: str, reason: str) -> None:
         """Somebody could not sign in."""
         event = AuditEvent(

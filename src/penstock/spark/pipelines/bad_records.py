@@ -30,6 +30,8 @@ RECORDS_MAX = 100
 ATTEMPTS_MAX = 2000
 # Failures of external systems that may recover, and others that no record causes.
 AWAY = ("RegistryError", "TimeoutError", "DeliveryFailed", "ConnectionError", "ConnectionRefused", "KafkaException")
+# Words by which the line of a traceback that names the failure is known.
+FAILURES = ("Error: ", "DataLost: ", "Failed: ", "KafkaException: ")
 NOT_OF_RECORDS = (*AWAY, "DataLost", "ApiError", "OutOfMemoryError")
 
 SPARK_LOGGER = "SQLQueryContextLogger"
@@ -52,7 +54,7 @@ class NotFound(Exception):
 def reason_of(error: Exception) -> str:
     """The message of a Spark exception in one line: a failure in Python ends with the exception itself."""
     lines = [each.strip() for each in str(error).splitlines() if each.strip()]
-    said = next((each for each in lines if "Error: " in each or "DataLost: " in each or "Failed: " in each), "")
+    said = next((each for each in lines if any(word in each for word in FAILURES)), "")
     # Py4J begins with the number of the call.
     rest = [each.removeprefix(": ") for each in lines if not each.startswith("An error occurred while calling")]
     return said or (rest or ["no reason given"])[0]

@@ -90,6 +90,8 @@ class AbortedTransactions:
         for base_offset in self._base_offsets[::-1]:
             if base_offset >= offset:
                 self.forget(base_offset)
+                # A segment that begins here stays, empty: its old index must not be loaded again.
+                self._home.unlink(file_name(base_offset, TRANSACTION_INDEX_SUFFIX))
                 continue
             index = self._indexes[base_offset]
             before = len(index)

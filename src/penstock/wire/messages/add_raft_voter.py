@@ -18,17 +18,18 @@ class Listener(NamedTuple):
 
 
 class AddRaftVoterRequest(NamedTuple):
-    """Version 0, flexible from 0."""
+    """Versions 0-1, flexible from 0."""
 
     cluster_id: str | None = ""
     timeout_ms: int = 0
     voter_id: int = 0
     voter_directory_id: bytes = ZERO_UUID
     listeners: Sequence[Listener] = ()
+    ack_when_committed: bool = True
 
 
 class AddRaftVoterResponse(NamedTuple):
-    """Version 0, flexible from 0."""
+    """Versions 0-1, flexible from 0."""
 
     throttle_time_ms: int = 0
     error_code: int = 0

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class BrokerHeartbeatRequest(NamedTuple):
-    """Versions 0-1, flexible from 0."""
+    """Versions 0-2, flexible from 0."""
 
     broker_id: int = 0
     broker_epoch: int = -1
@@ -18,10 +18,11 @@ class BrokerHeartbeatRequest(NamedTuple):
     want_fence: bool = False
     want_shut_down: bool = False
     offline_log_dirs: Sequence[bytes] = ()
+    cordoned_log_dirs: Sequence[bytes] | None = None
 
 
 class BrokerHeartbeatResponse(NamedTuple):
-    """Versions 0-1, flexible from 0."""
+    """Versions 0-2, flexible from 0."""
 
     throttle_time_ms: int = 0
     error_code: int = 0

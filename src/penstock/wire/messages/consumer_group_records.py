@@ -89,6 +89,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(NamedTuple):
     """Version 0, flexible from 0."""
 
     assignment_epoch: int = 0
+    assignment_timestamp: int = 0
 
 
 class ConsumerGroupTargetAssignmentMemberKey(NamedTuple):
@@ -119,6 +120,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(NamedTuple):
 class TopicPartitions(NamedTuple):
     topic_id: bytes = ZERO_UUID
     partitions: Sequence[int] = ()
+    assignment_epochs: Sequence[int] | None = ()
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(NamedTuple):

@@ -15,7 +15,7 @@ class DescribableLogDirTopic(NamedTuple):
 
 
 class DescribeLogDirsRequest(NamedTuple):
-    """Versions 1-4, flexible from 2."""
+    """Versions 1-5, flexible from 2."""
 
     topics: Sequence[DescribableLogDirTopic] | None = ()
 
@@ -38,10 +38,11 @@ class DescribeLogDirsResult(NamedTuple):
     topics: Sequence[DescribeLogDirsTopic] = ()
     total_bytes: int = -1
     usable_bytes: int = -1
+    is_cordoned: bool = False
 
 
 class DescribeLogDirsResponse(NamedTuple):
-    """Versions 1-4, flexible from 2."""
+    """Versions 1-5, flexible from 2."""
 
     throttle_time_ms: int = 0
     error_code: int = 0

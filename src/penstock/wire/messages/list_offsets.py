@@ -21,7 +21,7 @@ class ListOffsetsTopic(NamedTuple):
 
 
 class ListOffsetsRequest(NamedTuple):
-    """Versions 1-10, flexible from 6."""
+    """Versions 1-11, flexible from 6."""
 
     replica_id: int = 0
     isolation_level: int = 0
@@ -43,7 +43,7 @@ class ListOffsetsTopicResponse(NamedTuple):
 
 
 class ListOffsetsResponse(NamedTuple):
-    """Versions 1-10, flexible from 6."""
+    """Versions 1-11, flexible from 6."""
 
     throttle_time_ms: int = 0
     topics: Sequence[ListOffsetsTopicResponse] = ()

@@ -25,7 +25,7 @@ class BrokerFeature(NamedTuple):
 
 
 class RegisterBrokerRecord(NamedTuple):
-    """Versions 0-3, flexible from 0."""
+    """Versions 0-4, flexible from 0."""
 
     broker_id: int = 0
     is_migrating_zk_broker: bool = False
@@ -37,6 +37,7 @@ class RegisterBrokerRecord(NamedTuple):
     fenced: bool = True
     in_controlled_shutdown: bool = False
     log_dirs: Sequence[bytes] = ()
+    cordoned_log_dirs: Sequence[bytes] | None = None
 
 
 class UnregisterBrokerRecord(NamedTuple):
@@ -169,13 +170,14 @@ class ProducerIdsRecord(NamedTuple):
 
 
 class BrokerRegistrationChangeRecord(NamedTuple):
-    """Versions 0-2, flexible from 0."""
+    """Versions 0-3, flexible from 0."""
 
     broker_id: int = 0
     broker_epoch: int = 0
     fenced: int = 0
     in_controlled_shutdown: int = 0
     log_dirs: Sequence[bytes] = ()
+    cordoned_log_dirs: Sequence[bytes] | None = None
 
 
 class AccessControlEntryRecord(NamedTuple):

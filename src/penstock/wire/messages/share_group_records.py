@@ -50,6 +50,7 @@ class ShareGroupTargetAssignmentMetadataValue(NamedTuple):
     """Version 0, flexible from 0."""
 
     assignment_epoch: int = 0
+    assignment_timestamp: int = 0
 
 
 class ShareGroupTargetAssignmentMemberKey(NamedTuple):

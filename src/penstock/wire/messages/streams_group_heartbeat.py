@@ -107,7 +107,7 @@ class StreamsGroupHeartbeatResponse(NamedTuple):
     heartbeat_interval_ms: int = 0
     acceptable_recovery_lag: int = 0
     task_offset_interval_ms: int = 0
-    status: Sequence[Status] | None = None
+    status: Sequence[Status] | None = ()
     active_tasks: Sequence[TaskIds] | None = None
     standby_tasks: Sequence[TaskIds] | None = None
     warmup_tasks: Sequence[TaskIds] | None = None

@@ -15,11 +15,18 @@ class StreamsGroupMetadataKey(NamedTuple):
     group_id: str = ""
 
 
+class LastAssignmentConfig(NamedTuple):
+    key: str = ""
+    value: str = ""
+
+
 class StreamsGroupMetadataValue(NamedTuple):
     """Version 0, flexible from 0."""
 
     epoch: int = 0
     metadata_hash: int = 0
+    validated_topology_epoch: int = -1
+    last_assignment_configs: Sequence[LastAssignmentConfig] | None = ()
 
 
 class StreamsGroupMemberMetadataKey(NamedTuple):
@@ -63,6 +70,7 @@ class StreamsGroupTargetAssignmentMetadataValue(NamedTuple):
     """Version 0, flexible from 0."""
 
     assignment_epoch: int = 0
+    assignment_timestamp: int = 0
 
 
 class StreamsGroupTargetAssignmentMemberKey(NamedTuple):
@@ -92,18 +100,24 @@ class StreamsGroupCurrentMemberAssignmentKey(NamedTuple):
     member_id: str = ""
 
 
+class AssignedTaskIds(NamedTuple):
+    subtopology_id: str = ""
+    partitions: Sequence[int] = ()
+    assignment_epochs: Sequence[int] | None = ()
+
+
 class StreamsGroupCurrentMemberAssignmentValue(NamedTuple):
     """Version 0, flexible from 0."""
 
     member_epoch: int = 0
     previous_member_epoch: int = 0
     state: int = 0
-    active_tasks: Sequence[TaskIds] = ()
-    standby_tasks: Sequence[TaskIds] = ()
-    warmup_tasks: Sequence[TaskIds] = ()
-    active_tasks_pending_revocation: Sequence[TaskIds] = ()
-    standby_tasks_pending_revocation: Sequence[TaskIds] = ()
-    warmup_tasks_pending_revocation: Sequence[TaskIds] = ()
+    active_tasks: Sequence[AssignedTaskIds] = ()
+    standby_tasks: Sequence[AssignedTaskIds] = ()
+    warmup_tasks: Sequence[AssignedTaskIds] = ()
+    active_tasks_pending_revocation: Sequence[AssignedTaskIds] = ()
+    standby_tasks_pending_revocation: Sequence[AssignedTaskIds] = ()
+    warmup_tasks_pending_revocation: Sequence[AssignedTaskIds] = ()
 
 
 class StreamsGroupTopologyKey(NamedTuple):

@@ -102,16 +102,18 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
     DESCRIBE_LAG = 10000
     DESCRIBE_TENANTS = 10001
+    DESCRIBE_CLIENTS = 10002
+    DESCRIBE_HOT_KEYS = 10003
 
 
 # Key: module, name, first, last and last settled version, first flexible version, listeners.
 APIS: dict[int, tuple[str, str, int, int, int, int, tuple[str, ...]]] = {
     0: ("produce", "Produce", 3, 13, 13, 9, ("broker",)),
     1: ("fetch", "Fetch", 4, 18, 18, 12, ("broker", "controller")),
-    2: ("list_offsets", "ListOffsets", 1, 10, 10, 6, ("broker",)),
+    2: ("list_offsets", "ListOffsets", 1, 11, 11, 6, ("broker",)),
     3: ("metadata", "Metadata", 0, 13, 13, 9, ("broker",)),
-    8: ("offset_commit", "OffsetCommit", 2, 10, 9, 8, ("broker",)),
-    9: ("offset_fetch", "OffsetFetch", 1, 10, 9, 6, ("broker",)),
+    8: ("offset_commit", "OffsetCommit", 2, 10, 10, 8, ("broker",)),
+    9: ("offset_fetch", "OffsetFetch", 1, 10, 10, 6, ("broker",)),
     10: ("find_coordinator", "FindCoordinator", 0, 6, 6, 3, ("broker",)),
     11: ("join_group", "JoinGroup", 0, 9, 9, 6, ("broker",)),
     12: ("heartbeat", "Heartbeat", 0, 4, 4, 4, ("broker",)),
@@ -137,7 +139,7 @@ APIS: dict[int, tuple[str, str, int, int, int, int, tuple[str, ...]]] = {
     32: ("describe_configs", "DescribeConfigs", 1, 4, 4, 4, ("broker", "controller")),
     33: ("alter_configs", "AlterConfigs", 0, 2, 2, 2, ("broker", "controller")),
     34: ("alter_replica_log_dirs", "AlterReplicaLogDirs", 1, 2, 2, 2, ("broker",)),
-    35: ("describe_log_dirs", "DescribeLogDirs", 1, 4, 4, 2, ("broker",)),
+    35: ("describe_log_dirs", "DescribeLogDirs", 1, 5, 5, 2, ("broker",)),
     36: ("sasl_authenticate", "SaslAuthenticate", 0, 2, 2, 2, ("broker", "controller")),
     37: ("create_partitions", "CreatePartitions", 0, 3, 3, 2, ("broker", "controller")),
     38: ("create_delegation_token", "CreateDelegationToken", 1, 3, 3, 2, ("broker", "controller")),
@@ -165,7 +167,7 @@ APIS: dict[int, tuple[str, str, int, int, int, int, tuple[str, ...]]] = {
     60: ("describe_cluster", "DescribeCluster", 0, 2, 2, 0, ("broker", "controller")),
     61: ("describe_producers", "DescribeProducers", 0, 0, 0, 0, ("broker",)),
     62: ("broker_registration", "BrokerRegistration", 0, 4, 4, 0, ("controller",)),
-    63: ("broker_heartbeat", "BrokerHeartbeat", 0, 1, 1, 0, ("controller",)),
+    63: ("broker_heartbeat", "BrokerHeartbeat", 0, 2, 2, 0, ("controller",)),
     64: ("unregister_broker", "UnregisterBroker", 0, 0, 0, 0, ("broker", "controller")),
     65: ("describe_transactions", "DescribeTransactions", 0, 0, 0, 0, ("broker",)),
     66: ("list_transactions", "ListTransactions", 0, 2, 2, 0, ("broker",)),
@@ -182,7 +184,7 @@ APIS: dict[int, tuple[str, str, int, int, int, int, tuple[str, ...]]] = {
     77: ("share_group_describe", "ShareGroupDescribe", 1, 1, 1, 1, ("broker",)),
     78: ("share_fetch", "ShareFetch", 1, 2, 2, 1, ("broker",)),
     79: ("share_acknowledge", "ShareAcknowledge", 1, 2, 2, 1, ("broker",)),
-    80: ("add_raft_voter", "AddRaftVoter", 0, 0, 0, 0, ("broker", "controller")),
+    80: ("add_raft_voter", "AddRaftVoter", 0, 1, 1, 0, ("broker", "controller")),
     81: ("remove_raft_voter", "RemoveRaftVoter", 0, 0, 0, 0, ("broker", "controller")),
     82: ("update_raft_voter", "UpdateRaftVoter", 0, 0, 0, 0, ("controller",)),
     83: ("initialize_share_group_state", "InitializeShareGroupState", 0, 0, 0, 0, ("broker",)),
@@ -190,18 +192,20 @@ APIS: dict[int, tuple[str, str, int, int, int, int, tuple[str, ...]]] = {
     85: ("write_share_group_state", "WriteShareGroupState", 0, 1, 1, 0, ("broker",)),
     86: ("delete_share_group_state", "DeleteShareGroupState", 0, 0, 0, 0, ("broker",)),
     87: ("read_share_group_state_summary", "ReadShareGroupStateSummary", 0, 1, 1, 0, ("broker",)),
-    88: ("streams_group_heartbeat", "StreamsGroupHeartbeat", 0, 0, -1, 0, ("broker",)),
-    89: ("streams_group_describe", "StreamsGroupDescribe", 0, 0, -1, 0, ("broker",)),
+    88: ("streams_group_heartbeat", "StreamsGroupHeartbeat", 0, 0, 0, 0, ("broker",)),
+    89: ("streams_group_describe", "StreamsGroupDescribe", 0, 0, 0, 0, ("broker",)),
     90: ("describe_share_group_offsets", "DescribeShareGroupOffsets", 0, 1, 1, 0, ("broker",)),
     91: ("alter_share_group_offsets", "AlterShareGroupOffsets", 0, 0, 0, 0, ("broker",)),
     92: ("delete_share_group_offsets", "DeleteShareGroupOffsets", 0, 0, 0, 0, ("broker",)),
     10000: ("describe_lag", "DescribeLag", 0, 0, 0, 0, ("broker",)),
     10001: ("describe_tenants", "DescribeTenants", 0, 0, 0, 0, ("broker",)),
+    10002: ("describe_clients", "DescribeClients", 0, 0, 0, 0, ("broker",)),
+    10003: ("describe_hot_keys", "DescribeHotKeys", 0, 0, 0, 0, ("broker",)),
 }
 
 # Type: module, class name, versions, of the records of the metadata log.
 METADATA_RECORDS: dict[int, tuple[str, str, int, int]] = {
-    0: ("metadata_records", "RegisterBrokerRecord", 0, 3),
+    0: ("metadata_records", "RegisterBrokerRecord", 0, 4),
     1: ("metadata_records", "UnregisterBrokerRecord", 0, 0),
     2: ("metadata_records", "TopicRecord", 0, 0),
     3: ("metadata_records", "PartitionRecord", 0, 2),
@@ -215,7 +219,7 @@ METADATA_RECORDS: dict[int, tuple[str, str, int, int]] = {
     12: ("metadata_records", "FeatureLevelRecord", 0, 0),
     14: ("metadata_records", "ClientQuotaRecord", 0, 0),
     15: ("metadata_records", "ProducerIdsRecord", 0, 0),
-    17: ("metadata_records", "BrokerRegistrationChangeRecord", 0, 2),
+    17: ("metadata_records", "BrokerRegistrationChangeRecord", 0, 3),
     18: ("metadata_records", "AccessControlEntryRecord", 0, 0),
     19: ("metadata_records", "RemoveAccessControlEntryRecord", 0, 0),
     20: ("metadata_records", "NoOpRecord", 0, 0),

@@ -245,6 +245,7 @@ def durable(group: ConsumerGroup) -> dict[str, Any]:
     soft = {
         "metadata_is_current",
         "regex_version",
+        "acknowledged",
         "awaited_joins",
     }
     return {name: value for name, value in vars(group).items() if name not in soft}

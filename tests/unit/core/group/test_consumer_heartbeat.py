@@ -89,12 +89,12 @@ def test_assignors_that_are_not_configured_are_refused() -> None:
     assert "range" in (response.error_message or "")
 
 
-def test_the_answer_brings_the_assignment_only_when_it_changed_or_everything_was_told(world: ConsumerWorld) -> None:
+def test_the_answer_brings_the_assignment_until_it_is_acknowledged(world: ConsumerWorld) -> None:
     joined = beat(world)
     assert joined.assignment is not None
     assert joined.heartbeat_interval_ms == 5_000
     short = ConsumerGroupHeartbeatRequest(GROUP, "a", 1)
-    assert beat(world, short).assignment is None
+    assert beat(world, short).assignment == joined.assignment, "the client may have given up on the first answer"
     owned = joined.assignment.topic_partitions
     for part in ({"topic_partitions": owned}, {"rebalance_timeout_ms": 5, "subscribed_topic_names": ["t"]}):
         assert beat(world, short, **part).assignment is None
@@ -104,6 +104,29 @@ def test_the_answer_brings_the_assignment_only_when_it_changed_or_everything_was
     changed = beat(world, short).assignment
     assert changed is not None
     assert world.shown(changed.topic_partitions) == "t/0,1,2"
+    late = ConsumerGroupHeartbeatRequest(GROUP, "a", 2)
+    assert beat(world, late).assignment == changed
+    assert beat(world, late, topic_partitions=changed.topic_partitions).assignment is None
+    assert beat(world, late).assignment is None
+
+
+def test_what_a_member_never_reported_is_not_taken_for_revoked(world: ConsumerWorld) -> None:
+    """librdkafka sends a full request after it joined, which may go out before it has taken what it was given."""
+    told = {"rebalance_timeout_ms": 5, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    beat(world)
+    b = beat(world, ConsumerGroupHeartbeatRequest(GROUP, "b", 0, **told))
+    assert b.assignment is not None
+    assert not b.assignment.topic_partitions
+    asked = beat(world, ConsumerGroupHeartbeatRequest(GROUP, "a", 1, **told))
+    assert asked.assignment is not None
+    assert len(asked.assignment.topic_partitions[0].partitions) == 1, "it is asked to revoke the other one"
+    waiting = beat(world, ConsumerGroupHeartbeatRequest(GROUP, "b", b.member_epoch))
+    assert waiting.assignment is None, "nobody has given anything up"
+    kept = asked.assignment.topic_partitions
+    beat(world, ConsumerGroupHeartbeatRequest(GROUP, "a", asked.member_epoch, topic_partitions=kept))
+    given = beat(world, ConsumerGroupHeartbeatRequest(GROUP, "b", b.member_epoch))
+    assert given.assignment is not None
+    assert given.assignment.topic_partitions
 
 
 def test_a_heartbeat_that_says_nothing_new_writes_nothing_and_only_moves_the_session(world: ConsumerWorld) -> None:

@@ -11,7 +11,7 @@ import pytest
 from controller_world import QUICK, ControllerWorld, play
 
 from penstock.core.metadata.elections import ElectionType
-from penstock.core.metadata.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION
+from penstock.core.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION, TRANSACTION_VERSION
 from penstock.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller import controller
@@ -32,11 +32,12 @@ def test_a_new_cluster_begins_with_its_features() -> None:
     async def scene(world: ControllerWorld) -> None:
         await world.until(lambda: METADATA_VERSION in world.image.features)
         assert world.image.features == {
-            METADATA_VERSION: 27,
+            METADATA_VERSION: 30,
             ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
             TRANSACTION_VERSION: 2,
             GROUP_VERSION: 1,
             SHARE_VERSION: 1,
+            STREAMS_VERSION: 1,
         }
         assert world.image.overrides(ResourceType.BROKER, "") == {"min.insync.replicas": "2"}
 

@@ -158,6 +158,7 @@ def test_leaders_and_replicas_are_changed_by_their_apis() -> None:
 def test_features_and_controllers() -> None:
     async def scene(world: ControllerWorld) -> None:
         await world.until(lambda: METADATA_VERSION in world.image.features)
+        world.image.features[METADATA_VERSION] = 29
         caller = Caller(world)
         for version in (0, 1, 2):
             # Version 0 has no dry runs and one kind of downgrade.
@@ -165,8 +166,8 @@ def test_features_and_controllers() -> None:
             request = UpdateFeaturesRequest(feature_updates=[key], validate_only=version > 0)
             answer = await caller.ask(make_update_features, request, version)
             assert (answer.error_code, answer.error_message) == (0, None)
-            assert world.image.features[METADATA_VERSION] == (26 if version == 0 else 27)
-            await caller.ask(make_update_features, _to_27(), 1)
+            assert world.image.features[METADATA_VERSION] == (26 if version == 0 else 29)
+            await caller.ask(make_update_features, _to_29(), 1)
         refused = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(METADATA_VERSION, 99)])
         answer = await caller.ask(make_update_features, refused, 1)
         assert answer.error_code == answer.results[0].error_code == ErrorCode.INVALID_UPDATE_VERSION
@@ -178,8 +179,8 @@ def test_features_and_controllers() -> None:
     play(scene, settings=CALM)
 
 
-def _to_27() -> UpdateFeaturesRequest:
-    return UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(METADATA_VERSION, 27, False, 1)])
+def _to_29() -> UpdateFeaturesRequest:
+    return UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(METADATA_VERSION, 29, False, 1)])
 
 
 def test_an_inactive_controller_says_so_in_every_api() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from penstock.core.contract import Record
 from penstock.core.transaction.states import TransactionState
 from penstock.runtime.coordinator.counters import GroupCounters, TransactionCounters
@@ -14,7 +18,10 @@ from penstock.wire.messages.group_records import (
     OffsetCommitValue,
 )
 from penstock.wire.messages.share_group_records import ShareGroupMetadataKey, ShareGroupMetadataValue
+from penstock.wire.messages.streams_group_records import StreamsGroupMetadataKey, StreamsGroupMetadataValue
 from penstock.wire.messages.transaction_records import TransactionLogKey, TransactionLogValue
+
+NONE = {"classic": 0, "consumer": 0, "share": 0, "streams": 0}
 
 
 def generation(number: int, *, members: int = 1) -> Record:
@@ -28,22 +35,22 @@ def test_a_classic_group_rebalances_with_each_generation() -> None:
     counters.count([generation(0, members=0), generation(1), generation(2)])
     counters.count([generation(2)])
     counters.count([generation(3, members=0), generation(4)])
-    assert counters.rebalances == {"classic": 3, "consumer": 0, "share": 0}
+    assert counters.rebalances == {**NONE, "classic": 3}
 
 
-def test_a_consumer_group_rebalances_with_each_epoch() -> None:
+@pytest.mark.parametrize(
+    ("protocol", "key", "value"),
+    [
+        ("consumer", ConsumerGroupMetadataKey("readers"), ConsumerGroupMetadataValue(1)),
+        ("share", ShareGroupMetadataKey("readers"), ShareGroupMetadataValue(1)),
+        ("streams", StreamsGroupMetadataKey("readers"), StreamsGroupMetadataValue(1)),
+    ],
+)
+def test_other_groups_rebalance_with_each_epoch(protocol: str, key: Any, value: Any) -> None:
     counters = GroupCounters()
-    key = ConsumerGroupMetadataKey("readers")
-    counters.count([Record(key, ConsumerGroupMetadataValue(1), 0), Record(key, ConsumerGroupMetadataValue(2), 0)])
+    counters.count([Record(key, value, 0), Record(key, value._replace(epoch=2), 0)])
     counters.count([Record(key, None, 0)])
-    assert counters.rebalances == {"classic": 0, "consumer": 2, "share": 0}
-
-
-def test_a_share_group_rebalances_with_each_epoch() -> None:
-    counters = GroupCounters()
-    key = ShareGroupMetadataKey("readers")
-    counters.count([Record(key, ShareGroupMetadataValue(1), 0), Record(key, None, 0)])
-    assert counters.rebalances == {"classic": 0, "consumer": 0, "share": 1}
+    assert counters.rebalances == {**NONE, protocol: 2}
 
 
 def test_offsets_are_counted_when_they_come_and_when_they_go() -> None:

@@ -108,6 +108,19 @@ def test_an_observer_becomes_a_voter_and_counts() -> None:
         world.until(lambda: world.leader() is None, 20)
 
 
+def test_whoever_adds_itself_is_answered_before_the_change_is_committed() -> None:
+    with carried_by_the_log() as world:
+        leader = world.a_leader()
+        world.make_sure(2)
+        assert leader.raft is not None
+        voter_changes = leader.raft.voter_changes
+        world.wait(voter_changes.add(voter(4), 5_000, until_committed=False))
+        history = leader.raft.metadata_log.history
+        assert (ids(leader), history.offset >= leader.raft.quorum.high_watermark) == ((1, 2, 3, 4), True)
+        assert change(world, voter_changes.remove(4, bytes([4]) * 16)) is ErrorCode.REQUEST_TIMED_OUT
+        world.until(lambda: all(ids(node) == (1, 2, 3, 4) for node in world.nodes.values()))
+
+
 def test_a_leader_that_is_removed_resigns_and_follows() -> None:
     with carried_by_the_log() as world:
         leader = world.a_leader()

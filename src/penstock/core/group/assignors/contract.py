@@ -12,9 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from penstock.model.ids import Uuid
+
+# What partition numbers belong to: a topic id, or a subtopology of a streams group.
+Owner = TypeVar("Owner", bytes, str)
 
 Partition = tuple[Uuid, int]
 Partitions = Mapping[Uuid, frozenset[int]]
@@ -58,9 +61,9 @@ def partitions_of(rows: Sequence[PartitionsOfTopic]) -> Partitions:
     return found
 
 
-def rows_of(partitions: Partitions) -> list[tuple[Uuid, list[int]]]:
-    """Partitions by topic in sorted order, for a message's list."""
-    return [(topic_id, sorted(partitions[topic_id])) for topic_id in sorted(partitions)]
+def rows_of(partitions: Mapping[Owner, frozenset[int]]) -> list[tuple[Owner, list[int]]]:
+    """Partitions by topic, or by subtopology, in sorted order, for a message's list."""
+    return [(owner, sorted(partitions[owner])) for owner in sorted(partitions)]
 
 
 def no_racks(_topic_id: Uuid, _partition: int) -> frozenset[str]:

@@ -71,6 +71,8 @@ class ConsumerGroup:
         # Soft state: whether the topics were checked since their last change, and how recently patterns were resolved.
         self.metadata_is_current = False
         self.regex_version = 0
+        # Soft state: members that have reported to own exactly what they were last assigned.
+        self.acknowledged: set[str] = set()
         # Soft state: classic members that have yet to rejoin.
         self.awaited_joins: set[str] = set()
 
@@ -216,6 +218,7 @@ class ConsumerGroup:
         if new is None:
             assert old is not None
             del self.members[old.member_id]
+            self.acknowledged.discard(old.member_id)
             return
         self.members[new.member_id] = new
         for partitions in (new.assigned, new.pending_revocation):

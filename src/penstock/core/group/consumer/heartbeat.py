@@ -1,8 +1,9 @@
 """ConsumerGroupHeartbeat: how members join, stay in, and leave a consumer group.
 
 A request only has to carry what changed. A member epoch of 0 joins, -1 leaves, -2 is a static member that leaves
-temporarily; otherwise it is the member's current epoch. The response carries an assignment only if it changed, or if
-the request was a full one, as it is when a member joins or may have missed a response.
+temporarily; otherwise it is the member's current epoch. The response carries the assignment until the member has
+reported to own it, and whenever the request was a full one. Apache Kafka sends a changed assignment once; a client that
+gave up on that response, as librdkafka does after one heartbeat interval, would never hear of it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from penstock.core.group.consumer.members import (
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
+    MemberState,
 )
 from penstock.core.group.consumer.records import assignment_record
 from penstock.core.group.consumer.update import (
@@ -76,15 +78,17 @@ def heartbeat(
     member_id = request.member_id or context.new_member_id()
     owned = None if request.topic_partitions is None else partitions_of(request.topic_partitions)
     member = _find_or_join(group, request, member_id, owned, effects.records)
-    updated = update_member(context, group, member, _updated(member, request, caller), owned, caller, effects, now_ms)
+    proven = owned if _proves_revocation(group, member, request) else None
+    updated = update_member(context, group, member, _updated(member, request, caller), proven, caller, effects, now_ms)
     keep_session(group, member_id, context.session_timeout_ms(group.group_id), effects, now_ms)
+    _note_acknowledgement(group, member, updated, owned)
     told_everything = request.member_epoch == JOIN_EPOCH or (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
         and request.topic_partitions is not None
     )
     assignment = None
-    if told_everything or updated.assigned != member.assigned:
+    if told_everything or member_id not in group.acknowledged:
         assignment = Assignment([TopicPartitions(*row) for row in rows_of(updated.assigned)])
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,
@@ -92,6 +96,27 @@ def heartbeat(
         heartbeat_interval_ms=context.heartbeat_interval_ms(group.group_id),
         assignment=assignment,
     )
+
+
+def _proves_revocation(group: ConsumerGroup, member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether a partition that the member does not report is one that it has given up.
+
+    Until it has reported its last assignment it may still be about to take what it does not report. It must be asked.
+    """
+    return (
+        request.member_epoch == JOIN_EPOCH
+        or member.member_id in group.acknowledged
+        or member.state not in (MemberState.STABLE, MemberState.UNRELEASED_PARTITIONS)
+    )
+
+
+def _note_acknowledgement(
+    group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember, owned: Partitions | None
+) -> None:
+    if updated.assigned != member.assigned or (owned is not None and owned != updated.assigned):
+        group.acknowledged.discard(member.member_id)
+    elif owned is not None:
+        group.acknowledged.add(member.member_id)
 
 
 def _find_or_join(

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from penstock.core.group.assignors.change import compare
 from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions
 from penstock.core.group.consumer.members import ConsumerMember, MemberState
 from penstock.model.errors import ApiError, ErrorCode
@@ -61,23 +62,12 @@ def _next(
     owned: Partitions | None,
     is_owned: IsOwned,
 ) -> ConsumerMember:
-    kept: dict[Uuid, frozenset[int]] = {}
-    revoked: dict[Uuid, frozenset[int]] = {}
-    for topic_id, partitions in member.assigned.items():
-        wanted = target.get(topic_id, frozenset())
-        _put(kept, topic_id, partitions & wanted)
-        _put(revoked, topic_id, partitions - wanted)
-    if revoked and _still_owns(owned, revoked):
+    change = compare(member.assigned, target, is_owned)
+    if change.lost and _still_owns(owned, change.lost):
         # It stays in its epoch, so that its commits are accepted until it has revoked them.
-        return _advance(member, MemberState.UNREVOKED_PARTITIONS, member_epoch, kept, revoked)
-    unreleased = False
-    for topic_id, partitions in target.items():
-        missing = partitions - kept.get(topic_id, frozenset())
-        free = frozenset(partition for partition in missing if not is_owned(topic_id, partition))
-        unreleased = unreleased or len(free) < len(missing)
-        _put(kept, topic_id, kept.get(topic_id, frozenset()) | free)
-    state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
-    return _advance(member, state, target_epoch, kept, NO_PARTITIONS)
+        return _advance(member, MemberState.UNREVOKED_PARTITIONS, member_epoch, change.kept, change.lost)
+    state = MemberState.UNRELEASED_PARTITIONS if change.must_wait else MemberState.STABLE
+    return _advance(member, state, target_epoch, change.kept_and_gained, NO_PARTITIONS)
 
 
 def _advance(
@@ -98,8 +88,3 @@ def _still_owns(owned: Partitions | None, revoked: Partitions) -> bool:
     if owned is None:
         return True
     return any(partitions & owned.get(topic_id, frozenset()) for topic_id, partitions in revoked.items())
-
-
-def _put(partitions: dict[Uuid, frozenset[int]], topic_id: Uuid, numbers: frozenset[int]) -> None:
-    if numbers:
-        partitions[topic_id] = numbers

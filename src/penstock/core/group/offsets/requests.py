@@ -12,12 +12,14 @@ from penstock.core.group.contract import Caller, Effects, GroupSettings, Produce
 from penstock.core.group.group import Group
 from penstock.core.group.offsets.expiry import NO_EXPIRY, offset_tombstone
 from penstock.core.group.offsets.offsets import CommittedOffset, Offsets
+from penstock.core.group.streams.group import StreamsGroup
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
 from penstock.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -37,6 +39,7 @@ from penstock.wire.messages.offset_fetch import (
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -44,7 +47,7 @@ from penstock.wire.messages.txn_offset_commit import (
 
 NO_OFFSET = -1
 
-# As Kafka 4.1 writes them: only version 1 has an expire timestamp, the newest one has the topic's id.
+# As Kafka writes them: only version 1 has an expire timestamp, the newest one has the topic's id.
 LATEST_MS = 2**63 - 1
 _EXPIRING_VERSION = 1
 _VERSION = 4
@@ -63,9 +66,10 @@ class OffsetRequests:
         """Whether the commit is allowed; without a group and a generation it belongs to a simple consumer."""
         generation = request.generation_id_or_member_epoch
         if group is not None:
-            return group.check_offset_commit(
+            error = group.check_offset_commit(
                 request.member_id, request.group_instance_id, generation, caller.api_version, transactional=False
             )
+            return _unless_late(error, group, request.member_id, generation, request.topics)
         if generation < 0:
             return ErrorCode.NONE
         return ErrorCode.GROUP_ID_NOT_FOUND if caller.api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
@@ -79,6 +83,7 @@ class OffsetRequests:
         error = group.check_offset_commit(
             request.member_id, request.group_instance_id, request.generation_id, caller.api_version, transactional=True
         )
+        error = _unless_late(error, group, request.member_id, request.generation_id, request.topics)
         # Producers don't know the newer error.
         return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
 
@@ -194,6 +199,20 @@ class OffsetRequests:
                 ]
         effects.replies.append(Reply(token, OffsetDeleteResponse(topics=topics)))
         return effects
+
+
+def _unless_late(
+    error: ErrorCode,
+    group: Group,
+    member_id: str,
+    epoch: int,
+    topics: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic],
+) -> ErrorCode:
+    """A streams group knows since when a member has had each of its tasks, so that an earlier epoch may do."""
+    if error is not ErrorCode.STALE_MEMBER_EPOCH or not isinstance(group, StreamsGroup):
+        return error
+    partitions = [(topic.name, row.partition_index) for topic in topics for row in topic.partitions]
+    return ErrorCode.NONE if group.allows_late_commit(member_id, epoch, partitions) else error
 
 
 def commit_refused(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:

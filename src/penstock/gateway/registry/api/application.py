@@ -9,7 +9,6 @@ from urllib.parse import unquote
 
 from starlette.responses import Response
 
-from penstock import __version__
 from penstock.gateway.registry.api.access import with_rights
 from penstock.gateway.registry.api.schemas import schema_operations
 from penstock.gateway.registry.api.settings import settings_operations
@@ -26,6 +25,7 @@ from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.openapi import document
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.problem import Problem
+from penstock.model.version import __version__
 
 IN_CONTEXT = re.compile(r"/contexts/([^/]+)(/(?:compatibility/subjects|subjects|config|mode|schemas))(?:/([^/]*)(.*))?")
 

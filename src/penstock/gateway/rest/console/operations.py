@@ -15,10 +15,12 @@ from penstock.gateway.registry.api.shapes import REGISTRY_TYPE
 from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.console.audit import audit_operations
+from penstock.gateway.rest.console.clients import client_operations
 from penstock.gateway.rest.console.cluster import cluster_operations
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
 from penstock.gateway.rest.console.dead_letters import dead_letter_operations
 from penstock.gateway.rest.console.groups import group_operations, reset_operations
+from penstock.gateway.rest.console.hot_keys import hot_key_operations
 from penstock.gateway.rest.console.messages import message_operations
 from penstock.gateway.rest.console.moves import move_operations, transaction_operations
 from penstock.gateway.rest.console.pipelines import pipeline_operations
@@ -51,12 +53,14 @@ def console_operations(
     return [
         *cluster_operations(cluster_id, snapshots, Throughput(snapshots, wire), wire),
         *topic_operations(snapshots, groups, wire),
+        *hot_key_operations(snapshots, wire),
         *message_operations(admin, readers, groups, tails, codec),
         *group_operations(admin, groups),
         *reset_operations(admin, groups),
         *move_operations(wire),
         *transaction_operations(snapshots, wire),
         *tenant_operations(snapshots, wire),
+        *client_operations(snapshots, wire),
         *dead_letter_operations(admin, groups, snapshots, readers, publisher),
         *pipeline_operations(readers),
         *audit_operations(readers),

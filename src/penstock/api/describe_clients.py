@@ -1,0 +1,67 @@
+"""Version 0. Penstock's own: the clients that push metrics to this broker, and what they last pushed (KIP-714).
+
+Not advertised: Kafka's clients have no use for it. Needs DESCRIBE on the cluster.
+"""
+
+from __future__ import annotations
+
+from penstock.api.access import check_cluster
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
+from penstock.core.telemetry.clients import ShownSeries, TelemetryClient
+from penstock.model.access import Operation
+from penstock.model.errors import ApiError
+from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.telemetry import Telemetry
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.describe_clients import (
+    DescribeClientsRequest,
+    DescribeClientsResponse,
+    DescribedClient,
+    DescribedSeries,
+    SeriesLabel,
+)
+
+API = Api(
+    ApiKey.DESCRIBE_CLIENTS,
+    (0, 0),
+    on_broker=lambda services: make_describe_clients(services.telemetry, services.access),
+)
+
+
+def make_describe_clients(telemetry: Telemetry, access: AccessControl) -> Handler:
+    """The handler."""
+
+    def describe_clients(request: DescribeClientsRequest, context: RequestContext) -> DescribeClientsResponse:
+        try:
+            check_cluster(access, context, Operation.DESCRIBE)
+        except ApiError as error:
+            return DescribeClientsResponse(error_code=error.code, error_message=error.message)
+        wanted = None if request.instance_ids is None else set(request.instance_ids)
+        return DescribeClientsResponse(
+            error_message=None,
+            clients=[
+                described(client, request.include_series)
+                for client in telemetry.known()
+                if wanted is None or client.instance_id in wanted
+            ],
+        )
+
+    def described(client: TelemetryClient, include_series: bool) -> DescribedClient:
+        return DescribedClient(
+            client.instance_id,
+            *client.description,
+            client.plan.interval_ms,
+            telemetry.silence_ms(client),
+            client.is_terminating,
+            len(client.series),
+            client.left_out,
+            client.plan.metrics,
+            [_series(one) for one in client.series] if include_series else (),
+        )
+
+    return describe_clients
+
+
+def _series(one: ShownSeries) -> DescribedSeries:
+    return DescribedSeries(one.name, one.is_total, one.value, [SeriesLabel(*label) for label in one.labels])

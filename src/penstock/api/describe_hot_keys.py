@@ -1,0 +1,76 @@
+"""Version 0. Penstock's own: the keys with the most records and bytes at the end of the partitions led here.
+
+Not advertised: Kafka's clients have no use for it. Keys are content: it needs READ on the topic. Without partitions,
+all that this broker leads are looked at; `records_max` is shared by them. Figures are lower bounds, and each partition
+says by how much they may be too low.
+"""
+
+from __future__ import annotations
+
+from penstock.api.access import check
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
+from penstock.core.metadata.image import Image
+from penstock.model.access import Operation, ResourceType
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.hot_keys.counting import HotKeys
+from penstock.runtime.hot_keys.worker import Counted
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.security.access_control import AccessControl
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.describe_hot_keys import (
+    DescribeHotKeysRequest,
+    DescribeHotKeysResponse,
+    HotKeyRow,
+    HotPartition,
+)
+
+API = Api(
+    ApiKey.DESCRIBE_HOT_KEYS,
+    (0, 0),
+    on_broker=lambda services: make_describe_hot_keys(
+        services.image, services.partitions, services.hot_keys, services.access
+    ),
+)
+
+KEYS_MAX = 100
+
+
+def make_describe_hot_keys(image: Image, partitions: Partitions, hot_keys: HotKeys, access: AccessControl) -> Handler:
+    """The handler."""
+
+    async def describe_hot_keys(request: DescribeHotKeysRequest, context: RequestContext) -> DescribeHotKeysResponse:
+        try:
+            check(access, context, Operation.READ, ResourceType.TOPIC, request.topic)
+            asked = wanted(request)
+            led: list[Partition] = []
+            rows: list[HotPartition] = []
+            for index in asked:
+                try:
+                    led.append(partitions.lookup(request.topic, b"", index, by_id=False))
+                except ApiError as error:
+                    if request.partitions is not None:
+                        rows.append(HotPartition(index, error.code, error.message))
+            keys_max = min(max(1, request.keys_max), KEYS_MAX)
+            found = await hot_keys.count(led, request.records_max, keys_max)
+        except ApiError as error:
+            return DescribeHotKeysResponse(error_code=error.code, error_message=error.message)
+        rows += [_row(one.name.partition, counted) for one, counted in zip(led, found, strict=True)]
+        return DescribeHotKeysResponse(error_message=None, partitions=rows)
+
+    def wanted(request: DescribeHotKeysRequest) -> list[int]:
+        topic = image.topics.get(request.topic)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {request.topic!r}")
+        count = len(topic.partitions)
+        return list(range(count)) if request.partitions is None else sorted(set(request.partitions))
+
+    return describe_hot_keys
+
+
+def _row(index: int, counted: Counted) -> HotPartition:
+    # What was counted before a file was deleted or compacted is an answer.
+    code = ErrorCode.CORRUPT_MESSAGE if counted.problem and not counted.report.records else ErrorCode.NONE
+    report = counted.report
+    return HotPartition(index, code, counted.problem or None, *report[:8], [HotKeyRow(*key) for key in report.keys])

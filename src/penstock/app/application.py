@@ -1,0 +1,241 @@
+"""`App`: functions for topics."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import signal
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, Literal, TypeVar
+
+from penstock.app.binding import bind
+from penstock.app.counters import LineCounters
+from penstock.app.policy import Backoff, RetryPolicy
+from penstock.app.runner import Runner
+from penstock.app.subscription import Guarantee, Subscription
+from penstock.app.tracing import Tracer
+from penstock.app.worker import Worker
+from penstock.client.application.connection import Connection
+from penstock.client.application.errors import PenstockError, SerializationFailed
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+Middleware = TypeVar("Middleware", bound=Callable[..., Any])
+Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+
+WORKER_VARIABLE = "PENSTOCK_WORKER"
+logger = logging.getLogger("penstock.app")
+
+
+class App:
+    """Functions that process the records of topics, and everything around them.
+
+    `name` is the consumer group too, unless a subscription says otherwise. `lifespan` is an async context manager as in
+    Starlette: what it yields is `Context.state`. `tracing` carries traces from record to record.
+
+    >>> app = App("billing")
+    >>> @app.subscribe("orders", retries=5, backoff="exponential", dead_letters=True, publish="invoices")
+    ... def bill(order: dict) -> dict:
+    ...     return {"total": order["amount"] * 2}
+    >>> [subscription.name for subscription in app.subscriptions]
+    ['bill']
+    """
+
+    def __init__(
+        self,
+        name: str,
+        connection: Connection | str | None = None,
+        *,
+        lifespan: Lifespan | None = None,
+        tracing: bool = True,
+        title: str = "",
+        version: str = "0.1.0",
+    ) -> None:
+        self.name = name
+        self.title = title or name
+        self.version = version
+        self._connection = connection
+        self._lifespan = lifespan
+        self._tracing = tracing
+        self._middleware: list[Callable[..., Any]] = []
+        self.subscriptions: list[Subscription] = []
+        self.counters: dict[str, LineCounters] = {}
+        self._worker: Worker | None = None
+
+    @property
+    def connection(self) -> Connection:
+        """Where the brokers are: as given, or from the environment when the application starts.
+
+        >>> App("billing", "broker:9092").connection.bootstrap
+        'broker:9092'
+        """
+        return Connection.of(self._connection)
+
+    def subscribe(
+        self,
+        *topics: str,
+        retries: int = 3,
+        backoff: Backoff = "exponential",
+        delay_s: float = 1.0,
+        delay_s_max: float = 60.0,
+        give_up_on: tuple[type[BaseException], ...] = (),
+        dead_letters: bool | str = True,
+        publish: str | None = None,
+        reply: bool = False,
+        guarantee: Guarantee = "at-least-once",
+        group: str | None = None,
+        share: bool = False,
+        concurrency: int = 1,
+        batch_size: int = 500,
+        batch_wait_s: float = 0.0,
+        commit_interval_s: float = 0.2,
+        start: Literal["earliest", "latest"] = "earliest",
+        value: Any = None,
+        name: str | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Let a function process the records of topics.
+
+        Its first parameter's type says what it gets: a value (`Order`, `dict`, `str`, `bytes`), a `Record[Order]` with
+        key and headers, or a batch: `list[Order]`, `list[Record[Order]]`, a pyarrow.Table, a pandas.DataFrame. Further
+        parameters are a `Context`, or `Annotated[T, Depends(function)]`.
+
+        A record that fails is tried `retries` more times, with pauses by `backoff` from `delay_s` on, while records
+        with other keys go on; then it goes to the dead letters (`dlq.` and its topic's name, or the topic that
+        `dead_letters` names) with the reason in its headers. Values that cannot be read go there at once, and so does
+        what raises one of `give_up_on`.
+
+        What the function returns is sent to `publish`, with the record's key; with `reply` to the topic that the
+        record's header `reply-topic` names. `guarantee="exactly-once"` makes what is sent and that the record is done
+        one transaction. `concurrency` records with different keys are processed at a time. `share` takes the records
+        as a work queue, in a share group.
+
+        >>> app = App("billing")
+        >>> @app.subscribe("orders", guarantee="exactly-once", publish="invoices", concurrency=8)
+        ... async def bill(order: dict) -> dict:
+        ...     return {"total": order["amount"] * 2}
+        """
+
+        def register(handler: Handler) -> Handler:
+            # Annotations are text, and may name what is local where the function is written.
+            frame = inspect.currentframe()
+            label = name or str(getattr(handler, "__name__", "handler"))
+            if label in self.counters:
+                raise PenstockError(
+                    f"there are two subscriptions {label}", "", "name one of them: subscribe(…, name=…)"
+                )
+            policy = RetryPolicy(
+                retries, backoff, delay_s, delay_s_max, (SerializationFailed, *give_up_on), dead_letters
+            )
+            self.subscriptions.append(
+                Subscription(
+                    label,
+                    topics,
+                    group or (self.name if len(self.subscriptions) == 0 else f"{self.name}.{label}"),
+                    bind(handler, value, frame.f_back.f_locals if frame is not None and frame.f_back else None),
+                    policy,
+                    publish,
+                    reply,
+                    share,
+                    guarantee == "exactly-once",
+                    concurrency,
+                    batch_size,
+                    batch_wait_s,
+                    commit_interval_s,
+                    start,
+                )
+            )
+            self.counters[label] = LineCounters(self.name, label)
+            return handler
+
+        return register
+
+    def middleware(self, function: Middleware) -> Middleware:
+        """Let a function wrap every call of a handler: it gets the next call and the Context.
+
+        An async function wraps async handlers, another one the others. Batches are not wrapped.
+
+        >>> app = App("billing")
+        >>> @app.middleware
+        ... async def timed(call_next, context):
+        ...     return await call_next(context)
+        """
+        self._middleware.append(function)
+        return function
+
+    def run(self) -> None:
+        """Process records until SIGINT or SIGTERM, then finish what runs and commit it.
+
+        >>> App("billing").subscriptions  # app.run() returns when it is told to stop
+        []
+        """
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        with suppress(ImportError):
+            import uvloop
+
+            uvloop.run(self.serve())
+            return
+        asyncio.run(self.serve())
+
+    async def serve(self, *, handle_signals: bool = True) -> None:
+        """The same within a running event loop; ends with `stop`.
+
+        >>> async def main():
+        ...     app = App("billing")
+        ...     app.stop()
+        ...     await app.serve(handle_signals=False)
+        >>> asyncio.run(main())
+        """
+        worker = self.make_worker()
+        loop = asyncio.get_running_loop()
+        if handle_signals:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, worker.stop)
+        async with self.living() as state:
+            await worker.run(state)
+
+    def make_worker(self) -> Worker:
+        """What runs the subscriptions in this process."""
+        if self._worker is None:
+            identity = os.environ.get(WORKER_VARIABLE) or uuid.uuid4().hex[:12]
+            self._worker = Worker(self, identity)
+        return self._worker
+
+    def stop(self) -> None:
+        """Let `run` or `serve` finish what runs, commit it, and return.
+
+        >>> App("billing").stop()
+        """
+        self.make_worker().stop()
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether all lines run; False while one is starting again after a failure.
+
+        >>> App("billing").is_healthy
+        True
+        """
+        return self._worker is None or self._worker.is_healthy
+
+    @asynccontextmanager
+    async def living(self) -> AsyncIterator[Any]:
+        """The application's lifespan; yields its state."""
+        async with AsyncExitStack() as stack:
+            yield await stack.enter_async_context(self._lifespan(self)) if self._lifespan is not None else None
+
+    def make_runner(self, subscription: Subscription, state: Any) -> Runner:
+        """What calls the handler of a subscription."""
+        is_async = subscription.binding.is_async
+        middleware = [each for each in self._middleware if inspect.iscoroutinefunction(each) == is_async]
+        runner = Runner(
+            subscription.binding,
+            subscription.publish,
+            middleware,
+            Tracer(self.name, enabled=self._tracing),
+            subscription.concurrency,
+            subscription.reply,
+        )
+        runner.state = state
+        return runner

@@ -1,0 +1,56 @@
+"""What a handler can ask for besides its record: a context, messages to send, dependencies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.client.application.records import Headers, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A record to send: what handlers return or give to `Context.send`.
+
+    >>> Message("invoices", "alice", {"total": 12}).topic
+    'invoices'
+    """
+
+    topic: str
+    key: Any = None
+    value: Any = None
+    headers: Headers = ()
+
+
+@dataclass(slots=True)
+class Context:
+    """The record that is processed, which try it is, and what is sent when it succeeds.
+
+    >>> context = Context(record=None, attempt=2, state={"rate": 1.5})
+    >>> context.send("invoices", "alice", {"total": 12})
+    >>> len(context.messages), context.attempt, context.state["rate"]
+    (1, 2, 1.5)
+    """
+
+    record: Record[Any] | None
+    attempt: int
+    state: Any = None
+    messages: list[Message] = field(default_factory=list)
+
+    def send(self, topic: str, key: Any = None, value: Any = None, headers: Headers = ()) -> None:
+        """Send a record once the handler has returned; nothing is sent if it fails."""
+        self.messages.append(Message(topic, key, value, headers))
+
+
+@dataclass(frozen=True, slots=True)
+class Depends:
+    """A parameter that a function provides: `rate: Annotated[float, Depends(current_rate)]`.
+
+    The function takes nothing, or a Context.
+
+    >>> Depends(lambda: 1.5).provide()
+    1.5
+    """
+
+    provide: Callable[..., Any]

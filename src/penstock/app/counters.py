@@ -1,0 +1,77 @@
+"""What a line counts, and the text that Prometheus and autoscalers read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.core.metrics.histogram import Histogram
+from penstock.core.metrics.sheet import Metric, Sheet
+
+LABELS = ("app", "subscription")
+PROCESSED = Metric("penstock_app_records_processed_total", "counter", "Records that a handler finished.", LABELS)
+FAILED = Metric(
+    "penstock_app_attempts_failed_total", "counter", "Attempts at records that raised an exception.", LABELS
+)
+DEAD = Metric("penstock_app_dead_letters_total", "counter", "Records that were put aside after their tries.", LABELS)
+SENT = Metric("penstock_app_records_sent_total", "counter", "Records that handlers sent.", LABELS)
+COMMITS = Metric("penstock_app_commits_total", "counter", "Commits of offsets, or transactions.", LABELS)
+RESTARTS = Metric("penstock_app_restarts_total", "counter", "Starts of a line after a failure.", LABELS)
+BUSY = Metric("penstock_app_busy_seconds_total", "counter", "Time that handlers took, over all lanes.", LABELS)
+WAITING = Metric("penstock_app_records_waiting", "gauge", "Records in memory that are not done.", LABELS)
+DELAYED = Metric(
+    "penstock_app_records_delayed", "gauge", "Records in memory that wait for a try, or behind one.", LABELS
+)
+AGE = Metric(
+    "penstock_app_record_age_seconds", "histogram", "Age of the newest record of each chunk when it is done.", LABELS
+)
+LAG = Metric("penstock_app_lag_records", "gauge", "Records that the group has not committed.", LABELS)
+LAG_SECONDS = Metric(
+    "penstock_app_lag_seconds", "gauge", "Age of the last record that was done, while there is lag.", LABELS
+)
+
+
+class LineCounters:
+    """The counters of one subscription in one worker."""
+
+    def __init__(self, app: str, subscription: str) -> None:
+        self.labels = (app, subscription)
+        self.processed = 0
+        self.failed = 0
+        self.dead = 0
+        self.sent = 0
+        self.commits = 0
+        self.restarts = 0
+        self.busy_s = 0.0
+        self.waiting = 0
+        self.delayed = 0
+        self.lag_records: int | None = None
+        self.lag_s = 0.0
+        self.age = Histogram()
+
+    def fill(self, sheet: Sheet) -> None:
+        """Add this line to a scrape."""
+        values = (
+            (PROCESSED, self.processed),
+            (FAILED, self.failed),
+            (DEAD, self.dead),
+            (SENT, self.sent),
+            (COMMITS, self.commits),
+            (RESTARTS, self.restarts),
+            (BUSY, self.busy_s),
+            (WAITING, self.waiting),
+            (DELAYED, self.delayed),
+        )
+        for metric, value in values:
+            sheet.add(metric, value, *self.labels)
+        if self.lag_records is not None:
+            sheet.add(LAG, self.lag_records, *self.labels)
+            sheet.add(LAG_SECONDS, self.lag_s if self.lag_records else 0.0, *self.labels)
+        sheet.histogram(AGE, self.age, *self.labels)
+
+
+def render(lines: Iterable[LineCounters]) -> bytes:
+    """A scrape of some lines."""
+    sheet = Sheet()
+    for line in lines:
+        line.fill(sheet)
+    return b"".join(sheet.render())

@@ -1,0 +1,120 @@
+"""`Admin` for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.client.application.admin import REQUEST_TIMEOUT_S, Partition
+from penstock.client.application.admin import Admin as SyncAdmin
+from penstock.client.application.connection import Connection
+from penstock.client.application.descriptions import ClusterDescription, GroupDescription, TopicDescription
+
+
+class Admin:
+    """Changes and describes a cluster; see `penstock.Admin`.
+
+    >>> async def main():
+    ...     async with penstock.aio.Admin() as admin:
+    ...         return (await admin.describe_topic("orders")).name
+    >>> asyncio.run(main())
+    'orders'
+    """
+
+    def __init__(
+        self,
+        connection: Connection | str | None = None,
+        *,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._sync = SyncAdmin(connection, timeout_s=timeout_s, properties=properties)
+        self.connection = self._sync.connection
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await asyncio.to_thread(self._sync.close)
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        config: Mapping[str, str] | None = None,
+        *,
+        exist_ok: bool = False,
+    ) -> bool:
+        """Create a topic; -1 stands for the cluster's default. Raises TopicExists, or returns False with `exist_ok`."""
+        return await asyncio.to_thread(
+            self._sync.create_topic, name, partitions, replication_factor, config, exist_ok=exist_ok
+        )
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        """A topic's partitions, their leaders and replicas, and its settings. Raises UnknownTopic."""
+        return await asyncio.to_thread(self._sync.describe_topic, name)
+
+    async def list_topics(self) -> list[str]:
+        """The names of all topics but internal ones."""
+        return await asyncio.to_thread(self._sync.list_topics)
+
+    async def delete_topic(self, name: str, *, missing_ok: bool = False) -> bool:
+        """Delete a topic. Raises UnknownTopic, or returns False with `missing_ok`."""
+        return await asyncio.to_thread(self._sync.delete_topic, name, missing_ok=missing_ok)
+
+    async def add_partitions(self, name: str, total: int) -> None:
+        """Let a topic have `total` partitions, more than it has."""
+        await asyncio.to_thread(self._sync.add_partitions, name, total)
+
+    async def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
+        """Change some of a topic's settings; None takes the default again."""
+        await asyncio.to_thread(self._sync.alter_topic, name, config)
+
+    async def alter_group(self, group: str, config: Mapping[str, str | None]) -> None:
+        """Change some of a group's settings, such as those of a share group."""
+        await asyncio.to_thread(self._sync.alter_group, group, config)
+
+    async def offsets(self, topic: str, at: int | str = "latest") -> dict[Partition, int]:
+        """Each partition's offset "earliest", "latest" (its end), or of the first record at or after a time in ms."""
+        return await asyncio.to_thread(self._sync.offsets, topic, at)
+
+    async def trim(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Delete the records before these offsets, by partition."""
+        await asyncio.to_thread(self._sync.trim, topic, offsets)
+
+    async def list_groups(self) -> dict[str, str]:
+        """The groups and their states."""
+        return await asyncio.to_thread(self._sync.list_groups)
+
+    async def describe_group(self, group: str) -> GroupDescription:
+        """A group's state, and its members with their partitions."""
+        return await asyncio.to_thread(self._sync.describe_group, group)
+
+    async def group_offsets(self, group: str) -> dict[Partition, int]:
+        """The offsets that a group has committed."""
+        return await asyncio.to_thread(self._sync.group_offsets, group)
+
+    async def group_lag(self, group: str, topics: Iterable[str] = ()) -> dict[Partition, int]:
+        """How many records the group has not committed."""
+        return await asyncio.to_thread(self._sync.group_lag, group, topics)
+
+    async def set_group_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        """Let a group without members continue at these offsets."""
+        await asyncio.to_thread(self._sync.set_group_offsets, group, offsets)
+
+    async def delete_group(self, group: str) -> None:
+        """Delete a group without members, and its offsets."""
+        await asyncio.to_thread(self._sync.delete_group, group)
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """The cluster's id, controller and brokers."""
+        return await asyncio.to_thread(self._sync.describe_cluster)

@@ -1,0 +1,166 @@
+"""`Consumer` for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, overload
+
+from penstock.client.application.aio.worker import Worker
+from penstock.client.application.connection import Connection
+from penstock.client.application.consumer import MAX_POLL_RECORDS, OnPartitions, Partition, Protocol, Start
+from penstock.client.application.consumer import Consumer as SyncConsumer
+from penstock.client.application.records import Record
+
+V = TypeVar("V")
+
+
+class Consumer(Generic[V]):
+    """Reads records of topics; see `penstock.Consumer`, whose options it takes.
+
+    >>> async def main():
+    ...     async with penstock.aio.Consumer(group="billing", value=str) as consumer:
+    ...         await consumer.subscribe(["orders"])
+    ...         async for record in consumer:
+    ...             await consumer.commit_offsets()
+    ...             return record.topic
+    >>> asyncio.run(main())
+    'orders'
+    """
+
+    @overload
+    def __init__(
+        self: Consumer[bytes],
+        connection: Connection | str | None = None,
+        *,
+        group: str | None = None,
+        start: Start = "earliest",
+        protocol: Protocol = "consumer",
+        max_poll_records: int = MAX_POLL_RECORDS,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        connection: Connection | str | None = None,
+        *,
+        value: type[V] | Any,
+        group: str | None = None,
+        start: Start = "earliest",
+        protocol: Protocol = "consumer",
+        max_poll_records: int = MAX_POLL_RECORDS,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None: ...
+    def __init__(self, connection: Connection | str | None = None, **options: Any) -> None:
+        self.sync: SyncConsumer[V] = SyncConsumer(connection, **options)
+        self.connection = self.sync.connection
+        self.group = self.sync.group
+        self._worker = Worker("penstock-consumer")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def __aiter__(self) -> AsyncIterator[Record[V]]:
+        """All records, for ever."""
+        while True:
+            record = await self.poll(1.0)
+            if record is not None:
+                yield record
+
+    async def subscribe(
+        self,
+        topics: str | Iterable[str],
+        *,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+    ) -> None:
+        """Read these topics. The functions are called in another thread.
+
+        >>> async def main():
+        ...     async with penstock.aio.Consumer(group="billing") as consumer:
+        ...         await consumer.subscribe(["orders"])
+        >>> asyncio.run(main())
+        """
+        await self._worker.run(self.sync.subscribe, topics, on_assigned=on_assigned, on_revoked=on_revoked)
+
+    async def poll(self, timeout_s: float = 1.0) -> Record[V] | None:
+        """The next record; None if there is none within the time.
+
+        >>> async def main():
+        ...     async with penstock.aio.Consumer() as consumer:
+        ...         await consumer.subscribe(["orders"])
+        ...         return await consumer.poll(10)
+        >>> asyncio.run(main()).offset
+        0
+        """
+        if self.sync.has_buffered:
+            return self.sync.poll(0)
+        return await self._worker.run(self.sync.poll, timeout_s)
+
+    async def poll_many(self, max_records: int = MAX_POLL_RECORDS, timeout_s: float = 1.0) -> list[Record[V]]:
+        """Up to so many records: what is there, as soon as there is one, or nothing after the time.
+
+        >>> async def main():
+        ...     async with penstock.aio.Consumer() as consumer:
+        ...         await consumer.subscribe(["orders"])
+        ...         return await consumer.poll_many(10, timeout_s=10)
+        >>> asyncio.run(main())[0].offset
+        0
+        """
+        return await self._worker.run(self.sync.poll_many, max_records, timeout_s)
+
+    async def commit_offsets(self, offsets: Mapping[Partition, int] | None = None) -> None:
+        """Commit what `poll` has handed out so far, or the given next offsets, and wait until it is durable.
+
+        >>> async def main():
+        ...     async with penstock.aio.Consumer(group="billing") as consumer:
+        ...         await consumer.commit_offsets()
+        >>> asyncio.run(main())
+        """
+        await self._worker.run(self.sync.commit_offsets, offsets)
+
+    async def committed(self) -> dict[Partition, int]:
+        """The group's committed offsets of the assigned partitions."""
+        return await self._worker.run(self.sync.committed)
+
+    def assignment(self) -> list[Partition]:
+        """The partitions that this consumer reads now."""
+        return self.sync.assignment()
+
+    async def seek(self, topic: str, partition: int, offset: int | Start) -> None:
+        """Read a partition from an offset on, or from its first or last record."""
+        await self._worker.run(self.sync.seek, topic, partition, offset)
+
+    async def seek_to_time(self, timestamp_ms: int) -> None:
+        """Read the assigned partitions from the first record at or after a time on."""
+        await self._worker.run(self.sync.seek_to_time, timestamp_ms)
+
+    async def rewind(self) -> None:
+        """Read again from the committed offsets on."""
+        await self._worker.run(self.sync.rewind)
+
+    async def pause(self, *partitions: Partition) -> None:
+        """Stop reading these partitions, or all, while staying a member of the group."""
+        await self._worker.run(self.sync.pause, *partitions)
+
+    async def resume(self, *partitions: Partition) -> None:
+        """Go on with paused partitions, or all."""
+        await self._worker.run(self.sync.resume, *partitions)
+
+    async def lag(self) -> dict[Partition, int]:
+        """How many records of each assigned partition are still to be handed out."""
+        return await self._worker.run(self.sync.lag)
+
+    async def close(self) -> None:
+        """Leave the group and close. Nothing is committed by it.
+
+        >>> async def main():
+        ...     await penstock.aio.Consumer().close()
+        >>> asyncio.run(main())
+        """
+        await self._worker.close(self.sync.close)

@@ -1,0 +1,90 @@
+"""`ShareConsumer` for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, overload
+
+from penstock.client.application.aio.worker import Worker
+from penstock.client.application.connection import Connection
+from penstock.client.application.records import Record
+from penstock.client.application.share import COMMIT_TIMEOUT_S, Outcome
+from penstock.client.application.share import ShareConsumer as SyncShareConsumer
+
+V = TypeVar("V")
+
+
+class ShareConsumer(Generic[V]):
+    """Takes records of topics together with other workers; see `penstock.ShareConsumer`, whose options it takes.
+
+    >>> async def main():
+    ...     async with penstock.aio.ShareConsumer(group="packers", value=str) as consumer:
+    ...         await consumer.subscribe(["orders"])
+    ...         for record in await consumer.poll_many(10, timeout_s=0.1):
+    ...             consumer.acknowledge(record)
+    ...         await consumer.commit_offsets()
+    >>> asyncio.run(main())
+    """
+
+    @overload
+    def __init__(
+        self: ShareConsumer[bytes],
+        connection: Connection | str | None = None,
+        *,
+        group: str,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        connection: Connection | str | None = None,
+        *,
+        group: str,
+        value: type[V] | Any,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None: ...
+    def __init__(self, connection: Connection | str | None = None, **options: Any) -> None:
+        self._sync: SyncShareConsumer[V] = SyncShareConsumer(connection, **options)
+        self.connection = self._sync.connection
+        self.group = self._sync.group
+        self._worker = Worker("penstock-share-consumer")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def __aiter__(self) -> AsyncIterator[Record[V]]:
+        """All records, for ever."""
+        while True:
+            record = await self.poll(1.0)
+            if record is not None:
+                yield record
+
+    async def subscribe(self, topics: str | Iterable[str]) -> None:
+        """Take records of these topics."""
+        await self._worker.run(self._sync.subscribe, topics)
+
+    async def poll(self, timeout_s: float = 1.0) -> Record[V] | None:
+        """The next record; None if there is none within the time."""
+        return await self._worker.run(self._sync.poll, timeout_s)
+
+    async def poll_many(self, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[V]]:
+        """Up to so many records: what is there, as soon as there is one, or nothing after the time."""
+        return await self._worker.run(self._sync.poll_many, max_records, timeout_s)
+
+    def acknowledge(self, record: Record[Any], outcome: Outcome = "accept") -> None:
+        """Say what became of a record; it counts with the next `poll` or `commit_offsets`."""
+        self._sync.acknowledge(record, outcome)
+
+    async def commit_offsets(self, timeout_s: float = COMMIT_TIMEOUT_S) -> None:
+        """Send the acknowledgements, and wait until they are durable."""
+        await self._worker.run(self._sync.commit_offsets, timeout_s)
+
+    async def close(self) -> None:
+        """Leave the group; records that are not acknowledged go to others."""
+        await self._worker.close(self._sync.close)

@@ -1,0 +1,179 @@
+"""The errors that applications meet: what happened, why, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+UNREACHABLE = "check the address (Connection, PENSTOCK_BOOTSTRAP) and that a broker runs there: `penstock doctor`"
+SIGN_IN = "check username, password and mechanism of the Connection (PENSTOCK_USERNAME, PENSTOCK_PASSWORD)"
+NO_TOPIC = "create it with Admin.create_topic(name, partitions, replication_factor) or `penstock topic create`"
+NO_RIGHT = "ask an administrator for access: `penstock security acl add`"
+
+ADVICE = {
+    "_ALL_BROKERS_DOWN": UNREACHABLE,
+    "_TRANSPORT": UNREACHABLE,
+    "_RESOLVE": "check the host's name, or use an IP address",
+    "_AUTHENTICATION": SIGN_IN,
+    "SASL_AUTHENTICATION_FAILED": SIGN_IN,
+    "_SSL": "check the Connection's ca_file, certificate_file and key_file: `penstock doctor`",
+    "_UNKNOWN_TOPIC": NO_TOPIC,
+    "_UNKNOWN_PARTITION": "describe_topic(name) shows the partitions there are",
+    "UNKNOWN_TOPIC_OR_PART": NO_TOPIC,
+    "TOPIC_ALREADY_EXISTS": "use another name, or create_topic(…, exist_ok=True)",
+    "TOPIC_AUTHORIZATION_FAILED": NO_RIGHT,
+    "GROUP_AUTHORIZATION_FAILED": NO_RIGHT,
+    "CLUSTER_AUTHORIZATION_FAILED": NO_RIGHT,
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": NO_RIGHT,
+    "INVALID_REPLICATION_FACTOR": "ask for at most as many replicas as there are brokers",
+    "INVALID_PARTITIONS": "ask for more partitions than there are; they cannot be removed",
+    "MSG_SIZE_TOO_LARGE": "send less, or raise the topic's max.message.bytes with Admin.alter_topic",
+    "NOT_ENOUGH_REPLICAS": "wait until more brokers are back; min.insync.replicas of the topic says how many it takes",
+    "_MSG_TIMED_OUT": "see whether brokers are up and leaders elected: `penstock cluster info`",
+    "_QUEUE_FULL": "send more slowly, or raise queue.buffering.max.kbytes with properties=",
+    "_MAX_POLL_EXCEEDED": "poll more often, or raise max.poll.interval.ms with properties=",
+    "UNSUPPORTED_VERSION": "the broker is too old for this call; Consumer(protocol='classic') joins groups as before",
+    "_TIMED_OUT": "try again; `penstock doctor` checks the connection and the addresses that brokers advertise",
+    "_FENCED": "another instance uses this transactional id: number the ids of parallel instances",
+    "_STATE": "start again with a new object",
+}
+
+
+class PenstockError(Exception):
+    """An operation failed. `what` happened, `why`, and the `advice` are attributes, and together the message.
+
+    >>> try:
+    ...     raise PenstockError("the order was not stored", "no broker answers", "start one")
+    ... except PenstockError as error:
+    ...     print(error)
+    the order was not stored: no broker answers (try: start one)
+    """
+
+    def __init__(self, what: str, why: str = "", advice: str = "", *, code: str = "", retriable: bool = False) -> None:
+        super().__init__(what, why, advice)
+        self.what = what
+        self.why = why
+        self.advice = advice
+        self.code = code
+        self.retriable = retriable
+
+    def __str__(self) -> str:
+        reason = f": {self.why}" if self.why else ""
+        return f"{self.what}{reason} (try: {self.advice})" if self.advice else f"{self.what}{reason}"
+
+
+class ConnectionFailed(PenstockError):
+    """No broker can be reached, or none lets us in.
+
+    >>> issubclass(ConnectionFailed, PenstockError)
+    True
+    """
+
+
+class NotAuthorized(PenstockError):
+    """The broker knows us and refuses the operation.
+
+    >>> issubclass(NotAuthorized, PenstockError)
+    True
+    """
+
+
+class UnknownTopic(PenstockError):
+    """There is no such topic or partition.
+
+    >>> issubclass(UnknownTopic, PenstockError)
+    True
+    """
+
+
+class TopicExists(PenstockError):
+    """The topic that was to be created exists.
+
+    >>> issubclass(TopicExists, PenstockError)
+    True
+    """
+
+
+class DeliveryFailed(PenstockError):
+    """Records were not stored. `records` has (topic, key, value, reason) of the first of them, `count` says how many.
+
+    >>> DeliveryFailed.of([("orders", b"1", b"tea", "timed out")], 1).what
+    '1 record was not stored'
+    """
+
+    records: list[tuple[str, bytes | None, bytes | None, str]]
+    count: int
+
+    @classmethod
+    def of(cls, records: list[tuple[str, bytes | None, bytes | None, str]], count: int) -> DeliveryFailed:
+        """The error about these records, out of `count`."""
+        what = "1 record was not stored" if count == 1 else f"{count} records were not stored"
+        topic, key, _, reason = records[0]
+        error = cls(what, f"first: {topic}, key {key!r}: {reason}", "send them again: `records` has them")
+        error.records = records
+        error.count = count
+        return error
+
+
+class SerializationFailed(PenstockError):
+    """A value cannot be turned into bytes, or bytes into a value.
+
+    >>> issubclass(SerializationFailed, PenstockError)
+    True
+    """
+
+
+class TransactionAborted(PenstockError):
+    """The transaction was aborted: none of it counts. Consumers in it were set back; run it again.
+
+    >>> issubclass(TransactionAborted, PenstockError)
+    True
+    """
+
+
+class ProducerFenced(PenstockError):
+    """A newer instance with the same transactional id took over, or the producer cannot go on: make a new one.
+
+    >>> issubclass(ProducerFenced, PenstockError)
+    True
+    """
+
+
+class TimedOut(PenstockError):
+    """No answer in time. The operation may have happened.
+
+    >>> issubclass(TimedOut, PenstockError)
+    True
+    """
+
+
+KINDS: dict[str, type[PenstockError]] = {
+    "_ALL_BROKERS_DOWN": ConnectionFailed,
+    "_TRANSPORT": ConnectionFailed,
+    "_RESOLVE": ConnectionFailed,
+    "_AUTHENTICATION": ConnectionFailed,
+    "SASL_AUTHENTICATION_FAILED": ConnectionFailed,
+    "_SSL": ConnectionFailed,
+    "_UNKNOWN_TOPIC": UnknownTopic,
+    "_UNKNOWN_PARTITION": UnknownTopic,
+    "UNKNOWN_TOPIC_OR_PART": UnknownTopic,
+    "TOPIC_ALREADY_EXISTS": TopicExists,
+    "_FENCED": ProducerFenced,
+    "PRODUCER_FENCED": ProducerFenced,
+    "INVALID_PRODUCER_EPOCH": ProducerFenced,
+    "_TIMED_OUT": TimedOut,
+    "_MSG_TIMED_OUT": TimedOut,
+    "REQUEST_TIMED_OUT": TimedOut,
+}
+
+
+def explained(error: KafkaError, what: str) -> PenstockError:
+    """librdkafka's or a broker's error as the kind that applications catch."""
+    name = error.name()
+    kind = NotAuthorized if name.endswith("AUTHORIZATION_FAILED") else KINDS.get(name, PenstockError)
+    if error.fatal():
+        kind = ProducerFenced
+    why = f"{error.str()} ({name})"
+    return kind(what, why, ADVICE.get(name, ""), code=name, retriable=error.retriable())

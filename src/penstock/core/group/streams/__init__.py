@@ -1,0 +1,1 @@
+"""Streams groups of KIP-1071: topologies, tasks and their assignment, reconciliation. Pure."""

@@ -1,0 +1,87 @@
+"""The records that a streams group writes, all of version 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.core.group.assignors.contract import rows_of
+from penstock.core.group.contract import Record
+from penstock.core.group.streams.members import StreamsMember
+from penstock.core.group.streams.tasks import Tasks, TaskSets
+from penstock.core.group.streams.topology import Topology
+from penstock.wire.messages.streams_group_records import (
+    LastAssignmentConfig,
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTopologyKey,
+    TaskIds,
+)
+
+
+def member_record(group_id: str, member: StreamsMember) -> Record:
+    """A member's identity and process."""
+    return Record(StreamsGroupMemberMetadataKey(group_id, member.member_id), member.metadata_value())
+
+
+def assignment_record(group_id: str, member: StreamsMember) -> Record:
+    """A member's current tasks and state."""
+    return Record(StreamsGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.assignment_value())
+
+
+def epoch_record(
+    group_id: str, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: Mapping[str, str]
+) -> Record:
+    """The group's epoch, with what it depends on: topics, whether they suit the topology, and settings."""
+    rows = [LastAssignmentConfig(key, configs[key]) for key in sorted(configs)]
+    value = StreamsGroupMetadataValue(epoch, metadata_hash, validated_topology_epoch, rows)
+    return Record(StreamsGroupMetadataKey(group_id), value)
+
+
+def topology_record(group_id: str, topology: Topology) -> Record:
+    """The group's topology."""
+    return Record(StreamsGroupTopologyKey(group_id), topology.value())
+
+
+def target_epoch_record(group_id: str, epoch: int, now_ms: int) -> Record:
+    """The group epoch that the target assignment belongs to. It follows the target records that changed."""
+    value = StreamsGroupTargetAssignmentMetadataValue(epoch, now_ms)
+    return Record(StreamsGroupTargetAssignmentMetadataKey(group_id), value)
+
+
+def target_record(group_id: str, member_id: str, target: TaskSets) -> Record:
+    """A member's target tasks."""
+
+    def rows(tasks: Tasks) -> list[TaskIds]:
+        return [TaskIds(*row) for row in rows_of(tasks)]
+
+    return Record(
+        StreamsGroupTargetAssignmentMemberKey(group_id, member_id),
+        StreamsGroupTargetAssignmentMemberValue(rows(target.active), rows(target.standby), rows(target.warmup)),
+    )
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[Record]:
+    """Everything about a member, in the order that replay requires: its assignment before the member itself."""
+    return [
+        Record(StreamsGroupCurrentMemberAssignmentKey(group_id, member_id), None),
+        Record(StreamsGroupTargetAssignmentMemberKey(group_id, member_id), None),
+        Record(StreamsGroupMemberMetadataKey(group_id, member_id), None),
+    ]
+
+
+def group_tombstones(group_id: str, member_ids: list[str]) -> list[Record]:
+    """Everything about a group with these members."""
+    return [
+        *(Record(StreamsGroupCurrentMemberAssignmentKey(group_id, member_id), None) for member_id in member_ids),
+        *(Record(StreamsGroupTargetAssignmentMemberKey(group_id, member_id), None) for member_id in member_ids),
+        Record(StreamsGroupTargetAssignmentMetadataKey(group_id), None),
+        *(Record(StreamsGroupMemberMetadataKey(group_id, member_id), None) for member_id in member_ids),
+        Record(StreamsGroupTopologyKey(group_id), None),
+        Record(StreamsGroupMetadataKey(group_id), None),
+    ]

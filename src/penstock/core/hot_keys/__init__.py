@@ -1,0 +1,1 @@
+"""Which keys of a topic have the most records and bytes."""

@@ -1,0 +1,110 @@
+"""`/api/v1/clients`: clients that push metrics to the brokers (KIP-714), and what they last pushed.
+
+GET /api/v1/clients
+GET /api/v1/clients/{client}
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from penstock.gateway.kafka.broker_requests import BrokerWire, check
+from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
+from penstock.gateway.rest.console.topics import matching
+from penstock.gateway.web.application import json_response
+from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.parameters import Parameter, query
+from penstock.gateway.web.problem import Problem
+from penstock.model.ids import format_uuid, parse_uuid
+from penstock.wire.messages.describe_clients import DescribeClientsRequest, DescribeClientsResponse, DescribedClient
+
+TAG = "Clients (v1)"
+INSTANCE_SHAPE = {"type": "string", "pattern": "^[A-Za-z0-9_-]{22}$"}
+
+
+def client_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Operation]:
+    """Operations that show clients."""
+
+    async def find(request: DescribeClientsRequest) -> tuple[dict[bytes, tuple[int, DescribedClient]], list[int]]:
+        """Each client as the broker knows it that heard of it last, and the brokers that did not answer."""
+        places = {broker.address: broker.node_id for broker in (await snapshots.latest()).alive()}
+        answers = await wire.ask_each(places, request)
+        found: dict[bytes, tuple[int, DescribedClient]] = {}
+        for address, answer in answers.items():
+            response: DescribeClientsResponse = answer
+            check(response.error_code, response.error_message, "cannot list the clients")
+            for client in response.clients:
+                known = found.get(client.instance_id)
+                if known is None or client.silence_ms < known[1].silence_ms:
+                    found[client.instance_id] = places[address], client
+        return found, sorted(number for address, number in places.items() if address not in answers)
+
+    async def listing(call: Call) -> Response:
+        found, silent = await find(DescribeClientsRequest(None))
+        rows = [shown(broker, client) for broker, client in found.values()]
+        rows = [
+            row for row in rows if matching([f"{row['client_id']} {row['software']} {row['host']}"], call["search"])
+        ]
+        rows.sort(key=lambda row: (row["client_id"], row["instance_id"]))
+        return json_response({"clients": rows, "silent_brokers": silent})
+
+    async def one(call: Call) -> Response:
+        found, _ = await find(DescribeClientsRequest([parse_uuid(call["client"])], include_series=True))
+        if not found:
+            raise Problem(404, 40401, f"no client {call['client']}", "GET /api/v1/clients lists the clients")
+        ((broker, client),) = found.values()
+        series = [
+            {
+                "name": one.name,
+                "is_total": one.is_total,
+                "value": one.value,
+                "labels": {label.name: label.value for label in one.labels},
+            }
+            for one in sorted(client.series, key=lambda one: (one.name, one.labels))
+        ]
+        return json_response({**shown(broker, client), "series": series})
+
+    return [
+        Operation(
+            "GET",
+            "/api/v1/clients",
+            listing,
+            "List the clients that push metrics to the brokers.",
+            TAG,
+            (
+                query(
+                    "search", "Only clients whose id, software or address has these words.", default="", maxLength=249
+                ),
+            ),
+            answers={200: {"type": "object", "required": ["clients", "silent_brokers"]}},
+        ),
+        Operation(
+            "GET",
+            "/api/v1/clients/{client}",
+            one,
+            "Show a client with the metrics that it last pushed.",
+            TAG,
+            (Parameter("client", "path", "The client's instance id.", INSTANCE_SHAPE, required=True),),
+            answers={200: {"type": "object", "required": ["instance_id", "series"]}},
+        ),
+    ]
+
+
+def shown(broker: int, client: DescribedClient) -> dict[str, Any]:
+    """A client in a response."""
+    return {
+        "instance_id": format_uuid(client.instance_id),
+        "client_id": client.client_id,
+        "software": client.software_name,
+        "version": client.software_version,
+        "host": client.host,
+        "broker": broker,
+        "interval_ms": client.interval_ms,
+        "silence_ms": client.silence_ms,
+        "is_terminating": client.is_terminating,
+        "series_count": client.series_count,
+        "left_out": client.left_out,
+        "requested_metrics": client.requested_metrics,
+    }

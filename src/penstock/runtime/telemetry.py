@@ -1,0 +1,127 @@
+"""Metrics that clients push: subscriptions follow the metadata log, payloads are read off the loop (KIP-714)."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.config.client_metrics import Subscription, parse_subscription
+from penstock.config.node import NodeSettings
+from penstock.config.properties import ConfigError
+from penstock.core.metadata.image import Image, ResourceType
+from penstock.core.telemetry.clients import (
+    COMPRESSION_TYPES,
+    ClientDescription,
+    TelemetryClient,
+    TelemetryClients,
+)
+from penstock.core.telemetry.otlp import BadMetrics, Push, read_metrics
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import ZERO_UUID, Uuid
+from penstock.runtime.env import Env
+from penstock.wire.compression import decompress
+from penstock.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
+from penstock.wire.messages.metadata_records import ConfigRecord
+from penstock.wire.messages.push_telemetry import PushTelemetryRequest
+from penstock.wire.record_types import CorruptBatch, DecompressionTooLarge
+
+# A payload unfolds to at most this many times telemetry.max.bytes.
+RATIO_MAX = 8
+# Payloads that are being read; whoever comes then is told to come again.
+READING_MAX = 2
+
+logger = logging.getLogger("penstock.telemetry")
+
+
+class Telemetry:
+    """Answers clients that have metrics, and knows what they pushed."""
+
+    def __init__(self, env: Env, image: Image, settings: NodeSettings) -> None:
+        self._env = env
+        self._image = image
+        self._bytes_max = settings.telemetry_max_bytes
+        self.clients = TelemetryClients(settings.penstock_telemetry_clients_max, settings.penstock_telemetry_series_max)
+        # Pushes by their outcome.
+        self.outcomes: Counter[str] = Counter()
+        self._reading = 0
+        self._look()
+
+    def follow(self, records: Sequence[Any]) -> None:
+        """Apply committed changes of subscriptions."""
+        if any(isinstance(one, ConfigRecord) and one.resource_type == ResourceType.CLIENT_METRICS for one in records):
+            self._look()
+
+    def _look(self) -> None:
+        found: dict[str, Subscription] = {}
+        for (kind, name), settings in self._image.configs.items():
+            if kind == ResourceType.CLIENT_METRICS:
+                try:
+                    found[name] = parse_subscription(settings)
+                except ConfigError as error:
+                    # Another implementation's controller may have accepted it.
+                    logger.error("the client metrics subscription %s is ignored: %s", name, error.message)
+        self.clients.subscribe_to(found)
+
+    def known(self) -> list[TelemetryClient]:
+        """The clients that have been heard of lately."""
+        self.clients.forget_silent(self._env.monotonic_ms())
+        return list(self.clients)
+
+    def silence_ms(self, client: TelemetryClient) -> int:
+        """How long ago a client was heard of."""
+        return self._env.monotonic_ms() - client.last_heard_ms
+
+    def subscribe(self, instance_id: Uuid, description: ClientDescription) -> GetTelemetrySubscriptionsResponse:
+        """What a client is to push; one without an id gets one. Raises ApiError."""
+        while instance_id == ZERO_UUID:
+            instance_id = self._env.random.randbytes(16)
+        plan = self.clients.ask(instance_id, description, self._env.monotonic_ms())
+        return GetTelemetrySubscriptionsResponse(
+            client_instance_id=instance_id,
+            subscription_id=plan.subscription_id,
+            accepted_compression_types=COMPRESSION_TYPES,
+            push_interval_ms=plan.interval_ms,
+            telemetry_max_bytes=self._bytes_max,
+            delta_temporality=False,
+            requested_metrics=plan.metrics,
+        )
+
+    async def push(self, request: PushTelemetryRequest, description: ClientDescription) -> None:
+        """Take what a client pushes; raises ApiError."""
+        try:
+            await self._push(request, description)
+        except ApiError as error:
+            self.outcomes[error.code.name] += 1
+            raise
+        self.outcomes[ErrorCode.NONE.name] += 1
+
+    async def _push(self, request: PushTelemetryRequest, description: ClientDescription) -> None:
+        client = self.clients.check_push(
+            request.client_instance_id,
+            description,
+            request.subscription_id,
+            request.compression_type,
+            len(request.metrics),
+            self._bytes_max,
+            self._env.monotonic_ms(),
+            is_terminating=request.terminating,
+        )
+        if not request.metrics:
+            return
+        if self._reading >= READING_MAX:
+            raise client.fail(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "pushes while many others do")
+        self._reading += 1
+        try:
+            read = await self._env.run_blocking(lambda: self._read(request))
+        except (CorruptBatch, BadMetrics) as error:
+            raise client.fail(ErrorCode.INVALID_RECORD, f"pushes what cannot be read: {error}") from error
+        except DecompressionTooLarge as error:
+            raise client.fail(ErrorCode.TELEMETRY_TOO_LARGE, "pushes what unfolds to too much") from error
+        finally:
+            self._reading -= 1
+        self.clients.take(client, read)
+
+    def _read(self, request: PushTelemetryRequest) -> Push:
+        return read_metrics(decompress(request.compression_type, request.metrics, RATIO_MAX * self._bytes_max))

@@ -1,0 +1,229 @@
+"""`AppHarness`: an application in a test, without a broker or with one, and with time in the test's hands."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Coroutine, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from penstock.app.application import App
+from penstock.app.context import Message
+from penstock.app.line import Line
+from penstock.app.policy import REASON
+from penstock.app.share_line import ShareLine
+from penstock.app.subscription import Subscription
+from penstock.app.transport import Clock
+from penstock.app.worker import AnyLine, Worker
+from penstock.client.application.connection import Connection
+from penstock.client.application.records import Headers, Record
+from penstock.client.application.serdes import decoder_of
+from penstock.testing.memory import MemoryBroker, MemoryShare, MemorySource
+
+if TYPE_CHECKING:
+    from penstock.client.application.admin import Admin
+    from penstock.client.application.producer import Producer
+    from penstock.testing.cluster import Cluster
+
+TURN_S = 0.002
+SETTLE_S_MAX = 60.0
+
+
+class DeadLetter(NamedTuple):
+    """A record that was put aside, and why."""
+
+    record: Record[bytes]
+    reason: str
+
+
+class ManualClock(Clock):
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._waiting: list[tuple[float, asyncio.Event]] = []
+
+    def now(self) -> float:
+        """The test's time, from 0 on."""
+        return self._now
+
+    async def wait(self, event: asyncio.Event, until: float | None) -> None:
+        """Wait for an event, or until the test has advanced to a time."""
+        if until is not None and until <= self._now:
+            return
+        if until is not None:
+            self._waiting.append((until, event))
+        await event.wait()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += seconds
+        for until, event in self._waiting:
+            if until <= self._now:
+                event.set()
+        self._waiting = [(until, event) for until, event in self._waiting if until > self._now]
+
+
+class AppHarness:
+    """Runs an application's handlers in a test. Use it as a context manager.
+
+        with AppHarness(app) as harness:
+            harness.send("orders", "alice", {"amount": 2})
+            harness.run()
+            assert harness.values("invoices", dict) == [{"total": 4}]
+
+    `run` returns when nothing is left to do but to wait; `advance` lets the time for retries pass, and runs. With a
+    `cluster` of `penstock.testing` the same test runs on a real broker.
+    """
+
+    def __init__(self, app: App, cluster: Cluster | str | None = None, *, partitions: int = 3) -> None:
+        self._app = app
+        self._clock = ManualClock()
+        self._memory = MemoryBroker(lambda: int(time.time() * 1000), partitions) if cluster is None else None
+        self._servers = cluster if isinstance(cluster, str) or cluster is None else cluster.bootstrap_servers
+        self._partitions = partitions
+        # In a thread of its own, so that groups go on while the test does something else.
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-harness", daemon=True)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._lines: list[AnyLine] = []
+        self._leave: Any = None
+        self._producer: Producer | None = None
+        self._admin: Admin | None = None
+
+    def __enter__(self) -> Self:
+        if self._servers is not None:
+            self._connect(self._servers)
+        self._thread.start()
+        self._do(self._start())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._do(self._stop())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            for client in (self._producer, self._admin):
+                if client is not None:
+                    client.close()
+
+    def send(
+        self,
+        topic: str,
+        key: Any = None,
+        value: Any = None,
+        headers: Headers | Mapping[str, bytes | str | None] = (),
+    ) -> None:
+        """Store a record."""
+        if self._memory is not None:
+            self._memory.append(Message(topic, key, value, headers))  # type: ignore[arg-type]
+        else:
+            assert self._producer is not None
+            self._producer.deliver(topic, key, value, headers=headers or None)
+
+    def run(self, timeout_s: float = SETTLE_S_MAX) -> None:
+        """Process what is there, until nothing is left to do but to wait for time to pass."""
+        self._do(self._settle(timeout_s))
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, as far as retries and batches are concerned, and run."""
+        self.run()
+        self._loop.call_soon_threadsafe(self._clock.advance, seconds)
+        self.run()
+
+    def records(self, topic: str, value: Any = bytes) -> list[Record[Any]]:
+        """All committed records of a topic, partition by partition."""
+        decode = decoder_of(value)
+        if self._memory is not None:
+            return [Record(message, decode) for message in self._memory.records(topic)]
+        return self._read(topic, value)
+
+    def values(self, topic: str, value: Any = bytes) -> list[Any]:
+        """The values of all committed records of a topic."""
+        return [record.value for record in self.records(topic, value)]
+
+    def dead_letters(self, topic: str) -> list[DeadLetter]:
+        """The records of a topic that were put aside."""
+        letters = self.records(f"dlq.{topic}")
+        return [DeadLetter(record, (record.header(REASON) or b"").decode()) for record in letters]
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _connect(self, servers: str) -> None:
+        from penstock.client.application.admin import Admin
+        from penstock.client.application.producer import Producer
+
+        self._producer, self._admin = Producer(servers), Admin(servers)
+        for subscription in self._app.subscriptions:
+            published = [subscription.publish] if subscription.publish else []
+            letters = [subscription.policy.dead_letter_topic(topic) for topic in subscription.topics]
+            for topic in filter(None, (*subscription.topics, *published, *letters)):
+                self._admin.create_topic(topic, self._partitions, exist_ok=True)
+            if subscription.share:
+                self._admin.alter_group(subscription.group, {"share.auto.offset.reset": "earliest"})
+
+    async def _start(self) -> None:
+        living = self._app.living()
+        state = await living.__aenter__()
+        self._leave = living.__aexit__
+        for subscription in self._app.subscriptions:
+            line = self._line(subscription, state)
+            self._lines.append(line)
+            self._tasks.append(asyncio.create_task(line.run()))
+
+    def _line(self, subscription: Subscription, state: Any) -> AnyLine:
+        if self._memory is None:
+            worker = Worker(self._app, uuid.uuid4().hex[:8], self._clock, knows_ends=True)
+            return worker.make_line(subscription, state, Connection.of(self._servers))
+        runner = self._app.make_runner(subscription, state)
+        counters = self._app.counters[subscription.name]
+        if subscription.share:
+            shared = MemoryShare(self._memory, subscription)
+            return ShareLine(subscription, runner, shared, shared, counters)
+        source = MemorySource(self._memory, subscription)
+        return Line(subscription, runner, source, source, self._clock, counters)
+
+    async def _settle(self, timeout_s: float) -> None:
+        """Two looks in a row find nothing to do: what one line sends, another may read."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        quiet = 0
+        while quiet < 3:
+            await asyncio.sleep(TURN_S)
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+                    raise RuntimeError("the application has ended")
+            quiet = quiet + 1 if all(line.is_idle for line in self._lines) else 0
+            if asyncio.get_running_loop().time() > deadline:
+                raise TimeoutError(f"the application was still busy after {timeout_s:g} s")
+
+    async def _stop(self) -> None:
+        for line in self._lines:
+            line.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._leave is not None:
+            await self._leave(None, None, None)
+
+    def _read(self, topic: str, value: Any) -> list[Record[Any]]:
+        from penstock.client.application.consumer import Consumer
+
+        assert self._admin is not None
+        found: list[Record[Any]] = []
+        settings = {"enable.partition.eof": True}
+        partitions = self._admin.describe_topic(topic).partition_count
+        with Consumer(self._servers, value=value, properties=settings, max_poll_records=1) as consumer:
+            consumer.subscribe(topic)
+            deadline = time.monotonic() + SETTLE_S_MAX
+            while len(consumer.ended()) < partitions and time.monotonic() < deadline:
+                record = consumer.poll(0.2)
+                if record is not None:
+                    found.append(record)
+        return sorted(found, key=lambda record: (record.partition, record.offset))

@@ -1,0 +1,238 @@
+"""A broker in memory for tests of applications: topics, groups, transactions and share groups, as far as apps see them.
+
+It claims: records keep their order in a partition, keys choose partitions as with Java's client, groups go on from
+what they committed, messages and offsets of an exactly-once commit appear together, and share groups count deliveries.
+It has one member per group, no failures and no retention. The same tests run on it and on a broker.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from penstock.app.context import Message
+from penstock.app.lane import Partition
+from penstock.app.progress import Ranges, decode_ranges
+from penstock.app.subscription import Subscription
+from penstock.app.transport import Outcomes, Position
+from penstock.client.application.delivery import encode_any
+from penstock.client.application.serdes import plain_key
+from penstock.wire.partitioner import partition_for_key
+
+CREATE_TIME = 1
+
+
+class MemoryMessage:
+    """A stored record, with the methods of librdkafka's messages."""
+
+    def __init__(
+        self, place: Partition, offset: int, key: bytes | None, value: bytes | None, headers: Any, timestamp_ms: int
+    ) -> None:
+        self._place = place
+        self._offset = offset
+        self._key = key
+        self._value = value
+        self._headers = headers
+        self._timestamp_ms = timestamp_ms
+        self.deliveries = 0
+
+    def topic(self) -> str:
+        """The topic."""
+        return self._place[0]
+
+    def partition(self) -> int:
+        """The partition."""
+        return self._place[1]
+
+    def offset(self) -> int:
+        """The offset."""
+        return self._offset
+
+    def key(self) -> bytes | None:
+        """The key."""
+        return self._key
+
+    def value(self) -> bytes | None:
+        """The value."""
+        return self._value
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        """The headers; None if there are none."""
+        return self._headers or None
+
+    def timestamp(self) -> tuple[int, int]:
+        """The kind of time, and milliseconds."""
+        return CREATE_TIME, self._timestamp_ms
+
+    def delivery_count(self) -> int | None:
+        """How often a share group has handed it out."""
+        return self.deliveries or None
+
+
+class MemoryBroker:
+    """Topics and what groups committed. Topics are created when they are first used."""
+
+    def __init__(self, now_ms: Callable[[], int], partitions: int = 3) -> None:
+        self._now_ms = now_ms
+        self._partitions_default = partitions
+        self._keyless = itertools.count()
+        self.logs: dict[str, list[list[MemoryMessage]]] = {}
+        self.commits: dict[str, dict[Partition, Position]] = defaultdict(dict)
+
+    def create(self, topic: str, partitions: int | None = None) -> None:
+        """Create a topic, unless it exists."""
+        self.logs.setdefault(topic, [[] for _ in range(partitions or self._partitions_default)])
+
+    def append(self, message: Message) -> MemoryMessage:
+        """Store a record."""
+        self.create(message.topic)
+        log = self.logs[message.topic]
+        key, value = _as_bytes(plain_key(message.key)), _as_bytes(encode_any(message.value, message.topic))
+        number = next(self._keyless) % len(log) if key is None else partition_for_key(key, len(log))
+        headers = [(name, _as_bytes(each)) for name, each in _pairs(message.headers)]
+        place = (message.topic, number)
+        stored = MemoryMessage(place, len(log[number]), key, value, headers, self._now_ms())
+        log[number].append(stored)
+        return stored
+
+    def records(self, topic: str) -> list[MemoryMessage]:
+        """All records of a topic, partition by partition."""
+        return [message for log in self.logs.get(topic, []) for message in log]
+
+
+class MemorySource:
+    """The only member of a group, and its sink."""
+
+    def __init__(self, broker: MemoryBroker, subscription: Subscription) -> None:
+        self._broker = broker
+        self._subscription = subscription
+        self._next: dict[Partition, int] = {}
+        self._assigned: Callable[[dict[Partition, Ranges]], None]
+
+    def open(
+        self, assigned: Callable[[dict[Partition, Ranges]], None], revoked: Callable[[list[Partition]], None]
+    ) -> None:
+        """Take all partitions."""
+        del revoked
+        self._assigned = assigned
+        self._look()
+
+    def read(self, max_records: int, timeout_s: float) -> list[Any]:
+        """What is there."""
+        del timeout_s
+        self._look()
+        found: list[Any] = []
+        for (topic, partition), offset in self._next.items():
+            taken = self._broker.logs[topic][partition][offset : offset + max_records - len(found)]
+            self._next[topic, partition] += len(taken)
+            found += taken
+        return found
+
+    def pause(self, paused: bool) -> None:
+        """Who does not read gets nothing."""
+
+    def is_at_end(self) -> bool:
+        """Whether everything has been read."""
+        return all(offset >= len(self._broker.logs[topic][each]) for (topic, each), offset in self._next.items())
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Store messages."""
+        for message in messages:
+            self._broker.append(message)
+
+    def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
+        """Store messages and positions."""
+        self.send(messages)
+        self._broker.commits[self._subscription.group].update(positions)
+
+    def acknowledge(self, outcomes: Outcomes) -> None:
+        """Consumer groups commit instead."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _look(self) -> None:
+        """Take up partitions that are new."""
+        found: dict[Partition, Ranges] = {}
+        committed = self._broker.commits[self._subscription.group]
+        for topic in self._subscription.topics:
+            self._broker.create(topic)
+            for partition, log in enumerate(self._broker.logs[topic]):
+                place = (topic, partition)
+                if place not in self._next:
+                    first = 0 if self._subscription.start == "earliest" else len(log)
+                    offset, metadata = committed.get(place, (first, ""))
+                    self._next[place] = offset
+                    found[place] = decode_ranges(offset, metadata)
+        if found:
+            self._assigned(found)
+
+
+class MemoryShare:
+    """The only member of a share group, and its sink."""
+
+    def __init__(self, broker: MemoryBroker, subscription: Subscription) -> None:
+        self._broker = broker
+        self._topics = subscription.topics
+        self._taken: set[tuple[str, int, int]] = set()
+        self._released: list[MemoryMessage] = []
+
+    def open(
+        self, assigned: Callable[[dict[Partition, Ranges]], None], revoked: Callable[[list[Partition]], None]
+    ) -> None:
+        """Join."""
+        del assigned, revoked
+
+    def read(self, max_records: int, timeout_s: float) -> list[Any]:
+        """What came back, then what is new."""
+        del timeout_s
+        found = self._released[:max_records]
+        del self._released[:max_records]
+        found += self._new()[: max_records - len(found)]
+        for message in found:
+            self._taken.add((message.topic(), message.partition(), message.offset()))
+            message.deliveries += 1
+        return list(found)
+
+    def pause(self, paused: bool) -> None:
+        """Who does not read takes nothing."""
+
+    def is_at_end(self) -> bool:
+        """Whether there is nothing to hand out."""
+        return not self._released and not self._new()
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Store messages."""
+        for message in messages:
+            self._broker.append(message)
+
+    def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
+        """Store messages; a share group has no positions."""
+        del positions
+        self.send(messages)
+
+    def acknowledge(self, outcomes: Outcomes) -> None:
+        """What is released is handed out again."""
+        self._released += [message for message, outcome in outcomes if outcome == "release"]
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _new(self) -> list[MemoryMessage]:
+        return [
+            message
+            for topic in self._topics
+            for message in self._broker.records(topic)
+            if (topic, message.partition(), message.offset()) not in self._taken
+        ]
+
+
+def _as_bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _pairs(headers: Any) -> list[tuple[str, Any]]:
+    return list(headers.items()) if isinstance(headers, Mapping) else list(headers or ())

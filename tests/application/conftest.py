@@ -1,0 +1,35 @@
+"""A broker for the tests of applications, with the topics of the examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import penstock
+from penstock.testing import Cluster
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Cluster]:
+    with Cluster(settings={"num.partitions": "1", "offsets.topic.num.partitions": "4"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def servers(broker: Cluster, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The broker's address, which applications also find in their environment."""
+    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", broker.bootstrap_servers)
+    return broker.bootstrap_servers
+
+
+@pytest.fixture
+def shop(servers: str) -> str:
+    """A broker with the topics that the examples in docstrings use."""
+    with penstock.Admin(servers) as admin, penstock.Producer(servers) as producer:
+        admin.create_topic("orders", partitions=3, replication_factor=1, exist_ok=True)
+        admin.create_topic("shipments", partitions=1, replication_factor=1, exist_ok=True)
+        for partition in range(3):
+            producer.send("orders", "alice", "1 tea", partition=partition)
+        producer.send("shipments", "alice", "1 tea")
+    return servers

@@ -1,0 +1,295 @@
+"""What applications may rely on: the same tests in memory and on a broker."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import pyarrow
+import pytest
+
+import penstock
+from penstock import App, Context, Depends, Message, Record
+from penstock.gateway.rest.console.dead_letter_headers import origin_of
+from penstock.testing import AppHarness
+
+
+@dataclasses.dataclass
+class Order:
+    item: str
+    amount: int = 1
+
+
+@dataclasses.dataclass
+class Invoice:
+    item: str
+    total: int
+
+
+Open = Callable[[App], AppHarness]
+
+
+@pytest.fixture(params=["memory", "broker"])
+def opened(request: pytest.FixtureRequest) -> Open:
+    """Opens a harness of either kind."""
+    if request.param == "memory":
+        return AppHarness
+    servers = request.getfixturevalue("servers")
+    return lambda app: AppHarness(app, servers)
+
+
+@pytest.fixture
+def name() -> str:
+    """A name of this test's own, for its topics and groups."""
+    return uuid.uuid4().hex[:8]
+
+
+def orders(name: str) -> str:
+    return f"orders-{name}"
+
+
+def test_values_by_type_and_results_by_key(opened: Open, name: str) -> None:
+    app = App(name)
+
+    @app.subscribe(orders(name), publish=f"invoices-{name}")
+    def bill(order: Order) -> Invoice:
+        return Invoice(order.item, order.amount * 3)
+
+    with opened(app) as harness:
+        for number in range(6):
+            harness.send(orders(name), f"customer-{number % 2}", Order("tea", number))
+        harness.run()
+        invoices = harness.records(f"invoices-{name}", Invoice)
+    by_key: dict[str | None, list[int]] = {}
+    for record in invoices:
+        by_key.setdefault(record.key, []).append(record.value.total)
+    assert by_key == {"customer-0": [0, 6, 12], "customer-1": [3, 9, 15]}
+
+
+def test_a_poison_pill_is_tried_delayed_and_put_aside_while_the_rest_flows(opened: Open, name: str) -> None:
+    app = App(name)
+    tries: list[str] = []
+
+    @app.subscribe(orders(name), retries=2, backoff="exponential", delay_s=10)
+    async def bill(order: Order) -> None:
+        tries.append(order.item)
+        if order.item == "poison":
+            raise ValueError("this cannot be billed")
+
+    with opened(app) as harness:
+        for item in ("tea", "poison", "coffee"):
+            harness.send(orders(name), item, Order(item))
+        harness.run()
+        assert sorted(tries) == ["coffee", "poison", "tea"]
+        harness.send(orders(name), "late", Order("late"))
+        harness.advance(9)
+        assert tries.count("poison") == 1
+        assert "late" in tries
+        harness.advance(1)
+        assert tries.count("poison") == 2
+        harness.advance(19)
+        assert tries.count("poison") == 2
+        assert harness.dead_letters(orders(name)) == []
+        harness.advance(1)
+        assert tries.count("poison") == 3
+        (letter,) = harness.dead_letters(orders(name))
+        harness.advance(1000)
+        assert len(tries) == 6
+    assert letter.reason == "ValueError: this cannot be billed"
+    assert letter.record.key == "poison"
+    assert letter.record.header("penstock.dlq.attempts") == b"3"
+    origin = origin_of(letter.record.headers)
+    assert origin is not None
+    assert (origin.topic, origin.reason) == (orders(name), "ValueError: this cannot be billed")
+
+
+def test_records_of_a_key_wait_behind_a_failed_one_and_no_others(opened: Open, name: str) -> None:
+    app = App(name)
+    done: list[tuple[str | None, int]] = []
+
+    @app.subscribe(orders(name), retries=1, delay_s=5, concurrency=2)
+    def handle(record: Record[dict[str, int]], context: Context) -> None:
+        if record.value["n"] == 1 and record.key == "a" and context.attempt == 1:
+            raise ConnectionError("try again")
+        done.append((record.key, record.value["n"]))
+
+    with opened(app) as harness:
+        for number in range(4):
+            for key in "abc":
+                harness.send(orders(name), key, {"n": number})
+        harness.run()
+        assert sorted(done) == [("a", 0), *(("b", n) for n in range(4)), *(("c", n) for n in range(4))]
+        harness.advance(5)
+    for key in "abc":
+        assert [n for found, n in done if found == key] == [0, 1, 2, 3]
+
+
+def test_what_cannot_be_read_is_not_tried_again(opened: Open, name: str) -> None:
+    app = App(name)
+    seen: list[str] = []
+
+    @app.subscribe(orders(name), retries=5)
+    def handle(order: Order) -> None:
+        seen.append(order.item)
+
+    with opened(app) as harness:
+        harness.send(orders(name), "a", "{ this is no JSON")
+        harness.send(orders(name), "a", Order("tea"))
+        harness.run()
+        (letter,) = harness.dead_letters(orders(name))
+    assert seen == ["tea"]
+    assert "SerializationFailed" in letter.reason
+
+
+def test_nothing_is_sent_by_a_handler_that_fails(opened: Open, name: str) -> None:
+    app = App(name)
+
+    @app.subscribe(orders(name), retries=1, delay_s=1, guarantee="exactly-once")
+    async def handle(order: Order, context: Context) -> Message:
+        context.send(f"log-{name}", None, f"attempt {context.attempt}")
+        if context.attempt == 1:
+            raise ConnectionError("try again")
+        return Message(f"invoices-{name}", "k", order.item)
+
+    with opened(app) as harness:
+        if harness._admin is not None:
+            for topic in (f"log-{name}", f"invoices-{name}"):
+                harness._admin.create_topic(topic, 1)
+        harness.send(orders(name), "a", Order("tea"))
+        harness.run()
+        assert harness.values(f"log-{name}") == []
+        harness.advance(1)
+        assert harness.values(f"log-{name}", str) == ["attempt 2"]
+        assert harness.values(f"invoices-{name}", str) == ["tea"]
+
+
+def test_a_batch_loses_only_its_poison(opened: Open, name: str) -> None:
+    app = App(name)
+    sizes: list[int] = []
+    items: list[str] = []
+
+    @app.subscribe(orders(name), retries=0, batch_size=100)
+    def load(batch: list[Order]) -> None:
+        if any(order.item == "poison" for order in batch):
+            raise ValueError("not in my batch")
+        sizes.append(len(batch))
+        items.extend(order.item for order in batch)
+
+    with opened(app) as harness:
+        for number in range(20):
+            harness.send(orders(name), str(number), Order("poison" if number == 13 else f"item {number}"))
+        harness.run()
+        letters = harness.dead_letters(orders(name))
+    assert sorted(items) == sorted(f"item {number}" for number in range(20) if number != 13)
+    assert [letter.record.key for letter in letters] == ["13"]
+    assert max(sizes) > 1 or len(sizes) == 19
+
+
+def test_batches_as_arrow_tables(opened: Open, name: str) -> None:
+    app = App(name)
+    amounts: list[int] = []
+
+    @app.subscribe(orders(name))
+    def load(table: pyarrow.Table) -> None:
+        amounts.extend(table.column("amount").to_pylist())
+
+    with opened(app) as harness:
+        for number in range(10):
+            harness.send(orders(name), None, Order("tea", number))
+        harness.run()
+    assert sorted(amounts) == list(range(10))
+
+
+def test_lifespan_dependencies_and_middleware(opened: Open, name: str) -> None:
+    events: list[Any] = []
+
+    @asynccontextmanager
+    async def lifespan(_: App) -> AsyncIterator[dict[str, int]]:
+        events.append("open")
+        yield {"rate": 7}
+        events.append("closed")
+
+    app = App(name, lifespan=lifespan)
+
+    async def rate(context: Context) -> int:
+        found: int = context.state["rate"]
+        return found
+
+    @app.middleware
+    async def noted(call_next: Callable[[Context], Any], context: Context) -> Any:
+        events.append(f"before {context.attempt}")
+        return await call_next(context)
+
+    @app.subscribe(orders(name))
+    async def handle(order: Order, rate: Annotated[int, Depends(rate)]) -> None:
+        events.append(order.amount * rate)
+
+    with opened(app) as harness:
+        harness.send(orders(name), "a", Order("tea", 3))
+        harness.run()
+    assert events == ["open", "before 1", 21, "closed"]
+
+
+def test_a_work_queue(opened: Open, name: str) -> None:
+    app = App(name)
+    deliveries: list[tuple[str, int]] = []
+
+    @app.subscribe(orders(name), share=True, retries=2, concurrency=4)
+    def pack(record: Record[str], context: Context) -> None:
+        deliveries.append((record.value, context.attempt))
+        if record.value == "broken" or (record.value == "shaky" and context.attempt == 1):
+            raise ValueError("cannot be packed")
+
+    with opened(app) as harness:
+        for item in ("tea", "broken", "shaky"):
+            harness.send(orders(name), None, item)
+        for _ in range(100):
+            harness.run()
+            if len(deliveries) >= 6:
+                break
+        harness.run()
+        letters = harness.dead_letters(orders(name))
+    assert sorted(deliveries) == [("broken", 1), ("broken", 2), ("broken", 3), ("shaky", 1), ("shaky", 2), ("tea", 1)]
+    assert [letter.record.value for letter in letters] == [b"broken"]
+
+
+def test_traces_and_replies(opened: Open, name: str) -> None:
+    app = App(name)
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+    @app.subscribe(orders(name), reply=True, publish=f"invoices-{name}")
+    def bill(order: Order) -> Invoice:
+        return Invoice(order.item, 12)
+
+    with opened(app) as harness:
+        harness.send(orders(name), "a", Order("tea"), {"traceparent": trace})
+        harness.run()
+        asked = {"reply-topic": f"invoices-{name}", "correlation-id": "7"}
+        harness.send(orders(name), "a", Order("tea"), asked)
+        harness.run()
+        traced, answered = harness.records(f"invoices-{name}")
+    assert traced.header("traceparent") == trace.encode()
+    assert answered.header("correlation-id") == b"7"
+
+
+def test_handlers_that_cannot_work_are_refused_when_they_are_written() -> None:
+    app = App("refused")
+    with pytest.raises(penstock.PenstockError, match="takes no record"):
+
+        @app.subscribe("orders")
+        def nothing() -> None: ...
+
+    with pytest.raises(penstock.PenstockError, match="nobody provides it"):
+
+        @app.subscribe("orders")
+        def more(order: Order, price: int) -> None: ...
+
+    with pytest.raises(penstock.PenstockError, match="backoff='sometimes'"):
+        app.subscribe("orders", backoff="sometimes")(print)  # type: ignore[arg-type]
+    with pytest.raises(penstock.PenstockError, match="transaction"):
+
+        @app.subscribe("orders", share=True, guarantee="exactly-once")
+        def both(order: Order) -> None: ...
