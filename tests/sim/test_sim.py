@@ -22,7 +22,7 @@ SINGLE_NODE_SHARED_SEEDS = range(2)
 # Two hundred clusters in all, of both kinds.
 CLUSTER_SEEDS = 130
 TRANSACTIONAL_SEEDS = 70
-SHARED_SEEDS = 40
+SHARED_SEEDS = 25
 
 
 def test_a_single_node_keeps_its_promises() -> None:

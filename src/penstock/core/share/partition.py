@@ -74,7 +74,7 @@ class SharePartition:
                 self._runs.append(Run(self.end, first - 1, RecordState.AVAILABLE, 0))
             self._runs.append(self._loaded(batch.cut(first, batch.last), now_ms))
             self.end = batch.last + 1
-        self._advance()
+        self.advance()
 
     def _loaded(self, batch: StateBatch, now_ms: int) -> Run:
         run = Run(batch.first, batch.last, RecordState.AVAILABLE, batch.delivery_count)
@@ -166,6 +166,12 @@ class SharePartition:
             for run in self._runs.cut_out(one.offset, one.offset):
                 if run.is_free and not run.delivery_count:
                     run.state = RecordState.ARCHIVED
+
+    def put_off(self, offset: int, until_ms: int) -> None:
+        """A record that was passed over, or not delivered yet, may be had from a time on."""
+        for run in self._runs.cut_out(offset, offset):
+            if offset >= self.start and not run.delivery_count and run.write == SETTLED and run.holder == NOBODY:
+                run.state, run.not_before_ms = RecordState.AVAILABLE, until_ms
 
     def acquire(
         self,
@@ -312,7 +318,7 @@ class SharePartition:
                     run.state, run.holder, run.deadline_ms = before.state, before.holder, before.deadline_ms
                     run.not_before_ms = before.not_before_ms
                     run.letter = before.letter.after(run.first - before.first) if before.letter is not None else None
-        self._advance()
+        self.advance()
 
     def _identify(self, batch: StateBatch, number: int) -> None:
         for run in self._runs.cut_out(batch.first, batch.last):
@@ -320,10 +326,17 @@ class SharePartition:
                 sequence = batch.sequence + run.first - batch.first
                 run.letter = run.letter._replace(producer_id=batch.producer_id, sequence=sequence)
 
-    def skip(self, first: int, last: int) -> None:
-        """Offsets from `next_offset` on have no records for anybody; like gaps they are archived without a write."""
+    def pass_over(self, first: int, last: int) -> None:
+        """Offsets from `next_offset` on have no records for anybody; like gaps they are archived without a write.
+
+        `advance` must be called before anything else, and once those that have to wait are known.
+        """
         self._archive_gap(first, last)
-        self._advance()
+
+    def skip(self, first: int, last: int) -> None:
+        """The same, where nothing has to wait."""
+        self._archive_gap(first, last)
+        self.advance()
 
     def save(self, writes: Sequence[Write]) -> Saving:
         """What to store for these writes; `saved` must be called when that has ended."""
@@ -373,7 +386,7 @@ class SharePartition:
         self._runs.keep([run for run in self._runs if run.first >= offset])
         self.start = max(self.start, offset)
         self.end = max(self.end, offset)
-        self._advance()
+        self.advance()
 
     def _give_back(self, runs: list[Run], now_ms: int) -> Write | None:
         for run in runs:
@@ -454,7 +467,7 @@ class SharePartition:
         if kind is AckType.RENEW and not self.settings.may_renew:
             raise ApiError(ErrorCode.INVALID_RECORD_STATE, "the group does not allow locks to be renewed")
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         """Move `start` past what is finished or was delayed, and join neighbours that are alike."""
         kept: list[Run] = []
         is_first = True

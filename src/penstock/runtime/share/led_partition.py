@@ -88,7 +88,7 @@ class LedSharePartition:
             delays=stored.delays,
             now_ms=env.monotonic_ms(),
         )
-        self._reader = ShareReader(partition, self.share, self._wake)
+        self._reader = ShareReader(env, partition, self.share, self._wake)
         self._take_producer_id = dead_letters.take_producer_id
         self._letter_producer: tuple[int, int] | None = None
         self._letters = LetterCarrier(
@@ -106,6 +106,7 @@ class LedSharePartition:
         self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._not_before_ms = 0
+        self._is_refilling = False
         self._waiting: dict[Callable[[], None], None] = {}
 
     async def prepare(self, floor: int) -> None:
@@ -165,7 +166,8 @@ class LedSharePartition:
         before = share.delays.count
         has_more = share.let_in(now_ms)
         self._counters.let_in += before - share.delays.count
-        if share.delays.needs_refill and not self.is_closed:
+        if share.delays.needs_refill and not self._is_refilling and not self.is_closed:
+            self._is_refilling = True
             self._env.spawn(self._refill(share.delays.start or 0), f"delayed records of {self.partition.name}")
         return has_woken or has_more
 
@@ -175,6 +177,8 @@ class LedSharePartition:
         except ApiError:
             # The log cannot be read here any more, or its start has moved; the next look tries again.
             self.share.delays.end_refill()
+        finally:
+            self._is_refilling = False
         if not self.is_closed:
             self._set_timer()
             self._wake()

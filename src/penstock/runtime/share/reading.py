@@ -9,8 +9,9 @@ from typing import NamedTuple
 from penstock.core.share.batches import Aborted, Batches, batches_in, deliverable, thinned
 from penstock.core.share.delays import RECORDS_BYTES_MAX, delayed_in
 from penstock.core.share.partition import SharePartition
-from penstock.core.share.scan import Ahead
+from penstock.core.share.scan import Ahead, wait_for
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.share.settings import ShareGroupSettings
 from penstock.wire.records import Record, read_records
@@ -35,7 +36,8 @@ class Found(NamedTuple):
 class ShareReader:
     """Reads for `share` what `partition` has. `go_on` is called when a look was cut short and should be repeated."""
 
-    def __init__(self, partition: Partition, share: SharePartition, go_on: Callable[[], None]) -> None:
+    def __init__(self, env: Env, partition: Partition, share: SharePartition, go_on: Callable[[], None]) -> None:
+        self._env = env
         self._partition = partition
         self._share = share
         self._go_on = go_on
@@ -45,9 +47,9 @@ class ShareReader:
     def find(self, size_max: int, settings: ShareGroupSettings, *, minimum_one_batch: bool) -> Found | None:
         """What could be handed out now; None for nothing. Raises ApiError where the log cannot be read."""
         share, partition = self._share, self._partition
-        if share.delays.count:
-            size_max = min(size_max, SCAN_BYTES_MAX)
         for _ in range(SKIPS_MAX):
+            if share.delays.count:
+                size_max = min(size_max, SCAN_BYTES_MAX)
             offset = share.next_offset()
             if offset is None or offset >= partition.high_watermark:
                 return None
@@ -63,14 +65,15 @@ class ShareReader:
             first = next((base for base, last in ranges if last >= offset), batches.end)
             if first <= offset:
                 return Found(batches, ranges)
-            share.skip(offset, first - 1)
-            self._ahead.passed()
+            share.pass_over(offset, first - 1)
+            self.handed_out()
+            share.advance()
         asyncio.get_running_loop().call_soon(self._go_on)
         return None
 
     def handed_out(self) -> None:
         """To be called when records that were found were handed out: the others that were passed have to wait."""
-        self._ahead.passed()
+        self._ahead.passed(self._env.now_ms(), self._env.monotonic_ms())
 
     def _read(self, offset: int, size_max: int, settings: ShareGroupSettings, *, at_least_one: bool = True) -> Batches:
         read = self._partition.read(
@@ -103,7 +106,8 @@ class ShareReader:
         return Found(batches, [(header.base_offset, header.last_offset) for header in batches.headers])
 
     def _deliverable(self, batches: Batches, settings: ShareGroupSettings) -> list[tuple[int, int]]:
-        return self._ahead.deliverable(batches, deliverable(batches.headers, self._aborted(batches, settings)))
+        ranges = deliverable(batches.headers, self._aborted(batches, settings))
+        return self._ahead.deliverable(batches, ranges, self._env.now_ms())
 
     def _aborted(self, batches: Batches, settings: ShareGroupSettings) -> tuple[Aborted, ...]:
         aborted: Iterable[Aborted] = ()
@@ -156,6 +160,6 @@ class ShareReader:
         for header in batches.headers:
             if header.base_offset in bases:
                 for one in delayed_in(batches.data, position, header):
-                    if start <= one.offset < end and self._share.delays.is_waiting(one):
-                        self._share.wait_for(one)
+                    if start <= one.offset < end:
+                        wait_for(self._share, one, self._env.now_ms(), self._env.monotonic_ms())
             position += header.size_bytes

@@ -13,7 +13,7 @@ from penstock.core.share.contract import ShareSettings, Write
 from penstock.core.share.delays import AFTER, AT, Delayed, DelayIndex, delayed_in, due_ms_of, without
 from penstock.core.share.partition import SharePartition
 from penstock.core.share.runs import NO_DELAY, Delays, StateBatch
-from penstock.core.share.scan import Ahead
+from penstock.core.share.scan import Ahead, wait_for
 from penstock.core.share.state_batches import combine
 from penstock.wire.records import Compression, Record, build_batch, read_header
 
@@ -118,8 +118,8 @@ class Leader:
         floor = log.delays.start if log.delays.start != NO_DELAY else log.start
         index.begin_refill(floor)
         for one in log.delayed:
-            if floor <= one.offset < self.share.end and index.is_waiting(one):
-                self.share.wait_for(one)
+            if floor <= one.offset < self.share.end:
+                wait_for(self.share, one, now_ms, now_ms)
         index.end_refill()
 
     def fetch(self, member: str, records_max: int, now_ms: int) -> list[int]:
@@ -128,8 +128,8 @@ class Leader:
         if share.delays.needs_refill:
             share.delays.begin_refill(share.delays.start or 0)
             for one in self.log.delayed:
-                if one.offset < share.end and share.delays.is_waiting(one):
-                    share.wait_for(one)
+                if one.offset < share.end:
+                    wait_for(share, one, now_ms, now_ms)
             share.delays.end_refill()
         share.let_in(now_ms)
         share.wake(now_ms)
@@ -138,14 +138,15 @@ class Leader:
             if offset is None or offset >= self.log.end:
                 return []
             found = self.log.read(offset)
-            ranges = self.ahead.deliverable(found, deliverable(found.headers, ()))
+            ranges = self.ahead.deliverable(found, deliverable(found.headers, ()), now_ms)
             first = next((base for base, last in ranges if last >= offset), found.end)
             if first > offset:
-                share.skip(offset, first - 1)
-                self.ahead.passed()
+                share.pass_over(offset, first - 1)
+                self.ahead.passed(now_ms, now_ms)
+                share.advance()
                 continue
             acquired = share.acquire(member, ranges, records_max, now_ms)
-            self.ahead.passed()
+            self.ahead.passed(now_ms, now_ms)
             return [offset for one in acquired for offset in range(one.first, one.last + 1)]
         raise AssertionError("nothing was found")
 
@@ -188,6 +189,12 @@ class Log:
             records.append(record(self.end, *headers))
             self.end += 1
         self._data.append(build_batch(records, base_offset=self.bases[-1]))
+
+    def append_delayed(self, due_ms: int) -> None:
+        self.bases.append(self.end)
+        self.delayed.append(Delayed(due_ms, self.end))
+        self._data.append(build_batch([record(self.end, (AT, b"%d" % due_ms))], base_offset=self.end))
+        self.end += 1
 
     def read(self, offset: int) -> Batches:
         first = bisect_left(self.bases, offset + 1) - 1
@@ -257,3 +264,24 @@ def test_delayed_records_are_never_early_never_lost_and_finished_once(seed: int)
         assert now_ms < 60_000
     assert leader.share.start == log.end
     assert log.batches == ()
+
+
+@pytest.mark.parametrize("changes_leader", [False, True])
+def test_a_clock_that_was_fast_lets_nothing_in_early_once_it_is_right(changes_leader: bool) -> None:
+    log = Log(Random(1), ShareSettings())
+    log.append_delayed(5_000)
+    leader = Leader(log, 1_000)
+    assert leader.fetch("a", 10, 3_600_000) == [0]
+    write = leader.share.acknowledge("a", [Acknowledgement(0, 0, [AckType.ACCEPT])], 0)
+    assert write is not None
+    leader.store([write], is_durable=True)
+    assert log.delays.due_ms > 9_000
+    log.append_delayed(9_000)
+    if changes_leader:
+        leader = Leader(log, 2_000)
+    assert leader.fetch("a", 10, 2_000) == []
+    assert leader.fetch("a", 10, 8_999) == []
+    if changes_leader:
+        leader = Leader(log, 8_999)
+        assert leader.fetch("a", 10, 8_999) == []
+    assert leader.fetch("a", 10, 9_000) == [1]
