@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from penstock.core.metrics.histogram import Histogram
 from penstock.core.metrics.sheet import Metric, Sheet
@@ -29,6 +30,8 @@ LAG_SECONDS = Metric(
     "penstock_app_lag_seconds", "gauge", "Age of the last record that was done, while there is lag.", LABELS
 )
 
+SUMMED = ("processed", "failed", "dead", "sent", "commits", "restarts", "busy_s", "waiting", "delayed")
+
 
 class LineCounters:
     """The counters of one subscription in one worker."""
@@ -47,6 +50,22 @@ class LineCounters:
         self.lag_records: int | None = None
         self.lag_s = 0.0
         self.age = Histogram()
+
+    def as_dict(self) -> dict[str, Any]:
+        """For another process; `add` reads it."""
+        found = {name: getattr(self, name) for name in SUMMED}
+        return {**found, "lag_s": self.lag_s, "age_counts": self.age.counts, "age_sum": self.age.sum}
+
+    def add(self, said: Mapping[str, Any]) -> None:
+        """Add what another process counted."""
+        if not said:
+            return
+        for name in SUMMED:
+            setattr(self, name, getattr(self, name) + said[name])
+        self.lag_s = max(self.lag_s, said["lag_s"])
+        other = Histogram(self.age.bounds)
+        other.counts, other.sum = list(said["age_counts"]), said["age_sum"]
+        self.age = self.age + other
 
     def fill(self, sheet: Sheet) -> None:
         """Add this line to a scrape."""

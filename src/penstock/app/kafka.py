@@ -47,6 +47,7 @@ class KafkaSource:
         self._topics = list(subscription.topics)
         self._ends: dict[Partition, int] = {}
         self._places: set[Partition] = set()
+        self._is_closing = False
         # Asked for in the reader's thread: elsewhere librdkafka would wait for the reader, and all threads with it.
         self.group_metadata: Any = None
         self._assigned: Callable[[dict[Partition, Ranges]], None]
@@ -79,7 +80,8 @@ class KafkaSource:
         return bool(self._places) and all(self._ends.get(place, -1) >= ends.get(place, 0) for place in self._places)
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group. What is done was committed before; assignments on the way out mean nothing."""
+        self._is_closing = True
         self.raw.close()
 
     def _is_record(self, message: Any) -> bool:
@@ -93,6 +95,8 @@ class KafkaSource:
         return False
 
     def _on_assign(self, consumer: RawConsumer, partitions: list[TopicPartition]) -> None:
+        if self._is_closing:
+            return
         self._places |= {(each.topic, each.partition) for each in partitions}
         committed = consumer.committed(partitions, timeout=REQUEST_TIMEOUT_S) if partitions else []
         self._assigned({(each.topic, each.partition): decode_ranges(each.offset, each.metadata) for each in committed})
@@ -102,7 +106,7 @@ class KafkaSource:
         self._places -= set(places)
         for place in places:
             self._ends.pop(place, None)
-        if places:
+        if places and not self._is_closing:
             self._revoked(places)
 
 

@@ -31,6 +31,7 @@ COMMANDS = {
     ),
     "tenant": ("penstock.cli.tenant.commands", "Share a cluster: tenants with users, names and limits of their own."),
     "gateway": ("penstock.cli.gateway", "Serve HTTP: REST for records and topics, and the schema registry."),
+    "app": ("penstock.cli.app", "Run applications in Python: functions for topics."),
     "pipeline": ("penstock.cli.pipeline", "Run data pipelines on Spark."),
     "demo": ("penstock.cli.demo", "Watch a shop's evening on three nodes and Spark, audited."),
     "log": ("penstock.cli.log.commands", "Inspect segment, index and checkpoint files."),

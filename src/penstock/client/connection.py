@@ -21,7 +21,7 @@ from penstock.wire.primitives import MalformedMessage
 
 FRAME_BYTES_FIRST = 32 * 1024 * 1024
 # The newest versions that identify topics by name.
-VERSIONS_MAX: Mapping[int, int] = {ApiKey.FETCH: 12}
+VERSIONS_MAX: Mapping[int, int] = {ApiKey.FETCH: 12, ApiKey.OFFSET_FETCH: 9}
 
 _SIZE = struct.Struct(">i")
 

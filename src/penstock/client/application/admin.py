@@ -27,6 +27,7 @@ from penstock.client.application.descriptions import (
     TopicDescription,
 )
 from penstock.client.application.errors import PenstockError, TimedOut, TopicExists, UnknownTopic, explained
+from penstock.client.application.group_offsets import read_group_offsets
 
 Partition = tuple[str, int]
 T = TypeVar("T")
@@ -253,10 +254,7 @@ class Admin:
         ...     admin.group_offsets("nobody")
         {}
         """
-        wanted = ConsumerGroupTopicPartitions(group)
-        what = f"the offsets of {group} cannot be read"
-        found = self._one(what, lambda s: self._raw.list_consumer_group_offsets([wanted], request_timeout=s))
-        return {(each.topic, each.partition): each.offset for each in found.topic_partitions if each.offset >= 0}
+        return read_group_offsets(self.connection.wire(), group, self._timeout_s)
 
     def group_lag(self, group: str, topics: Iterable[str] = ()) -> dict[Partition, int]:
         """How many records the group has not committed, of partitions where it committed and of all of `topics`.

@@ -1,0 +1,236 @@
+"""`penstock app run`: workers in processes of their own, started again when they die, as many as the lag asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.app.application import WORKER_VARIABLE, App
+from penstock.app.counters import LineCounters
+from penstock.app.scaling import Bounds, Scaler
+from penstock.client.application.admin import Admin
+from penstock.client.application.errors import PenstockError
+
+LOOK_S = 0.5
+LAG_S = 3.0
+RESTART_S_MAX = 30.0
+STOP_S_MAX = 30.0
+QUICK_DEATH_S = 10.0
+WATCHED = "*.py"
+
+logger = logging.getLogger("penstock.app")
+
+
+@dataclass(slots=True)
+class WorkerProcess:
+    """One worker: its process, and what it last said."""
+
+    number: int
+    process: asyncio.subprocess.Process
+    started: float
+    reader: asyncio.Task[None] | None = None
+    said: dict[str, Any] = field(default_factory=dict)
+
+
+class Supervisor:
+    """Keeps workers running until `stop`."""
+
+    def __init__(self, app: App, name: str, bounds: Bounds, *, reload: bool = False) -> None:
+        self._app = app
+        self._name = name
+        self._bounds = bounds
+        self._scaler = Scaler(bounds)
+        self._reload = reload
+        self._stopping = asyncio.Event()
+        self._workers: dict[int, WorkerProcess] = {}
+        self._deaths: dict[int, tuple[int, float]] = {}
+        self._finished: dict[str, LineCounters] = {name: LineCounters(app.name, name) for name in app.counters}
+        self._admin: Admin | None = None
+        self._lags: dict[str, int] = {}
+        self.wanted = bounds.workers_min
+        self.restarts = 0
+
+    async def run(self) -> None:
+        """Run until `stop`, then let every worker finish what it does."""
+        watched = _stamps() if self._reload else {}
+        looked = 0.0
+        try:
+            while not self._stopping.is_set():
+                await self._keep_workers()
+                if self._reload and (now := _stamps()) != watched:
+                    watched = now
+                    logger.info("the code has changed: the workers start again")
+                    await self._stop_workers(list(self._workers.values()))
+                    continue
+                if time.monotonic() - looked > LAG_S:
+                    looked = time.monotonic()
+                    await self._scale()
+                await self._pause(LOOK_S)
+        finally:
+            await self._stop_workers(list(self._workers.values()))
+
+    def stop(self) -> None:
+        """Stop the workers, gracefully."""
+        self._stopping.set()
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The processes that run."""
+        return [worker.process.pid for worker in self._workers.values()]
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether as many workers run as are wanted, and all of their lines."""
+        said = [worker.said for worker in self._workers.values()]
+        return len(said) >= self.wanted and all(each.get("healthy") for each in said)
+
+    def lag(self) -> dict[str, Any]:
+        """What autoscalers read: lag in records and seconds, and how many workers there are and should be."""
+        seconds = [line["lag_s"] for line in self._reports() if line["lag_s"]]
+        records = sum(self._lags.values())
+        return {
+            "records": records,
+            "seconds": max(seconds, default=0.0) if records else 0.0,
+            "workers": len(self._workers),
+            "wanted": self.wanted,
+        }
+
+    def counters(self) -> list[LineCounters]:
+        """What all workers counted together, those that ended too."""
+        totals = []
+        for name, finished in self._finished.items():
+            total = LineCounters(self._app.name, name)
+            total.add(finished.as_dict())
+            for worker in self._workers.values():
+                total.add(worker.said.get("lines", {}).get(name, {}))
+            total.lag_records = self._lags.get(name)
+            totals.append(total)
+        return totals
+
+    def _reports(self) -> Iterable[dict[str, Any]]:
+        return (line for worker in self._workers.values() for line in worker.said.get("lines", {}).values())
+
+    async def _keep_workers(self) -> None:
+        for worker in [each for each in self._workers.values() if each.process.returncode is not None]:
+            lived_s = time.monotonic() - worker.started
+            deaths = self._deaths.get(worker.number, (0, 0.0))[0] + 1 if lived_s < QUICK_DEATH_S else 1
+            pause_s = min(2.0 ** (deaths - 1) - 1, RESTART_S_MAX)
+            self._deaths[worker.number] = (deaths, time.monotonic() + pause_s)
+            self._forget(worker)
+            self.restarts += 1
+            code = worker.process.returncode
+            logger.error("worker %d ended with code %s, and starts again in %g s", worker.number, code, pause_s)
+        missing = [number for number in range(self.wanted) if number not in self._workers]
+        for number in missing:
+            if time.monotonic() >= self._deaths.get(number, (0, 0.0))[1]:
+                await self._start(number)
+        too_many = [worker for number, worker in self._workers.items() if number >= self.wanted]
+        if too_many:
+            await self._stop_workers(too_many)
+
+    async def _start(self, number: int) -> None:
+        reading, writing = os.pipe()
+        identity = f"{socket.gethostname()}-{number}"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "penstock.app.process",
+            self._name,
+            str(writing),
+            pass_fds=(writing,),
+            env={**os.environ, WORKER_VARIABLE: identity},
+        )
+        os.close(writing)
+        worker = WorkerProcess(number, process, time.monotonic())
+        worker.reader = asyncio.create_task(_listen(worker, reading))
+        self._workers[number] = worker
+        logger.info("worker %d runs as process %d", number, process.pid)
+
+    async def _stop_workers(self, workers: list[WorkerProcess]) -> None:
+        for worker in workers:
+            if worker.process.returncode is None:
+                worker.process.terminate()
+        for worker in workers:
+            try:
+                async with asyncio.timeout(STOP_S_MAX):
+                    await worker.process.wait()
+            except TimeoutError:
+                logger.warning("worker %d did not stop in %g s, and is killed", worker.number, STOP_S_MAX)
+                worker.process.kill()
+                await worker.process.wait()
+            self._forget(worker)
+
+    def _forget(self, worker: WorkerProcess) -> None:
+        if self._workers.pop(worker.number, None) is None:
+            return
+        if worker.reader is not None:
+            worker.reader.cancel()
+        for name, line in worker.said.get("lines", {}).items():
+            self._finished[name].add({**line, "waiting": 0, "delayed": 0, "lag_s": 0.0})
+
+    async def _scale(self) -> None:
+        try:
+            self._lags = await asyncio.to_thread(self._read_lags)
+        except PenstockError as error:
+            logger.warning("the lag is unknown: %s", error)
+            return
+        lag = self.lag()
+        wanted = self._scaler.wanted(self.wanted, lag["records"], lag["seconds"], time.monotonic())
+        if wanted != self.wanted:
+            logger.info("%d workers instead of %d: the lag is %d records", wanted, self.wanted, lag["records"])
+            self.wanted = wanted
+
+    def _read_lags(self) -> dict[str, int]:
+        if self._admin is None:
+            self._admin = Admin(self._app.connection)
+        # A share group's lag is not among its offsets; its workers' number is fixed.
+        groups = [each for each in self._app.subscriptions if not each.share]
+        return {
+            each.name: sum(
+                lag
+                for (topic, _), lag in self._admin.group_lag(each.group, _named(each.topics)).items()
+                if topic in each.topics or any(name.startswith("^") for name in each.topics)
+            )
+            for each in groups
+        }
+
+    async def _pause(self, pause_s: float) -> None:
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
+
+
+async def _listen(worker: WorkerProcess, descriptor: int) -> None:
+    reader = asyncio.StreamReader()
+    file = os.fdopen(descriptor, "rb")
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
+    try:
+        while line := await reader.readline():
+            worker.said = json.loads(line)
+    finally:
+        transport.close()
+
+
+def _named(topics: Iterable[str]) -> list[str]:
+    return [topic for topic in topics if not topic.startswith("^")]
+
+
+def _stamps() -> dict[str, float]:
+    """When the code below the working directory was last changed."""
+    found = {}
+    for path in Path.cwd().rglob(WATCHED):
+        if not any(part.startswith(".") for part in path.parts[len(Path.cwd().parts) :]):
+            found[str(path)] = path.stat().st_mtime
+    return found

@@ -1,0 +1,122 @@
+"""`penstock app`: runs applications, describes them, and starts new ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+from pathlib import Path
+
+import click
+
+from penstock.cli.failures import CommandFailure
+from penstock.cli.style import StyledContext
+from penstock.client.application.errors import PenstockError
+
+
+class AppGroup(click.Group):
+    """The commands, with the style of all others."""
+
+    context_class = StyledContext
+
+
+@click.group(cls=AppGroup)
+def command() -> None:
+    """Run applications in Python: functions for topics.
+
+    `penstock app init shop` writes one to start from; docs/app.md tells the rest.
+    """
+
+
+@command.command()
+@click.argument("name", metavar="MODULE:APP")
+@click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes to run.")
+@click.option("--workers-max", type=click.IntRange(1), help="Grow to so many when the lag asks for it.")
+@click.option("--lag-records", type=click.IntRange(0), default=10_000, show_default=True, help="Lag for each worker.")
+@click.option("--lag-seconds", type=click.FloatRange(0), default=0.0, help="Age of records that wants one more worker.")
+@click.option("--shrink-after", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds of less lag.")
+@click.option("--reload", is_flag=True, help="Start again when a Python file here changes.")
+@click.option("--http", metavar="HOST:PORT", help="Serve /metrics, /health, /lag and the AsyncAPI document.")
+def run(
+    name: str,
+    workers: int,
+    workers_max: int | None,
+    lag_records: int,
+    lag_seconds: float,
+    shrink_after: float,
+    reload: bool,
+    http: str | None,
+) -> None:
+    """Run an application until Ctrl-C.
+
+    Workers that die are started again. On SIGTERM each finishes what it does, commits it, and ends.
+    """
+    from penstock.app.loading import load
+    from penstock.app.scaling import Bounds
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    bounds = Bounds(workers, max(workers, workers_max or workers), lag_records, lag_seconds, shrink_after)
+    try:
+        app = load(name)
+        asyncio.run(_supervise(app, name, bounds, reload, http))
+    except PenstockError as error:
+        raise CommandFailure(error.what, error.why, error.advice) from error
+
+
+@command.command()
+@click.argument("name", metavar="MODULE:APP")
+def describe(name: str) -> None:
+    """Print an application's AsyncAPI document."""
+    from penstock.app.asyncapi import describe as document
+    from penstock.app.loading import load
+
+    try:
+        click.echo(json.dumps(document(load(name)), indent=2))
+    except PenstockError as error:
+        raise CommandFailure(error.what, error.why, error.advice) from error
+
+
+@command.command()
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+def init(directory: Path) -> None:
+    """Write a small application and its test into a directory."""
+    from penstock.app.scaffold import write_project
+
+    try:
+        for path in write_project(directory):
+            click.echo(f"  {path}")
+    except PenstockError as error:
+        raise CommandFailure(error.what, error.why, error.advice) from error
+    click.echo(f"\n  cd {directory} && pytest && penstock app run app:app --reload")
+
+
+async def _supervise(app: object, name: str, bounds: object, reload: bool, http: str | None) -> None:
+    from penstock.app.application import App
+    from penstock.app.pages import make_pages
+    from penstock.app.scaling import Bounds
+    from penstock.app.supervisor import Supervisor
+    from penstock.client.address import parse_addresses
+
+    assert isinstance(app, App)
+    assert isinstance(bounds, Bounds)
+    supervisor = Supervisor(app, name, bounds, reload=reload)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, supervisor.stop)
+    pages = None
+    if http is not None:
+        try:
+            (address,) = parse_addresses(http)
+            pages = make_pages(app, supervisor, address.host, address.port)
+            await pages.start()
+        except (OSError, ValueError) as error:
+            raise CommandFailure(
+                f"cannot serve at {http}", str(error), "use --http HOST:PORT with a free port"
+            ) from error
+        click.echo(f"http://{address.host}:{pages.port}/ has metrics, health, lag and the AsyncAPI document")
+    try:
+        await supervisor.run()
+    finally:
+        if pages is not None:
+            await pages.stop()
