@@ -25,13 +25,16 @@ from penstock.wire.messages.api_versions import (
 API = Api(
     ApiKey.API_VERSIONS,
     (0, 4),
-    on_broker=lambda services: make_api_versions(ADVERTISED, SUPPORTED_FEATURES, finalized_in(services.raft)),
+    on_broker=lambda services: make_api_versions(
+        ADVERTISED, SUPPORTED_FEATURES, finalized_in(services.raft), lambda: services.telemetry.is_wanted
+    ),
     on_controller=lambda services: make_api_versions(
         CONTROLLER_VERSIONS, SUPPORTED_FEATURES, finalized_in(services.raft)
     ),
 )
 
 NEWEST = 4
+TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
 # The levels that the cluster settled on, and the epoch as of which they are known.
 Finalized = Callable[[], tuple[int, Mapping[str, int]]]
@@ -43,10 +46,17 @@ def finalized_in(raft: RaftDriver) -> Finalized:
 
 
 def make_api_versions(
-    versions: Mapping[int, tuple[int, int]], features: Mapping[str, tuple[int, int]], finalized: Finalized
+    versions: Mapping[int, tuple[int, int]],
+    features: Mapping[str, tuple[int, int]],
+    finalized: Finalized,
+    wants_telemetry: Callable[[], bool] = lambda: True,
 ) -> Handler:
-    """The handler; `features` are the ranges that this node supports."""
+    """The handler; `features` are the ranges that this node supports.
+
+    Clients ask about telemetry, and some log that they do, wherever it is listed: so it is when somebody subscribes.
+    """
     keys = [ApiVersion(key, low, high) for key, (low, high) in sorted(versions.items())]
+    quiet_keys = [row for row in keys if row.api_key not in TELEMETRY]
 
     def api_versions(request: ApiVersionsRequest | None, context: RequestContext) -> ApiVersionsResponse:
         if request is None or context.api_version > NEWEST:
@@ -59,7 +69,7 @@ def make_api_versions(
             supported = [feature for feature in supported if feature.min_version > 0]
         epoch, levels = finalized()
         return ApiVersionsResponse(
-            api_keys=keys,
+            api_keys=keys if wants_telemetry() else quiet_keys,
             supported_features=supported,
             # Clients go by the levels of the highest epoch that any broker told them.
             finalized_features_epoch=epoch,

@@ -46,6 +46,7 @@ class Telemetry:
         # Pushes by their outcome.
         self.outcomes: Counter[str] = Counter()
         self._reading = 0
+        self.is_wanted = False
         self._look()
 
     def follow(self, records: Sequence[Any]) -> None:
@@ -63,6 +64,7 @@ class Telemetry:
                     # Another implementation's controller may have accepted it.
                     logger.error("the client metrics subscription %s is ignored: %s", name, error.message)
         self.clients.subscribe_to(found)
+        self.is_wanted = bool(found)
 
     def known(self) -> list[TelemetryClient]:
         """The clients that have been heard of lately."""
