@@ -24,6 +24,7 @@ TYPES_ALLOWED = {("random", "Random")}
 # What users run or import: the command line, the testing kit, record columns and the partitioner for clients, and the
 # generators behind `make docs`.
 ENTRY_POINTS = {
+    "penstock",
     "penstock.__main__",
     "penstock.cli.main",
     "penstock.testing",
