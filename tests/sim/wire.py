@@ -232,3 +232,4 @@ class Cluster:
         """Hang up everywhere."""
         for wire in self._wires.values():
             wire.abort()
+        self._wires.clear()

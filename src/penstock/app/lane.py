@@ -60,13 +60,8 @@ class Lane:
         taken: list[Job] = []
         while self._delayed and self._delayed[0][0] <= now and len(taken) < limit:
             taken.append(heapq.heappop(self._delayed)[1])
-        ready, held = self._ready, self._held
-        while ready and len(taken) < limit:
-            job = ready.popleft()
-            if held and job.key in held:
-                held[job.key].append(job)
-            else:
-                taken.append(job)
+        while self._ready and len(taken) < limit:
+            taken.append(self._ready.popleft())
         return taken
 
     def give_back(self, jobs: Iterable[Job], now: float) -> None:
@@ -80,9 +75,12 @@ class Lane:
                 self._ready.appendleft(job)
 
     def delay(self, job: Job, due: float) -> None:
-        """A record failed, and is tried again at a time; others with its key wait."""
+        """A record failed, and is tried again at a time; others with its key wait, in order."""
         heapq.heappush(self._delayed, (due, job))
-        self._held.setdefault(job.key, deque())
+        if job.key not in self._held:
+            self._held[job.key] = deque(each for each in self._ready if each.key == job.key)
+            if self._held[job.key]:
+                self._ready = deque(each for each in self._ready if each.key != job.key)
 
     def release(self, job: Job) -> None:
         """A record is done for good: what waited behind it goes on, before anything else."""

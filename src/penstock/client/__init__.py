@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     )
     from penstock.client.application.producer import Producer
     from penstock.client.application.records import Record, Stored
+    from penstock.client.application.registry import Registry
+    from penstock.client.application.schemas import Avro, JsonSchema, Protobuf
     from penstock.client.application.serdes import Bytes, Json, Serde, Text
     from penstock.client.application.share import ShareConsumer
 
@@ -68,6 +70,8 @@ ROOMS = {
     ),
     "producer": ("Producer",),
     "records": ("Record", "Stored"),
+    "registry": ("Registry",),
+    "schemas": ("Avro", "JsonSchema", "Protobuf"),
     "serdes": ("Bytes", "Json", "Serde", "Text"),
     "share": ("ShareConsumer",),
 }
@@ -75,6 +79,7 @@ _ROOM_OF = {name: room for room, names in ROOMS.items() for name in names}
 
 __all__ = [
     "Admin",
+    "Avro",
     "Broker",
     "Bytes",
     "ClusterDescription",
@@ -85,12 +90,15 @@ __all__ = [
     "GroupDescription",
     "GroupMember",
     "Json",
+    "JsonSchema",
     "NotAuthorized",
     "PartitionDescription",
     "PenstockError",
     "Producer",
     "ProducerFenced",
+    "Protobuf",
     "Record",
+    "Registry",
     "Serde",
     "SerializationFailed",
     "ShareConsumer",

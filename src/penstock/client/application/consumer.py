@@ -14,7 +14,7 @@ from confluent_kafka import Consumer as RawConsumer
 from penstock.client.application.connection import Connection
 from penstock.client.application.errors import PenstockError, explained
 from penstock.client.application.records import Record
-from penstock.client.application.serdes import decoder_of
+from penstock.client.application.serdes import Serde, decoder_of
 
 V = TypeVar("V")
 
@@ -85,7 +85,7 @@ class Consumer(Generic[V]):
         self,
         connection: Connection | str | None = None,
         *,
-        value: type[V] | Any,
+        value: type[V] | Serde[V],
         group: str | None = None,
         start: Start = "earliest",
         protocol: Protocol = "consumer",

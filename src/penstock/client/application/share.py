@@ -13,7 +13,7 @@ from confluent_kafka import ShareConsumer as RawShareConsumer
 from penstock.client.application.connection import Connection
 from penstock.client.application.errors import PenstockError, explained
 from penstock.client.application.records import Record
-from penstock.client.application.serdes import decoder_of
+from penstock.client.application.serdes import Serde, decoder_of
 
 V = TypeVar("V")
 
@@ -60,7 +60,7 @@ class ShareConsumer(Generic[V]):
         connection: Connection | str | None = None,
         *,
         group: str,
-        value: type[V] | Any,
+        value: type[V] | Serde[V],
         properties: Mapping[str, Any] | None = None,
     ) -> None: ...
     def __init__(

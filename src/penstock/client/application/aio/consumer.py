@@ -11,6 +11,7 @@ from penstock.client.application.connection import Connection
 from penstock.client.application.consumer import MAX_POLL_RECORDS, OnPartitions, Partition, Protocol, Start
 from penstock.client.application.consumer import Consumer as SyncConsumer
 from penstock.client.application.records import Record
+from penstock.client.application.serdes import Serde
 
 V = TypeVar("V")
 
@@ -44,7 +45,7 @@ class Consumer(Generic[V]):
         self,
         connection: Connection | str | None = None,
         *,
-        value: type[V] | Any,
+        value: type[V] | Serde[V],
         group: str | None = None,
         start: Start = "earliest",
         protocol: Protocol = "consumer",

@@ -9,6 +9,7 @@ from typing import Any, Generic, Self, TypeVar, overload
 from penstock.client.application.aio.worker import Worker
 from penstock.client.application.connection import Connection
 from penstock.client.application.records import Record
+from penstock.client.application.serdes import Serde
 from penstock.client.application.share import COMMIT_TIMEOUT_S, Outcome
 from penstock.client.application.share import ShareConsumer as SyncShareConsumer
 
@@ -41,7 +42,7 @@ class ShareConsumer(Generic[V]):
         connection: Connection | str | None = None,
         *,
         group: str,
-        value: type[V] | Any,
+        value: type[V] | Serde[V],
         properties: Mapping[str, Any] | None = None,
     ) -> None: ...
     def __init__(self, connection: Connection | str | None = None, **options: Any) -> None:

@@ -1,0 +1,1 @@
+"""Clients and applications in Python next to each other: `python -m bench.applications`."""

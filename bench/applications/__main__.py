@@ -1,0 +1,77 @@
+"""Runs every contender in turns on one broker, and prints rates and ratios.
+
+    python -m bench.applications --peers PYTHON
+
+PYTHON is an interpreter that has the peers: pip install "faststream[confluent]" quixstreams aiokafka pydantic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from bench.applications.programs import KEYS, VALUE
+from penstock.client.application.admin import Admin
+from penstock.client.application.producer import Producer
+from penstock.testing import Cluster
+
+PROGRAMS = Path(__file__).with_name("programs.py")
+# Each row: what is compared, with whom, and which of the two runs in the peers' environment.
+ROWS = (
+    ("Producer / confluent-kafka that looks at reports", "produce_penstock", "produce_raw"),
+    ("Producer / confluent-kafka that does not", "produce_penstock", "produce_blind"),
+    ("aio.Producer / aiokafka", "produce_penstock_aio", "produce_aiokafka"),
+    ("Consumer / confluent-kafka", "consume_penstock", "consume_raw"),
+    ("aio.Consumer / aiokafka", "consume_penstock_aio", "consume_aiokafka"),
+    ("App / FastStream, auto commit", "app_penstock", "app_faststream"),
+    ("App / FastStream, commit after each record", "app_penstock", "app_faststream_acked"),
+    ("App / Quix Streams", "app_penstock", "app_quix"),
+    ("App with def / Quix Streams", "app_penstock_sync", "app_quix"),
+)
+PEERS = ("app_faststream", "app_faststream_acked", "app_quix")
+
+
+def main() -> int:
+    """Run the rows that can be run, and print a table."""
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--peers", help="an interpreter that has FastStream and Quix Streams")
+    arguments.add_argument("--records", type=int, default=200_000)
+    arguments.add_argument("--app-records", type=int, default=30_000)
+    arguments.add_argument("--rounds", type=int, default=3)
+    chosen = arguments.parse_args()
+    with Cluster() as cluster:
+        servers = cluster.bootstrap_servers
+        with Admin(servers) as admin, Producer(servers) as producer:
+            admin.create_topic("filled", 4, 1)
+            admin.create_topic("sink", 4, 1)
+            for number in range(max(chosen.records, chosen.app_records)):
+                producer.send("filled", KEYS[number % 1000], VALUE)
+        print("| | ours/s | theirs/s | ratio |\n|---|---|---|---|")
+        for title, ours, theirs in ROWS:
+            if theirs in PEERS and not chosen.peers:
+                continue
+            mine, others = [], []
+            for _ in range(chosen.rounds):
+                mine.append(rate(ours, servers, chosen, sys.executable))
+                others.append(rate(theirs, servers, chosen, chosen.peers if theirs in PEERS else sys.executable))
+            one, two = statistics.median(mine), statistics.median(others)
+            print(f"| {title} | {one:,.0f} | {two:,.0f} | {one / two:.2f} |", flush=True)
+    return 0
+
+
+def rate(kind: str, servers: str, chosen: argparse.Namespace, python: str) -> float:
+    """One contender's records a second."""
+    topic = "sink" if kind.startswith("produce") else "filled"
+    count = chosen.app_records if kind.startswith("app") else chosen.records
+    command = [python, str(PROGRAMS), kind, servers, topic, str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    if done.returncode:
+        raise SystemExit(f"{kind} failed:\n{done.stderr[-3000:]}")
+    return float(done.stdout.split()[-1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

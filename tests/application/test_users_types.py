@@ -1,0 +1,20 @@
+"""Users' code passes mypy --strict."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parents[1] / "src"
+
+
+def test_mypy_strict_is_content_with_users_code(tmp_path: Path) -> None:
+    program = tmp_path / "users_code.py"
+    program.write_text((HERE / "users_code.py").read_text())
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--follow-imports=silent", str(program)]
+    environment = {**os.environ, "MYPYPATH": str(SOURCE), "MYPY_CACHE_DIR": str(tmp_path)}
+    checked = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout
