@@ -1,8 +1,8 @@
 """`python -m bench.queues`: share groups here and in Apache Kafka 4.3 next to RabbitMQ's quorum queues.
 
 For each broker, on one node and one partition or queue: so many records are published, and workers, each a process of
-its own, take and acknowledge every one of them; then records come at a steady rate, and the time from publishing one to
-having it acknowledged by a worker is measured. Share groups are read by librdkafka's share consumer, RabbitMQ by pika;
+its own, take and acknowledge every one of them; then records come at a steady rate, and the time from publishing one
+until a worker has it is measured. Share groups are read by librdkafka's share consumer, RabbitMQ by pika;
 both are asked for explicit acknowledgements of single records. Brokers take turns, in an order that alternates.
 """
 
@@ -68,12 +68,12 @@ def take_by_kafka(address: str, taken: Queue[Any], stop: Event) -> None:
     consumer.subscribe([TOPIC])
     while not stop.is_set():
         messages = [message for message in consumer.poll(1.0) if message.error() is None]
-        for message in messages:
-            consumer.acknowledge(message, AcknowledgeType.ACCEPT)
         if messages:
-            consumer.commit_sync(SILENCE_S)
             now = time.time_ns()
             taken.put([now - int(message.value()[:20]) for message in messages])
+        for message in messages:
+            # Goes to the broker with the next poll.
+            consumer.acknowledge(message, AcknowledgeType.ACCEPT)
     consumer.close()
 
 
@@ -87,8 +87,8 @@ def take_by_rabbitmq(port: int, taken: Queue[Any], stop: Event) -> None:
     ages: list[int] = []
 
     def take(channel: Any, method: Any, _: Any, body: bytes) -> None:
-        channel.basic_ack(method.delivery_tag)
         ages.append(time.time_ns() - int(body[:20]))
+        channel.basic_ack(method.delivery_tag)
 
     channel.basic_consume(TOPIC, take)
     while not stop.is_set():
