@@ -5,8 +5,8 @@ after its timestamp) is passed over until then. Records are let in by their due 
 offset says how far that has come. A record is waiting if it lies behind the cursor, which anybody can tell who reads
 the log; so the cursor is all that has to be stored, and the index below is only there to find the next ones quickly.
 
-The index has the records that are due first. What does not fit is left out, and read again from the log when the others
-have been let in.
+The index has the records that are due first. What does not fit is left out, and read again from the log when most of
+the others have been let in.
 """
 
 from __future__ import annotations
@@ -83,15 +83,16 @@ class DelayIndex:
         self.cursor = Delayed(due_ms, offset)
         # How many records wait, in the index or not.
         self.count = 0
-        self.is_refilling = False
         self._size_max = size_max
         # Packed into numbers, which take a third of the memory. In descending order: the last one is due first.
         self._next: list[int] = []
         self._new: list[int] = []
         # From here on waiting records are not in the index.
         self._bound = _NEVER
+        # Those that a refill has found beyond that, and from where on it leaves them out.
+        self._found: list[int] | None = None
+        self._found_bound = _NEVER
         self._blocks: dict[int, int] = {}
-        self._refilled_from: int | None = None
 
     def __len__(self) -> int:
         return len(self._next) + len(self._new)
@@ -102,40 +103,47 @@ class DelayIndex:
 
     @property
     def needs_refill(self) -> bool:
-        """Whether the log must be read for those that are due next."""
-        return self.count > 0 and not len(self) and not self.is_refilling
+        """Whether the log should be read for those that are due next, before the index has none left."""
+        is_partial = self.count > 0 and self._bound != _NEVER
+        return is_partial and self._found is None and len(self) <= self._size_max // 4
 
     @property
     def start(self) -> int | None:
         """No waiting record is before this offset; None if there are none."""
-        if self._refilled_from is not None:
-            return self._refilled_from
         return min(self._blocks) << BLOCK_BITS if self._blocks else None
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next record is due; None if none is, or while the log is being read for it."""
-        if self.is_refilling:
-            return None
+        """When the next record is due; None if none is, or the log is being read for it."""
         self._sort()
         return _unpacked(self._next[-1]).due_ms if self._next else None
 
     def add(self, one: Delayed) -> None:
-        """A waiting record that was not seen before, or not since `begin_refill`."""
+        """A waiting record that was not seen before."""
         self.count += 1
         block = one.offset >> BLOCK_BITS
         self._blocks[block] = self._blocks.get(block, 0) + 1
         packed = _packed(one)
         if packed > self._bound:
             self._new.append(packed)
-            if len(self) > 2 * self._size_max:
+            if self._found is None and len(self) > 2 * self._size_max:
                 self._cut()
+        else:
+            self.offer(one)
+
+    def offer(self, one: Delayed) -> None:
+        """A waiting record that a refill comes across; it is remembered if it is not there, and due early enough."""
+        packed = _packed(one)
+        if self._found is not None and self._found_bound < packed <= self._bound:
+            self._found.append(packed)
+            if len(self._found) > 2 * self._size_max:
+                self._found.sort()
+                self._found_bound = self._found[-self._size_max - 1]
+                del self._found[: -self._size_max]
 
     def take(self, now_ms: int, count_max: int) -> list[int]:
         """Let in records that are due, at most `count_max`; their offsets."""
         taken: list[int] = []
-        if self.is_refilling:
-            return taken
         self._sort()
         waiting = self._next
         limit = _packed(Delayed(now_ms, OFFSET_MAX))
@@ -143,29 +151,38 @@ class DelayIndex:
             self.cursor = _unpacked(waiting.pop())
             taken.append(self.cursor.offset)
             self._left(self.cursor.offset)
-        if not self.count:
-            self._bound = _NEVER
+        self._end_if_empty()
         return taken
 
     def catch_up(self, now_ms: int) -> None:
         """With nothing due, the cursor moves to now: what is overdue when it is first seen need not wait at all."""
         due_ms = self.next_due_ms
-        is_known = not self.is_refilling and not self.needs_refill
-        if is_known and (due_ms is None or due_ms > now_ms) and self.cursor < (now_ms, OFFSET_MAX):
-            self.cursor = Delayed(now_ms, OFFSET_MAX)
+        now = Delayed(now_ms, OFFSET_MAX)
+        is_known = self._bound < _packed(now)
+        if is_known and (due_ms is None or due_ms > now_ms) and self.cursor < now:
+            self.cursor = now
 
-    def begin_refill(self, start: int) -> None:
-        """The log is about to be read from `start` on; until `end_refill` nothing is let in."""
-        self.is_refilling = True
-        self._refilled_from = start
-        self.count = 0
-        self._blocks = {}
-        self._next, self._new, self._bound = [], [], _NEVER
+    def begin_load(self) -> None:
+        """Nothing is known yet: all waiting records are about to be added, until `end_refill`."""
+        self._bound = _ALWAYS
+        self.begin_refill()
+
+    def begin_refill(self) -> None:
+        """The log is about to be read, from `start` to the end of what was looked at, and what waits is offered."""
+        self._found, self._found_bound = [], _NEVER
 
     def end_refill(self) -> None:
-        """All waiting records were added."""
-        self.is_refilling = False
-        self._refilled_from = None
+        """All waiting records were offered, or added since."""
+        assert self._found is not None
+        self._new += self._found
+        self._bound, self._found = self._found_bound, None
+        self._end_if_empty()
+        if len(self) > 2 * self._size_max:
+            self._cut()
+
+    def give_up_refill(self) -> None:
+        """The log could not be read; what was found is forgotten."""
+        self._found = None
 
     def forget_before(self, offset: int) -> None:
         """The log begins at `offset` now."""
@@ -178,6 +195,14 @@ class DelayIndex:
         edge = first << BLOCK_BITS
         self._next = [one for one in self._next if _unpacked(one).offset >= edge]
         self._new = [one for one in self._new if _unpacked(one).offset >= edge]
+        if self._found is not None:
+            self._found = [one for one in self._found if _unpacked(one).offset >= edge]
+
+    def _end_if_empty(self) -> None:
+        """Records that were compacted away are not waited for, once everything else is there."""
+        if not len(self) and self._bound == _NEVER:
+            self.count = 0
+            self._blocks.clear()
 
     def _left(self, offset: int) -> None:
         block = offset >> BLOCK_BITS
@@ -209,4 +234,6 @@ def _unpacked(packed: int) -> Delayed:
     return Delayed(-packed >> 63, -packed & OFFSET_MAX)
 
 
+# Bounds: everything is in the index, and nothing is.
 _NEVER = _packed(Delayed(DUE_MAX_MS, OFFSET_MAX))
+_ALWAYS = 1

@@ -112,7 +112,7 @@ class LedSharePartition:
     async def prepare(self, floor: int) -> None:
         """Look for delayed records among those that were looked at before; to be called before anything else."""
         start = floor if floor != NO_DELAY else self.share.start
-        await self._reader.refill(start, self._settings(), self._is_over)
+        await self._reader.load(start, self._settings(), self._is_over)
         self._letters.nudge()
         self._set_timer()
 
@@ -176,7 +176,7 @@ class LedSharePartition:
             await self._reader.refill(start, self._settings(), self._is_over)
         except ApiError:
             # The log cannot be read here any more, or its start has moved; the next look tries again.
-            self.share.delays.end_refill()
+            return
         finally:
             self._is_refilling = False
         if not self.is_closed:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from penstock.core.share.batches import Aborted, Batches, batches_in, deliverable, thinned
-from penstock.core.share.delays import RECORDS_BYTES_MAX, delayed_in
+from penstock.core.share.delays import RECORDS_BYTES_MAX, Delayed, delayed_in
 from penstock.core.share.partition import SharePartition
 from penstock.core.share.scan import Ahead, wait_for
 from penstock.model.errors import ApiError, ErrorCode
@@ -134,32 +134,56 @@ class ShareReader:
             self._last_read = batches.headers[0].base_offset, batches.headers[0].next_offset, records
         return next((record for record in records if record.offset == offset), None)
 
+    async def load(self, start: int, settings: ShareGroupSettings, is_over: Callable[[], bool]) -> None:
+        """Read the log from `start` to the end of what was looked at by somebody, for all delayed records that wait."""
+        self._share.delays.begin_load()
+
+        def add(one: Delayed) -> None:
+            wait_for(self._share, one, self._env.now_ms(), self._env.monotonic_ms())
+
+        await self._read_delays(start, settings, is_over, add)
+
     async def refill(self, start: int, settings: ShareGroupSettings, is_over: Callable[[], bool]) -> None:
-        """Read the log from `start` to the end of what was looked at, for the delayed records that are due next."""
-        share, partition = self._share, self._partition
-        index, end, offset = share.delays, share.end, start
-        index.begin_refill(start)
-        while offset < end and not is_over():
-            offset = max(offset, partition.log.start_offset)
-            if offset >= min(end, partition.log.end_offset):
-                break
-            batches = self._read(offset, SCAN_BYTES_MAX, settings)
-            if not batches.headers:
-                # A leader may begin with a high watermark that is behind what its predecessor knew.
-                await asyncio.sleep(RETRY_S)
-                continue
-            self._add_waiting(batches, offset, end, settings)
-            offset = batches.end
-            await asyncio.sleep(0)
+        """Read it again for those that are due next."""
+        index = self._share.delays
+        index.begin_refill()
+
+        def offer(one: Delayed) -> None:
+            if index.is_waiting(one):
+                index.offer(one)
+
+        await self._read_delays(start, settings, is_over, offer)
+
+    async def _read_delays(
+        self, start: int, settings: ShareGroupSettings, is_over: Callable[[], bool], tell: Callable[[Delayed], None]
+    ) -> None:
+        partition, index = self._partition, self._share.delays
+        offset, end = start, self._share.end
+        try:
+            while offset < end and not is_over():
+                offset = max(offset, partition.log.start_offset)
+                if offset >= min(end, partition.log.end_offset):
+                    break
+                batches = self._read(offset, SCAN_BYTES_MAX, settings)
+                if not batches.headers:
+                    # A leader may begin with a high watermark that is behind what its predecessor knew.
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                for one in self._delayed_in(batches, settings):
+                    if offset <= one.offset < end:
+                        tell(one)
+                offset = batches.end
+                await asyncio.sleep(0)
+        except BaseException:
+            index.give_up_refill()
+            raise
         index.end_refill()
 
-    def _add_waiting(self, batches: Batches, start: int, end: int, settings: ShareGroupSettings) -> None:
+    def _delayed_in(self, batches: Batches, settings: ShareGroupSettings) -> Iterator[Delayed]:
         ranges = deliverable(batches.headers, self._aborted(batches, settings))
         bases = {base for base, _ in ranges}
         position = 0
         for header in batches.headers:
             if header.base_offset in bases:
-                for one in delayed_in(batches.data, position, header):
-                    if start <= one.offset < end:
-                        wait_for(self._share, one, self._env.now_ms(), self._env.monotonic_ms())
+                yield from delayed_in(batches.data, position, header)
             position += header.size_bytes

@@ -88,13 +88,19 @@ def test_the_index_is_bounded_and_refilled_from_the_log(seed: int) -> None:
     while index.count:
         if index.needs_refill:
             refills += 1
-            index.begin_refill(index.start or 0)
-            assert index.take(10_000, 10) == []
-            for one in log:
+            index.begin_refill()
+            for number, one in enumerate(log[:]):
                 if index.is_waiting(one):
-                    index.add(one)
+                    index.offer(one)
+                if number % 500 == 0:
+                    # Meanwhile others are let in, and come.
+                    taken += index.take(100_000, 3)
+                    late = Delayed(index.cursor.due_ms + random.randrange(1, 1_000), len(log))
+                    log.append(late)
+                    index.add(late)
+                assert len(index) <= 300
             index.end_refill()
-        taken += index.take(10_000, random.randrange(1, 50))
+        taken += index.take(100_000, random.randrange(1, 50))
     assert taken == [one.offset for one in sorted(log)]
     assert 10 < refills < 40
 
@@ -116,7 +122,7 @@ class Leader:
         self.ahead = Ahead(self.share)
         index = self.share.delays
         floor = log.delays.start if log.delays.start != NO_DELAY else log.start
-        index.begin_refill(floor)
+        index.begin_load()
         for one in log.delayed:
             if floor <= one.offset < self.share.end:
                 wait_for(self.share, one, now_ms, now_ms)
@@ -126,10 +132,10 @@ class Leader:
         share = self.share
         share.delays.catch_up(now_ms)
         if share.delays.needs_refill:
-            share.delays.begin_refill(share.delays.start or 0)
+            share.delays.begin_refill()
             for one in self.log.delayed:
-                if one.offset < share.end:
-                    wait_for(share, one, now_ms, now_ms)
+                if one.offset < share.end and share.delays.is_waiting(one):
+                    share.delays.offer(one)
             share.delays.end_refill()
         share.let_in(now_ms)
         share.wake(now_ms)
