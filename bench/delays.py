@@ -65,9 +65,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=1_200, help="the range of their due times")
     parser.add_argument("--batch", type=int, default=50, help="records of a batch")
     parser.add_argument("--lead", type=int, default=0, help="seconds until the first is due; 0 for long enough")
+    parser.add_argument("--index", type=int, default=100_000, help="penstock.share.delay.index.max.records")
     options = parser.parse_args()
     lead_s = options.lead or 30 + options.records // 10_000
-    with Cluster(SETTINGS) as cluster, WireClient(cluster.bootstrap_servers) as client:
+    settings = {**SETTINGS, "penstock.share.delay.index.max.records": str(options.index)}
+    with Cluster(settings) as cluster, WireClient(cluster.bootstrap_servers) as client:
         cluster.create_topic(TOPIC)
         until(lambda: leader_of(client, TOPIC)[0] >= 0)
         topic_id = leader_of(client, TOPIC)[1]

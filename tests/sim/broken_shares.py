@@ -65,7 +65,7 @@ def forget_who_holds() -> Iterator[None]:
 
     def take(share: SharePartition, run: Any, member: str, now_ms: int) -> None:
         right(share, run, member, now_ms)
-        run.deadline_ms = now_ms + share.settings.lock_ms // 4
+        run.deadline_ms = now_ms + share.settings.lock_ms // 20
 
     check = SharePartition._check_holder
 

@@ -27,7 +27,7 @@ FIRST_SEEDS = {
     "grant_what_a_snapshot_revoked": 318,
     "mark_before_decision": 346,
     "write_anonymous_letters": 19,
-    "archive_before_the_letter": 3,
+    "archive_before_the_letter": 12,
     "answer_before_durable": 3,
 }
 

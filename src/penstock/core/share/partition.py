@@ -62,6 +62,8 @@ class SharePartition:
         self._runs = Runs()
         self._writes = 0
         self._log_start = 0
+        # Which of those that were delayed is next.
+        self._turn = 0
         for batch in batches:
             if batch.first < start:
                 sparse = self._loaded(batch.cut(batch.first, min(batch.last, start - 1)), now_ms)
@@ -125,6 +127,10 @@ class SharePartition:
         """
         for run in self._runs if position is None else self._runs.after(position):
             if run.is_free:
+                if position is None and run.was_delayed:
+                    # Those that were delayed are gone through in turn, or the last ones would wait for all new ones.
+                    turns = (one for one in self._runs.after(self._turn) if one.was_delayed and one.is_free)
+                    return next(turns, run).first
                 return run.first if position is None else max(run.first, position)
         return self.end if self.in_flight < self.settings.in_flight_max else None
 
@@ -215,6 +221,7 @@ class SharePartition:
                 if is_strict and taken + run.size > records_max:
                     break
                 self._take(run, member, now_ms)
+                self._turn = run.last + 1 if run.was_delayed else self._turn
                 acquired.append(run)
                 taken += run.size
                 if self._is_suspect(run):
@@ -332,11 +339,6 @@ class SharePartition:
         `advance` must be called before anything else, and once those that have to wait are known.
         """
         self._archive_gap(first, last)
-
-    def skip(self, first: int, last: int) -> None:
-        """The same, where nothing has to wait."""
-        self._archive_gap(first, last)
-        self.advance()
 
     def save(self, writes: Sequence[Write]) -> Saving:
         """What to store for these writes; `saved` must be called when that has ended."""

@@ -95,11 +95,12 @@ class ShareReader:
             wanted = share.free_within(offset, header.last_offset)
             piece, found = thinned(batches.data, header, frozenset(wanted), RECORDS_BYTES_MAX)
             for gone in sorted({*wanted} - {*found}):
-                share.skip(gone, gone)
+                share.pass_over(gone, gone)
             if piece:
                 pieces.append(piece)
                 size += len(piece)
             offset = share.next_offset(header.next_offset)
+        share.advance()
         if not pieces:
             return None
         batches = batches_in(b"".join(pieces), start)

@@ -43,12 +43,14 @@ def test_aborted_records_are_for_nobody() -> None:
 def test_what_has_no_records_at_the_end_is_passed_over_too() -> None:
     share = SharePartition(0, [], ShareSettings())
     share.acquire("a", [(0, 4)], 100, 0)
-    share.skip(5, 9)
+    share.pass_over(5, 9)
+    share.advance()
     assert (share.start, share.end, share.next_offset()) == (0, 10, 10)
     write = share.release("a")
     assert write is not None
     share.settle(write.number, is_durable=True)
-    share.skip(0, 4)
+    share.pass_over(0, 4)
+    share.advance()
     assert (share.start, share.next_offset()) == (10, 10)
 
 

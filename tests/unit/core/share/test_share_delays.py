@@ -291,3 +291,20 @@ def test_a_clock_that_was_fast_lets_nothing_in_early_once_it_is_right(changes_le
         leader = Leader(log, 8_999)
         assert leader.fetch("a", 10, 8_999) == []
     assert leader.fetch("a", 10, 9_000) == [1]
+
+
+def test_records_that_are_due_do_not_wait_for_others_before_them_in_the_log() -> None:
+    share = SharePartition(100, [], ShareSettings())
+    for offset in (10, 50, 90):
+        share.delays.add(Delayed(5, offset))
+    share.let_in(5)
+    taken = []
+    for other in (7, 8, 9):
+        offset = share.next_offset()
+        assert offset is not None
+        share.acquire("a", [(offset, offset)], 1, 0)
+        taken.append(offset)
+        share.delays.add(Delayed(6, other))
+        share.let_in(6)
+    assert taken == [10, 50, 90]
+    assert share.next_offset() == 7
