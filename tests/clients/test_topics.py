@@ -20,7 +20,13 @@ from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 from support.wire_client import WireClient, batch_of, fetch_request, records_in
 
 # The settings of a topic that Apache Kafka 4.1 describes.
-OWN_TOPIC_CONFIGS = {"penstock.acks.min", "penstock.backpressure.groups", "penstock.backpressure.lag.max"}
+# KIP-1191, which no release of Kafka has yet, and our own.
+OWN_TOPIC_CONFIGS = {
+    "errors.deadletterqueue.group.enable",
+    "penstock.acks.min",
+    "penstock.backpressure.groups",
+    "penstock.backpressure.lag.max",
+}
 CONFLUENT_TOPIC_CONFIGS = {
     "confluent.key.schema.validation",
     "confluent.key.subject.name.strategy",

@@ -14,7 +14,7 @@ from penstock.config.node import NodeSettings
 from penstock.config.offset_reset import BY_DURATION, EARLIEST, OffsetReset
 from penstock.core.metadata.image import Image
 from penstock.core.share.sessions import Place, ShareSession, ShareSessions
-from penstock.core.share.state import NO_COUNT, NO_OFFSET, ShareKey
+from penstock.core.share.state import NO_OFFSET, ShareKey
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
@@ -103,8 +103,9 @@ class SharePartitions:
         settings = self.settings_of(key.group)
         if stored.start_offset == NO_OFFSET:
             start = _first_offset(partition, settings.offset_reset, self._env.now_ms())
-            # The next leader starts here too, whatever is appended until then.
-            await self._persister.write(*key, stored.state_epoch, epoch, start, NO_COUNT, ())
+            # The next leader starts here too, whatever is appended until then. Nothing is finished from there on, so
+            # the lag is known (Kafka leaves it unknown until the first record is finished).
+            await self._persister.write(*key, stored.state_epoch, epoch, start, 0, ())
             stored = stored._replace(start_offset=start)
         led = LedSharePartition(
             self._env,
