@@ -15,6 +15,7 @@ import pytest
 
 from penstock.testing import Cluster
 from support.gateway_process import GatewayProcess
+from support.round_robin import RoundRobin
 from support.share_member import set_group, until
 from support.wire_client import WireClient, records_in
 
@@ -92,6 +93,28 @@ def test_any_gateway_settles_what_another_delivered(
                 assert why in refused.json()["message"]
     assert say(one, topic, "ack", again).status_code == 200
     assert receive(one, topic, group, 300) is None
+
+
+def test_no_request_has_to_come_back_to_the_same_gateway(
+    cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], group: str
+) -> None:
+    topic = cluster.create_topic(partitions=2)
+    backends = [(each.base_url.host, each.base_url.port or 80) for each in gateways]
+    with (
+        RoundRobin(backends) as balancer,
+        httpx.Client(base_url=balancer.url, timeout=90, headers={"Connection": "close"}) as client,
+    ):
+        seen = set()
+        for number in range(10):
+            publish(client, topic, str(number))
+            message = receive(client, topic, group)
+            assert say(client, topic, "extend", message).status_code == 200
+            assert say(client, topic, "ack", message).status_code == 200
+            seen.add(message["value"])
+            # An odd number of requests, so that each kind goes to both.
+            client.get("/status/alive").raise_for_status()
+        assert seen == {str(number) for number in range(10)}
+        assert [*balancer.served.values()] == [25, 25]
 
 
 def test_a_lock_that_ends_is_another_attempt(
