@@ -173,6 +173,18 @@ def test_a_message_becomes_a_dead_letter(
     (found,) = letter()
     assert (found.key, found.value) == (b"key of bad", b"bad")
     assert dict(found.headers)["__dlq.errors.message"] == b"Offset rejected by client."
+    # One whose record is not copied into its letter; both come back as they were.
+    configure(cluster, group, errors_deadletterqueue_copy_record_enable="false")
+    publish(one, topic, "worse")
+    assert say(one, topic, "nack", receive(two, topic, group), deadLetter=True).status_code == 200
+    until(lambda: len(letter()) == 2)
+    replayed = one.post(f"/api/v1/dead-letters/{letters}/replay", json={"partition": 0, "offset": 0, "count": 2})
+    assert [each["topic"] for each in replayed.raise_for_status().json()["replayed"]] == [topic] * 2
+    again = [receive(two, topic, group) for _ in range(2)]
+    assert [(each["key"], each["value"], each["headers"], each["attempt"]) for each in again] == [
+        ("key of bad", "bad", {}, 1),
+        ("key of worse", "worse", {}, 1),
+    ]
 
 
 def test_everybody_who_waits_gets_another_record(
@@ -240,6 +252,22 @@ def test_groups_of_another_type_are_refused(
         return answer.status_code == 409 and "consumer group" in answer.json()["message"]
 
     until(refused)
+
+
+def test_the_console_shows_share_groups(gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str) -> None:
+    one, two = gateways
+    publish(one, topic, "a", "b", "c")
+    message = receive(one, topic, group)
+    assert say(two, topic, "ack", message).status_code == 200
+    (row,) = two.get("/api/v1/consumer-groups", params={"search": group}).raise_for_status().json()["groups"]
+    assert row == {"name": group, "state": "stable", "type": "share", "lag": 2}
+    detail = two.get(f"/api/v1/consumer-groups/{group}").raise_for_status().json()
+    assert (detail["type"], detail["state"], detail["lag"]) == ("share", "stable", 2)
+    assert [(each["client_id"], each["partitions"]) for each in detail["members"]] == [("penstock-gateway", 1)]
+    assert detail["partitions"] == [
+        {"topic": topic, "partition": 0, "committed": 1, "end": 3, "lag": 2, "member": None}
+    ]
+    assert two.get(f"/api/v1/consumer-groups/{group}-not").status_code == 404
 
 
 def test_what_is_no_delivery_cannot_be_settled(
