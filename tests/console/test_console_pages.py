@@ -16,7 +16,7 @@ from support.gateway_process import GatewayProcess
 PLACES = {
     "": "Overview",
     "topics": "Topics",
-    "groups": "Consumer groups",
+    "groups": "Groups",
     "schemas": "Schemas",
     "brokers": "Brokers",
     "reassignments": "Reassignments",

@@ -274,7 +274,7 @@ def test_groups_of_any_name_can_be_opened(
     page.wait_for_selector(f"td:has-text('{topic}')")
     page.click("button:has-text('Delete …')")
     page.click("button:has-text('Delete it')")
-    page.wait_for_selector("h1:text-is('Consumer groups')")
+    page.wait_for_selector("h1:text-is('Groups')")
     assert rest.get(path).status_code == 404
 
 

@@ -26,8 +26,9 @@ from penstock.gateway.rest.console.dead_letter_headers import Origin, origin_of,
                 "__dlq.errors.offset": b"9",
                 "__dlq.errors.message": b"rejected",
                 "__dlq.errors.group": b"g",
+                "__dlq.errors.delivery.count": b"5",
             },
-            Origin("t", 1, 9, "rejected"),
+            Origin("t", 1, 9, "rejected", "g", 5),
         ),
         (
             {

@@ -189,10 +189,19 @@ def test_what_a_caller_opened_is_its_own(secured_gateway: SecuredGateway, topic:
         assert first.json()["offset"] != second.json()["offset"]
         again = one.post(f"/topics/{topic}/publish", json={"value": "x"}, headers=headers)
         assert again.json()["offset"] == first.json()["offset"]
-        # A message that one was given is not acknowledged by the other.
+        # A message is acknowledged by whoever has its id and may read for the group, and by nobody else.
         given = until(lambda: one.get(f"/topics/{topic}/subscribe?group=shared&offset=earliest&timeout=5000"), 200)
+        outsider = f"{user}-3"
+        secured_gateway.add_user(outsider, f"{outsider}-secret")
+        secured_gateway.allow(outsider, ["READ"], topic)
+        with of(secured_gateway, outsider) as three:
+            until(lambda: three.get(f"/topics/{topic}/partitions"), 200)
+            for verb in ("ack", "nack", "extend"):
+                refused = three.post(f"/topics/{topic}/{verb}", json={"messageId": given.json()["messageId"]})
+                assert refused.status_code == 403, refused.text
+            assert three.get(f"/topics/{topic}/subscribe?group=shared&timeout=0").status_code == 403
         acknowledged = two.post(f"/topics/{topic}/ack", json={"messageId": given.json()["messageId"]})
-        assert acknowledged.status_code == 409
+        assert acknowledged.status_code == 200
 
 
 def test_names_in_headers_are_nobody(secured_gateway: SecuredGateway) -> None:

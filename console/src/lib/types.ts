@@ -142,6 +142,9 @@ export interface Origin {
   partition: number | null
   offset: number | null
   reason: string | null
+  /** Of a share group's letters. */
+  group: string | null
+  attempts: number | null
 }
 export interface Setting {
   name: string

@@ -40,7 +40,7 @@ _SIZE = Struct(">i")
 TELLING = frozenset(("Produce", FETCH_BY_CONSUMERS))
 
 # What counts against a consumer's quota.
-FETCHING = frozenset((ApiKey.FETCH, ApiKey.SHARE_FETCH))
+FETCHING = frozenset((ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.TAKE_SHARE_RECORDS))
 # Requests between brokers don't count against anybody's quota.
 BETWEEN_BROKERS = frozenset(
     (

@@ -100,4 +100,6 @@ INDEX: tuple[tuple[int, str, int, int, bool, bool, bool], ...] = (
     (10001, "describe_tenants", 0, 0, True, False, False),
     (10002, "describe_clients", 0, 0, True, False, False),
     (10003, "describe_hot_keys", 0, 0, True, False, False),
+    (10004, "take_share_records", 0, 0, True, False, False),
+    (10005, "settle_share_record", 0, 0, True, False, False),
 )

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.api.share_requests import NO_ERROR, Said, ShareRequests, message_of
+from penstock.config.offset_reset import OffsetReset
 from penstock.core.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, ShareSession
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
@@ -124,12 +125,18 @@ class ShareFetch:
         request: ShareFetchRequest,
         context: RequestContext,
         response_bytes_max: int,
+        offset_reset: OffsetReset | None = None,
     ) -> None:
+        """`offset_reset` is where share-partitions start that never did, and whose group does not say.
+
+        A request for no records waits until there are some, and takes none.
+        """
         self._env = env
         self._requests = requests
         self._session = session
         self._request = request
         self._context = context
+        self._offset_reset = offset_reset
         self._bytes_max = min(request.max_bytes, response_bytes_max)
         self._changed = asyncio.Event()
         self._loading: dict[Place, asyncio.Future[LedSharePartition]] = {}
@@ -145,6 +152,8 @@ class ShareFetch:
             size = sum(len(one.batches.data) for one in found.values())
             left_ms = deadline_ms - self._env.monotonic_ms()
             is_last = bool(errors) or left_ms <= 0
+            if found and not self._request.max_records:
+                return errors | {place: Row() for place in found}
             if found and (is_last or size >= self._request.min_bytes):
                 rows = self._acquire(led, found)
                 if rows or is_last:
@@ -164,7 +173,7 @@ class ShareFetch:
                 if loading is not None and loading.done():
                     # Raises what went wrong.
                     loading.result()
-                found = self._requests.shares.get(self._session.group, place)
+                found = self._requests.shares.get(self._session.group, place, self._offset_reset)
             except ApiError as error:
                 errors[place] = Row(error)
                 continue

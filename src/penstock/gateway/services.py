@@ -1,7 +1,8 @@
 """The parts of a gateway: those that all callers share, and those that belong to one caller.
 
-A caller's own parts are its connections to the brokers and what hangs on them: consumers, subscriptions, tails. They
-are found through the caller only, so nobody can use what another has opened. Without sign-in, all callers are one.
+A caller's own parts are its connections to the brokers and what hangs on them: consumers, members of share groups,
+tails. They are found through the caller only, so nobody can use what another has opened. Without sign-in, all callers
+are one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from penstock.gateway.kafka.idempotency import IdempotencyKeys
 from penstock.gateway.kafka.live_tails import LiveTails
 from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.kafka.reader import Readers, ReaderThreads
-from penstock.gateway.kafka.subscriptions import Subscriptions
+from penstock.gateway.kafka.share.members import ShareMembers
 from penstock.gateway.registry.rights import ALL_RIGHTS, SubjectRights
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.application import RestServices
@@ -73,6 +74,9 @@ async def open_services(
     instances = ConsumerInstances(settings, parts.instances, check_read)
     instances.start()
     stack.push_async_callback(instances.stop)
+    share_members = ShareMembers(settings, wire, parts.instances)
+    share_members.start()
+    stack.push_async_callback(share_members.stop)
     tails = LiveTails(settings, parts.tails)
     stack.push_async_callback(tails.stop)
     registry, budgets = parts.registry, settings.budgets
@@ -82,7 +86,7 @@ async def open_services(
         readers=readers,
         groups=Groups(client),
         instances=instances,
-        subscriptions=Subscriptions(instances, settings),
+        share_members=share_members,
         tails=tails,
         keys=parts.keys.of(owner) if owner else parts.keys,
         registry=registry,

@@ -93,8 +93,6 @@ class GatewaySettings(NamedLimits):
     instances_max: int = 200
     instances_per_caller_max: int = 100
     instance_idle_s: float = 300.0
-    unacknowledged_records_max: int = 10_000
-    unacknowledged_bytes_max: int = 16 * 1024 * 1024
     tails_max: int = 100
     tails_per_caller_max: int = 50
     # Cached answers to requests with an Idempotency-Key.

@@ -23,9 +23,11 @@ from penstock.wire.messages.initialize_share_group_state import (
     InitializeStateData,
 )
 from penstock.wire.messages.initialize_share_group_state import PartitionData as InitializedPartition
+from penstock.wire.messages.settle_share_record import SettleShareRecordRequest
 from penstock.wire.messages.share_acknowledge import AcknowledgementBatch as Said
 from penstock.wire.messages.share_acknowledge import AcknowledgePartition, AcknowledgeTopic, ShareAcknowledgeRequest
 from penstock.wire.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
+from penstock.wire.messages.take_share_records import TakeShareRecordsRequest
 
 SHARE = 2
 COUNTS_SINCE = 1
@@ -146,7 +148,43 @@ def check_share_acknowledge(ask: Ask, world: World, version: int) -> None:
     assert ask(request._replace(share_session_epoch=-1, topics=[]), version).error_code == 0
 
 
+def take(group: str, world: World, max_records: int = 2) -> TakeShareRecordsRequest:
+    return TakeShareRecordsRequest(group, "member", world.topic_id, [0], max_records, 1_000_000, 10_000)
+
+
+def check_take_share_records(ask: Ask, world: World, version: int) -> None:
+    group = initialized(ask, world)
+    ready = ask(take(group, world, 0), version)
+    assert [(row.partition_index, len(row.acquired_records)) for row in ready.partitions] == [(0, 0)]
+    response = ask(take(group, world), version)
+    assert (response.error_code, response.lock_ms) == (0, 30_000)
+    (row,) = response.partitions
+    assert [tuple(one) for one in row.acquired_records] == [(0, 1, 1)]
+    assert len(row.records) > 0
+    assert ask(take(group, world)._replace(member_id=""), version).error_code == ErrorCode.INVALID_REQUEST
+    assert ask(take(group, world)._replace(offset_reset="soon"), version).error_code == ErrorCode.INVALID_REQUEST
+    elsewhere = ask(take(group, world)._replace(partitions=[9]), version).partitions[0]
+    assert elsewhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def check_settle_share_record(ask: Ask, world: World, version: int) -> None:
+    group = initialized(ask, world)
+    assert ask(take(group, world), 0).error_code == 0
+    request = SettleShareRecordRequest(group, "member", world.topic_id, 0, 0, 1, 1)
+    for wrong in ({"member_id": "other"}, {"delivery_count": 2}, {"offset": 2}):
+        assert ask(request._replace(**wrong), version).error_code == ErrorCode.INVALID_RECORD_STATE
+    for wrong in ({"kind": 0}, {"kind": 5}, {"member_id": ""}):
+        assert ask(request._replace(**wrong), version).error_code == ErrorCode.INVALID_REQUEST
+    missing = ask(request._replace(topic_id=bytes(15) + b"x"), version)
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert ask(request, version) == (0, 0, None, 30_000)
+    assert ask(request, version).error_message == "it was settled already"
+    assert summary(ask, world, group).start_offset == 1
+
+
 CHECKS = {
+    "take_share_records": check_take_share_records,
+    "settle_share_record": check_settle_share_record,
     "share_fetch": check_share_fetch,
     "share_acknowledge": check_share_acknowledge,
     "initialize_share_group_state": check_initialize,

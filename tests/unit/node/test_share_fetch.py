@@ -12,8 +12,10 @@ from uuid import uuid4
 import pytest
 
 from penstock.core.share.acknowledgements import AckType
+from penstock.core.share.sessions import Takers
 from penstock.core.share.state import ShareKey
 from penstock.model.errors import ErrorCode
+from penstock.runtime.share import partitions as share_partitions
 from penstock.runtime.share.states import SHARE_TOPIC
 from penstock.wire.messages import initialize_share_group_state as beginning
 from penstock.wire.messages import read_share_group_state_summary as summing
@@ -31,6 +33,7 @@ from penstock.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.wire.messages.settle_share_record import SettleShareRecordRequest
 from penstock.wire.messages.share_acknowledge import AcknowledgementBatch as AcknowledgeBatch
 from penstock.wire.messages.share_acknowledge import (
     AcknowledgePartition,
@@ -43,6 +46,7 @@ from penstock.wire.messages.share_fetch import (
     FetchTopic,
     ShareFetchRequest,
 )
+from penstock.wire.messages.take_share_records import TakeShareRecordsRequest
 from support.node_thread import NodeThread
 from support.wire_client import WireClient, batch_of, records_in
 from support.wire_transactions import WireProducer
@@ -255,6 +259,102 @@ def test_a_group_begins_where_it_is_told_to(node: NodeThread, connections: ExitS
             assert member.acquired() == [(2, 2, 1)]
 
 
+class Taker:
+    """A member without a session; each request has a connection of its own."""
+
+    def __init__(self, world: World, name: str = "taker") -> None:
+        self.world = world
+        self.request = TakeShareRecordsRequest(world.group, name, world.topic_id, [0], 1, 1_000_000, 15_000)
+
+    def take(self, **options: Any) -> Any:
+        with WireClient(self.world.node.address) as client:
+            response = client.call(self.request._replace(**options), 0)
+        assert response.error_code == 0, response
+        return response.partitions[0] if response.partitions else None
+
+    def taken(self, **options: Any) -> list[tuple[int, int, int]]:
+        row = self.take(**options)
+        return [] if row is None else [tuple(one) for one in row.acquired_records]
+
+    def settle(self, offset: int, delivery_count: int, kind: int) -> Any:
+        request = SettleShareRecordRequest(
+            self.world.group, self.request.member_id, self.world.topic_id, 0, offset, delivery_count, kind
+        )
+        with WireClient(self.world.node.address) as client:
+            return client.call(request, 0)
+
+
+def test_what_is_taken_without_a_session_is_settled_over_any_connection(world: World) -> None:
+    world.produce(b"a", b"b", b"c")
+    one, two = Taker(world, "one"), Taker(world, "two")
+    assert (one.taken(), two.taken(), one.taken(max_records=5)) == ([(0, 0, 1)], [(1, 1, 1)], [(2, 2, 1)])
+    # A session that ends releases what it held, and leaves the takers' records alone.
+    member = Member(world, "three")
+    assert member.acquired(wait_ms=0) == []
+    member.epoch = -1
+    assert member.say(0, 0, ACCEPT) == ErrorCode.INVALID_RECORD_STATE
+    assert one.settle(0, 1, ACCEPT).error_code == 0
+    assert one.settle(0, 1, ACCEPT).error_code == ErrorCode.INVALID_RECORD_STATE
+    assert one.settle(1, 1, ACCEPT).error_code == ErrorCode.INVALID_RECORD_STATE
+    assert two.settle(1, 1, RELEASE).error_code == 0
+    assert two.taken() == [(1, 1, 2)]
+    assert two.settle(1, 1, ACCEPT).error_code == ErrorCode.INVALID_RECORD_STATE
+    assert two.settle(1, 2, REJECT).error_code == 0
+    assert world.summary() == (2, 0)
+
+
+def test_a_taker_waits_without_taking(world: World) -> None:
+    taker, other = Taker(world), Taker(world, "other")
+    for make_ready in (lambda: world.produce(b"a"), lambda: other.settle(0, 1, RELEASE)):
+        with WireClient(world.node.address) as client:
+            client.send(waiting := taker.request._replace(max_records=0), 0)
+            make_ready()
+            _, response = client.receive(waiting, 0)
+        assert [(row.error_code, len(row.acquired_records)) for row in response.partitions] == [(0, 0)]
+        assert len(other.taken()) == 1
+    assert taker.taken(max_records=0, max_wait_ms=0) == []
+
+
+def test_the_lock_of_what_was_taken_ends(node: NodeThread, connections: ExitStack) -> None:
+    world = World(node, connections, share_record_lock_duration_ms="1000")
+    world.produce(b"a")
+    one, two = Taker(world, "one"), Taker(world, "two")
+    assert one.taken() == [(0, 0, 1)]
+    assert one.settle(0, 1, RENEW).lock_ms == 1_000
+    assert two.taken() == [(0, 0, 2)]
+    late = one.settle(0, 1, ACCEPT)
+    assert (late.error_code, "delivered again" in late.error_message) == (ErrorCode.INVALID_RECORD_STATE, True)
+    assert two.settle(0, 2, ACCEPT).error_code == 0
+
+
+def test_a_taker_says_where_a_group_begins_that_does_not_say(node: NodeThread, connections: ExitStack) -> None:
+    for own, asked, expected in ((None, "earliest", 0), (None, None, 2), ("latest", "earliest", 2)):
+        world = World(node, connections, -1, **({"share_auto_offset_reset": own} if own else {}))
+        world.produce(b"a", b"b")
+        taker = Taker(world)
+        taker.take(offset_reset=asked, max_wait_ms=0, max_records=0)
+        until(lambda world=world, expected=expected: world.summary()[0] == expected)
+
+
+def test_a_share_partition_is_dropped_when_nobody_takes_or_holds_records(
+    tmp_path: Path, connections: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_partitions, "SWEEP_S", 0.02)
+    monkeypatch.setattr(Takers, "PRESENT_MS", 50)
+    with NodeThread(tmp_path, SETTINGS) as node:
+        world = World(node, connections)
+        world.produce(b"a")
+        taker = Taker(world)
+        broker = node.node._broker
+        assert broker is not None
+        assert taker.taken() == [(0, 0, 1)]
+        # Many sweeps later the record is still held.
+        assert taker.take(max_records=0, max_wait_ms=500) is None
+        assert [led.key.group for led in broker._shares.led()] == [world.group]
+        assert taker.settle(0, 1, ACCEPT).error_code == 0
+        until(lambda: not [*broker._shares.led()])
+
+
 def test_sessions_have_epochs_and_belong_to_members(world: World) -> None:
     one = Member(world, "one")
     one.fetch(wait_ms=0)
@@ -354,4 +454,8 @@ def test_shared_records_count_against_a_consumers_quota(world: World) -> None:
     member = Member(world, "one", client_id)
     response = member.client.call(_fetch(member), 2)
     assert response.responses[0].partitions[0].acquired_records
+    assert response.throttle_time_ms > 0
+    member.client.close()
+    response = world.connect(client_id).call(Taker(world).request, 0)
+    assert response.partitions[0].acquired_records
     assert response.throttle_time_ms > 0

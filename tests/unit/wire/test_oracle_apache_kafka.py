@@ -24,6 +24,10 @@ WITHOUT_CLASS = {
     "DescribeLagResponse",
     "DescribeTenantsRequest",
     "DescribeTenantsResponse",
+    "SettleShareRecordRequest",
+    "SettleShareRecordResponse",
+    "TakeShareRecordsRequest",
+    "TakeShareRecordsResponse",
 }
 VERSION = "4.3.1"
 EXAMPLES = 3

@@ -32,6 +32,7 @@ from penstock.core.share.runs import (
     Run,
     Runs,
     StateBatch,
+    why_not_held,
 )
 from penstock.model.errors import ApiError, ErrorCode
 
@@ -98,6 +99,11 @@ class SharePartition:
     def in_flight(self) -> int:
         """How many offsets were handed out and are not finished."""
         return sum(run.size for run in self._runs if run.state not in FINISHED)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether any member holds records."""
+        return any(run.state is RecordState.ACQUIRED for run in self._runs)
 
     @property
     def finished_count(self) -> int:
@@ -219,7 +225,9 @@ class SharePartition:
                 self.end = last + 1
             for run in self._free_within(first, last, alone=bool(acquired)):
                 if is_strict and taken + run.size > records_max:
-                    break
+                    if taken == records_max:
+                        break
+                    self._runs.split(run.first + records_max - taken)
                 self._take(run, member, now_ms)
                 self._turn = run.last + 1 if run.was_delayed else self._turn
                 acquired.append(run)
@@ -253,6 +261,13 @@ class SharePartition:
                     self._change(run, _AFTER[piece.kind], number, now_ms, is_rejected=piece.kind is AckType.REJECT)
                     changed.append(run)
         return self._written(changed)
+
+    def check_attempt(self, member: str, offset: int, delivery_count: int) -> None:
+        """Raises INVALID_RECORD_STATE unless `member` holds a record, and since this delivery of it."""
+        run = next(iter(self._runs.overlapping(offset, offset)), None)
+        why = "it was not delivered yet" if offset >= self.end else why_not_held(run, member, delivery_count)
+        if why:
+            raise ApiError(ErrorCode.INVALID_RECORD_STATE, why)
 
     def release(self, member: str, now_ms: int = 0) -> Write | None:
         """The member has gone: what it holds comes back."""

@@ -149,6 +149,19 @@ class Run:
         return self.state, self.delivery_count, self.holder, self.deadline_ms, self.not_before_ms, self.was_delayed
 
 
+def why_not_held(run: Run | None, member: str, delivery_count: int) -> str:
+    """Why a member does not hold a record any more that it got with this delivery; empty if it does."""
+    if run is None or run.state in FINISHED or run.state is RecordState.ARCHIVING:
+        return "it was settled already"
+    if run.write != SETTLED:
+        return "it is being settled"
+    if run.state is RecordState.AVAILABLE:
+        return "its lock ended or it was released, and it waits to be delivered again"
+    if (run.holder, run.delivery_count) != (member, delivery_count):
+        return "its lock ended or it was released, and it was delivered again"
+    return ""
+
+
 class Runs:
     """Runs in the order of their offsets; none overlap."""
 

@@ -99,5 +99,35 @@ class ShareSessions:
         return any(named == group for named, _ in self._sessions)
 
 
+class Takers:
+    """Members that take records without a session. Each counts for `PRESENT_MS` after it last asked for some."""
+
+    PRESENT_MS = 5 * 60_000
+
+    def __init__(self, takers_max: int) -> None:
+        self._takers_max = takers_max
+        self._seen_ms: dict[tuple[str, str], int] = {}
+
+    def seen(self, group: str, member: str, now_ms: int) -> None:
+        """A member asks for records; raises ApiError if there are too many."""
+        if (group, member) not in self._seen_ms and len(self._seen_ms) >= self._takers_max:
+            self.forget(now_ms)
+            if len(self._seen_ms) >= self._takers_max:
+                raise ApiError(
+                    ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+                    f"{self._takers_max} members take records here; see group.share.max.share.sessions",
+                )
+        self._seen_ms[group, member] = now_ms
+
+    def forget(self, now_ms: int) -> None:
+        """Those that have not asked for long don't count any more."""
+        for key in [key for key, seen_ms in self._seen_ms.items() if now_ms - seen_ms >= self.PRESENT_MS]:
+            del self._seen_ms[key]
+
+    def has_group(self, group: str) -> bool:
+        """Whether any member of a group counts."""
+        return any(named == group for named, _ in self._seen_ms)
+
+
 def _after(epoch: int) -> int:
     return 1 if epoch == EPOCH_MAX else epoch + 1

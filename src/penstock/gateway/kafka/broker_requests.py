@@ -41,13 +41,29 @@ class BrokerWire:
         """With `credentials` it signs in with those instead of the ones in the settings."""
         self._refused = ""
         self._peers: Peers | None = None
+        self._signs_in = (settings, credentials)
+        self._branches: set[BrokerWire] = set()
         try:
             self._peers = Peers(connection_settings(settings, credentials))
         except ValueError as error:
             self._refused = str(error)
 
+    def branch(self) -> BrokerWire:
+        """Another one that signs in the same way, with connections of its own; it may be stopped before this one."""
+        branch = BrokerWire(*self._signs_in)
+        self._branches.add(branch)
+        return branch
+
+    async def prune(self, branch: BrokerWire) -> None:
+        """Stop a branch."""
+        self._branches.discard(branch)
+        await branch.stop()
+
     async def renew(self, settings: GatewaySettings, credentials: Credentials) -> None:
         """Sign in with other credentials from now on."""
+        self._signs_in = (settings, credentials)
+        for branch in [*self._branches]:
+            await branch.renew(settings, credentials)
         old, self._peers = self._peers, Peers(connection_settings(settings, credentials))
         if old is not None:
             await old.close()
@@ -71,6 +87,10 @@ class BrokerWire:
                 503, 50301, f"no broker answers: {error}", "check that the brokers are running", headers=RETRY_AFTER
             ) from None
 
+    async def ask_at(self, address: Address, request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Any:
+        """Ask one broker. Raises NoAnswer."""
+        return await self._asked().ask_at(address, request, timeout_ms=timeout_ms)
+
     async def ask_each(
         self, addresses: Iterable[Address], request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS
     ) -> dict[Address, Any]:
@@ -79,6 +99,8 @@ class BrokerWire:
 
     async def stop(self) -> None:
         """Close all connections."""
+        for branch in [*self._branches]:
+            await self.prune(branch)
         if self._peers is not None:
             await self._peers.close()
 

@@ -64,8 +64,6 @@ class ConsumerInstances:
         self._instances: dict[tuple[str, str], Instance] = {}
         self._places = places or instance_places(settings)
         self._keeper: asyncio.Task[None] | None = None
-        # Called for every instance that is removed.
-        self.on_remove: Callable[[Instance], None] = lambda _: None
 
     def __len__(self) -> int:
         return len(self._instances)
@@ -140,7 +138,6 @@ class ConsumerInstances:
         """Leave the group and close the consumer."""
         if self._instances.pop((instance.group, instance.name), None) is None:
             return
-        self.on_remove(instance)
         async with instance.lock:
             try:
                 await self._run(GroupConsumer.close, instance.consumer)

@@ -26,7 +26,7 @@ NO_NOTES: Mapping[tuple[str, int], str] = {}
 
 
 class GroupConsumer:
-    """A consumer, the records that it has fetched but not returned, and its revoked partitions."""
+    """A consumer, and the records that it has fetched but not returned."""
 
     def __init__(self, settings: dict[str, Any], record_bytes_max: int) -> None:
         self._consumer = Consumer(settings)
@@ -35,7 +35,6 @@ class GroupConsumer:
         # Start offsets of manually assigned partitions, until something has been read from them.
         self._placed: dict[tuple[str, int], int] | None = None
         self._topics: list[str] | None = []
-        self.revoked: list[tuple[str, int]] = []
 
     def subscribe(self, topics: list[str]) -> None:
         """Subscribe to these topics."""
@@ -180,7 +179,6 @@ class GroupConsumer:
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         del consumer
         gone = {(each.topic, each.partition) for each in partitions}
-        self.revoked += sorted(gone)
         self._buffer = deque(record for record in self._buffer if (record.topic, record.partition) not in gone)
 
     def _next(self, timeout_s: float) -> ReadRecord | None:

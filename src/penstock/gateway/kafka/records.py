@@ -60,6 +60,11 @@ def record_of(message: Message, bytes_max: int = DEFAULT_BUDGETS.record_bytes_ma
         headers or [],
         headers_unreadable=headers is None,
     )
+    return limited(record, bytes_max)
+
+
+def limited(record: ReadRecord, bytes_max: int) -> ReadRecord:
+    """The record; without its contents if it has more than `bytes_max` bytes."""
     if record.size <= bytes_max:
         return record
     why = f"it has {record.size:,} bytes, more than {bytes_max:,} (the limit record_bytes_max)"

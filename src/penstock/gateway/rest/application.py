@@ -16,7 +16,7 @@ from penstock.gateway.kafka.idempotency import IdempotencyKeys
 from penstock.gateway.kafka.live_tails import LiveTails
 from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.kafka.reader import Readers
-from penstock.gateway.kafka.subscriptions import Subscriptions
+from penstock.gateway.kafka.share.members import ShareMembers
 from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.console.operations import console_operations
@@ -66,7 +66,7 @@ class RestServices:
     readers: Readers
     groups: Groups
     instances: ConsumerInstances
-    subscriptions: Subscriptions
+    share_members: ShareMembers
     tails: LiveTails
     keys: IdempotencyKeys[Delivered]
     registry: Registry
@@ -93,7 +93,7 @@ def rest_operations(services: RestServices) -> list[Operation]:
         *serving(INGRESS, publish_operations(services.publisher, services.keys, services.bodies), roles),
         *serving(
             EGRESS,
-            subscribe_operations(services.admin, services.subscriptions, services.readers, services.groups),
+            subscribe_operations(services.admin, services.share_members, services.readers),
             roles,
         ),
         *serving(EGRESS, tail_operations(services.admin, services.tails), roles),

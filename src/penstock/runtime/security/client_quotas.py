@@ -22,6 +22,7 @@ from penstock.runtime.security.access_control import Asker
 from penstock.wire.messages.fetch import FetchResponse
 from penstock.wire.messages.metadata_records import ClientQuotaRecord
 from penstock.wire.messages.share_fetch import ShareFetchResponse
+from penstock.wire.messages.take_share_records import TakeShareRecordsResponse
 from penstock.wire.primitives import RecordBuffers
 
 # The longest throttle time.
@@ -58,9 +59,12 @@ class ClientQuotas:
         """Count a produce request; returns its throttle time in milliseconds."""
         return self._record(PRODUCER_BYTE_RATE, asker, client_id, size_bytes)
 
-    def fetched(self, asker: Asker, client_id: str, response: FetchResponse | ShareFetchResponse) -> int:
+    def fetched(
+        self, asker: Asker, client_id: str, response: FetchResponse | ShareFetchResponse | TakeShareRecordsResponse
+    ) -> int:
         """Count a fetch response; returns its throttle time in milliseconds."""
-        rows: Iterable[Any] = (row for topic in response.responses for row in topic.partitions)
+        topics: Iterable[Any] = (response,) if isinstance(response, TakeShareRecordsResponse) else response.responses
+        rows: Iterable[Any] = (row for topic in topics for row in topic.partitions)
         size = sum(_size_of(row.records) for row in rows)
         return self._record(CONSUMER_BYTE_RATE, asker, client_id, size)
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from penstock.core.share.acknowledgements import Acknowledgement
+from penstock.core.share.acknowledgements import Acknowledgement, AckType
 from penstock.core.share.batches import with_records
 from penstock.core.share.contract import Acquired, Write
 from penstock.core.share.dead_letters import Origin, identified, is_unidentified
@@ -121,8 +121,8 @@ class LedSharePartition:
 
     @property
     def is_busy(self) -> bool:
-        """Whether dead letters are on their way."""
-        return self._letters.is_busy
+        """Whether dead letters are on their way, or somebody holds records."""
+        return self._letters.is_busy or self.share.is_held
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Have `listener` called when records may be had, or never again here."""
@@ -194,6 +194,14 @@ class LedSharePartition:
             for piece in one.pieces(0):
                 self._counters.acknowledged[piece.kind] += piece.last - piece.first + 1
         await self._store(write)
+
+    async def settle(
+        self, member: str, offset: int, delivery_count: int, kind: AckType, settings: ShareGroupSettings
+    ) -> None:
+        """As `acknowledge`, of one record, and only if the member holds it since this delivery."""
+        self.share.raise_start(self.partition.log.start_offset)
+        self.share.check_attempt(member, offset, delivery_count)
+        await self.acknowledge(member, [Acknowledgement(offset, offset, [kind])], settings)
 
     async def release(self, member: str) -> None:
         """The member has gone: others get what it held."""

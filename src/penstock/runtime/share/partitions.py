@@ -1,8 +1,8 @@
 """The share-partitions that this broker leads, by group, and the sessions of the members that fetch from them.
 
 A share-partition is loaded from the share coordinator when a member first asks for it, and dropped when this broker no
-longer leads the partition, when the stored state turns out to be another's, or when its group has no session here any
-more: whoever asks next finds what was stored.
+longer leads the partition, when the stored state turns out to be another's, or when its group has neither sessions nor
+takers here any more, and nobody holds records: whoever asks next finds what was stored.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from penstock.config.node import NodeSettings
-from penstock.config.offset_reset import BY_DURATION, EARLIEST, OffsetReset
+from penstock.config.offset_reset import BY_DURATION, EARLIEST, LATEST, OffsetReset
 from penstock.core.metadata.image import Image
-from penstock.core.share.sessions import Place, ShareSession, ShareSessions
+from penstock.core.share.sessions import Place, ShareSession, ShareSessions, Takers
 from penstock.core.share.state import NO_OFFSET, ShareKey
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
@@ -24,6 +24,9 @@ from penstock.runtime.share.dead_letter_topics import DeadLetterTopics
 from penstock.runtime.share.led_partition import LedSharePartition, as_client_error
 from penstock.runtime.share.persister import Persister
 from penstock.runtime.share.settings import ShareGroupSettings, settings_of
+
+# How often share-partitions that takers used are looked at, whether anybody still does.
+SWEEP_S = 60.0
 
 
 class SharePartitions:
@@ -46,6 +49,8 @@ class SharePartitions:
         self._settings = settings
         self.counters = ShareCounters()
         self.sessions = ShareSessions(settings().group_share_max_share_sessions)
+        self._takers = Takers(settings().group_share_max_share_sessions)
+        self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._led: dict[ShareKey, LedSharePartition] = {}
         self._loading: dict[tuple[ShareKey, int], asyncio.Future[LedSharePartition]] = {}
@@ -57,8 +62,13 @@ class SharePartitions:
         """The settings of a group as they are now."""
         return settings_of(self._image, self._settings(), group)
 
-    def get(self, group: str, place: Place) -> LedSharePartition | asyncio.Future[LedSharePartition]:
-        """A share-partition, or a future of it while it is loaded; raises ApiError if this broker does not lead it."""
+    def get(
+        self, group: str, place: Place, offset_reset: OffsetReset | None = None
+    ) -> LedSharePartition | asyncio.Future[LedSharePartition]:
+        """A share-partition, or a future of it while it is loaded; raises ApiError if this broker does not lead it.
+
+        `offset_reset` is where it starts if it never did, and the group does not say.
+        """
         partition = self._partitions.lookup("", place.topic_id, place.partition, by_id=True)
         if self._is_closed:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is being stopped")
@@ -70,7 +80,7 @@ class SharePartitions:
         loading = self._loading.get(name)
         if loading is None:
             loading = self._loading[name] = asyncio.get_running_loop().create_future()
-            self._env.spawn(self._load(key, partition, loading), f"load share state of {partition.name}")
+            self._env.spawn(self._load(key, partition, loading, offset_reset), f"load share state of {partition.name}")
         return loading
 
     async def loaded(self, group: str, place: Place) -> LedSharePartition:
@@ -78,10 +88,16 @@ class SharePartitions:
         found = self.get(group, place)
         return found if isinstance(found, LedSharePartition) else await asyncio.shield(found)
 
-    async def _load(self, key: ShareKey, partition: Partition, loading: asyncio.Future[LedSharePartition]) -> None:
+    async def _load(
+        self,
+        key: ShareKey,
+        partition: Partition,
+        loading: asyncio.Future[LedSharePartition],
+        offset_reset: OffsetReset | None,
+    ) -> None:
         epoch = partition.leader_epoch
         try:
-            led = await self._read(key, partition, epoch)
+            led = await self._read(key, partition, epoch, offset_reset or OffsetReset(LATEST))
         except ApiError as error:
             loading.set_exception(as_client_error(error))
             # Nobody may be waiting any more.
@@ -97,12 +113,14 @@ class SharePartitions:
             if not loading.done():
                 loading.cancel()
 
-    async def _read(self, key: ShareKey, partition: Partition, epoch: int) -> LedSharePartition:
+    async def _read(
+        self, key: ShareKey, partition: Partition, epoch: int, offset_reset: OffsetReset
+    ) -> LedSharePartition:
         began_ms = self._env.monotonic_ms()
         stored = await self._persister.read(*key, epoch)
         settings = self.settings_of(key.group)
         if stored.start_offset == NO_OFFSET:
-            start = _first_offset(partition, settings.offset_reset, self._env.now_ms())
+            start = _first_offset(partition, settings.offset_reset or offset_reset, self._env.now_ms())
             # The next leader starts here too, whatever is appended until then. Nothing is finished from there on, so
             # the lag is known (Kafka leaves it unknown until the first record is finished).
             await self._persister.write(*key, stored.state_epoch, epoch, start, 0, ())
@@ -132,18 +150,43 @@ class SharePartitions:
         """A member's session ends: others get what it held."""
         if not self.sessions.end(session):
             return
-        group = session.group
-        held = [led for key, led in self._led.items() if key.group == group]
+        held = [led for key, led in self._led.items() if key.group == session.group]
         await asyncio.gather(*(led.release(session.member) for led in held), return_exceptions=True)
-        if not self.sessions.has_group(group):
-            await asyncio.gather(*(led.settled() for led in held))
-        if not self.sessions.has_group(group):
-            for led in held:
-                self._drop_if_unused(led)
+        await self._drop_unused(session.group)
+
+    def taker_seen(self, group: str, member: str) -> None:
+        """A member asks for records without a session; raises ApiError if there are too many."""
+        self._takers.seen(group, member, self._env.monotonic_ms())
+        self.sweep_later()
+
+    def sweep_later(self) -> None:
+        """To be called when a share-partition is used without a session: it is dropped when nobody uses it."""
+        if self._sweep is None and not self._is_closed:
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep_unused)
+
+    def _sweep_unused(self) -> None:
+        self._sweep = None
+        self._takers.forget(self._env.monotonic_ms())
+        for group in {key.group for key in self._led if not self._is_used(key.group)}:
+            self._env.spawn(self._drop_unused(group), f"drop share state of {group}")
+        if self._led:
+            self.sweep_later()
+
+    def _is_used(self, group: str) -> bool:
+        return self.sessions.has_group(group) or self._takers.has_group(group)
+
+    async def _drop_unused(self, group: str) -> None:
+        led = [one for key, one in self._led.items() if key.group == group]
+        if not self._is_used(group):
+            await asyncio.gather(*(one.settled() for one in led))
+        for one in led:
+            self._drop_if_unused(one)
+        if any(self._led.get(one.key) is one for one in led):
+            self.sweep_later()
 
     def _drop_if_unused(self, led: LedSharePartition) -> None:
         """Forget a share-partition whose group has gone, once its dead letters are written."""
-        if not self.sessions.has_group(led.key.group) and not led.is_busy:
+        if not self._is_used(led.key.group) and not led.is_busy:
             self._drop(led)
 
     def session_closed(self, session: ShareSession) -> None:
@@ -168,6 +211,8 @@ class SharePartitions:
     def close(self) -> None:
         """This broker stops; who waits hears of it."""
         self._is_closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
         for led in [*self._led.values()]:
             self._drop(led)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.config.node import NodeSettings
-from penstock.config.offset_reset import LATEST, OffsetReset, parse_offset_reset
+from penstock.config.offset_reset import OFFSET_RESET, OffsetReset, parse_offset_reset
 from penstock.core.metadata.image import Image, ResourceType
 from penstock.core.share.contract import ShareSettings
 
@@ -17,7 +17,8 @@ class ShareGroupSettings(NamedTuple):
     """What a group's partitions run with."""
 
     partition: ShareSettings
-    offset_reset: OffsetReset
+    # None where the group does not say.
+    offset_reset: OffsetReset | None
     committed_only: bool
     # Where dead letters go, if the group wants them, and whether they have the records' contents.
     dead_letter_topic: str = ""
@@ -39,10 +40,10 @@ def settings_of(image: Image, node: NodeSettings, group: str) -> ShareGroupSetti
         int(own.get("penstock.share.retry.backoff.max.ms", BACKOFF_MAX_MS)),
         node.penstock_share_delay_index_max_records,
     )
-    reset = parse_offset_reset(own.get("share.auto.offset.reset", LATEST))
+    reset = own.get(OFFSET_RESET)
     return ShareGroupSettings(
         partition,
-        reset,
+        parse_offset_reset(reset) if reset is not None else None,
         own.get("share.isolation.level") == "read_committed",
         topic,
         own.get("errors.deadletterqueue.copy.record.enable") == "true",

@@ -104,6 +104,8 @@ class ApiKey(IntEnum):
     DESCRIBE_TENANTS = 10001
     DESCRIBE_CLIENTS = 10002
     DESCRIBE_HOT_KEYS = 10003
+    TAKE_SHARE_RECORDS = 10004
+    SETTLE_SHARE_RECORD = 10005
 
 
 # Key: module, name, first, last and last settled version, first flexible version, listeners.
@@ -201,6 +203,8 @@ APIS: dict[int, tuple[str, str, int, int, int, int, tuple[str, ...]]] = {
     10001: ("describe_tenants", "DescribeTenants", 0, 0, 0, 0, ("broker",)),
     10002: ("describe_clients", "DescribeClients", 0, 0, 0, 0, ("broker",)),
     10003: ("describe_hot_keys", "DescribeHotKeys", 0, 0, 0, 0, ("broker",)),
+    10004: ("take_share_records", "TakeShareRecords", 0, 0, 0, 0, ("broker",)),
+    10005: ("settle_share_record", "SettleShareRecord", 0, 0, 0, 0, ("broker",)),
 }
 
 # Type: module, class name, versions, of the records of the metadata log.

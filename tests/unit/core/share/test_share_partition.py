@@ -130,9 +130,46 @@ def test_whole_batches_are_handed_out_unless_the_limit_is_strict() -> None:
     strict = partition()
     assert strict.acquire("a", [(0, 9), (10, 19)], 12, 0, is_strict=True) == [Acquired(0, 11, 1)]
     assert strict.acquire("b", [(10, 19)], 3, 0, is_strict=True) == [Acquired(12, 14, 1)]
+    # Records that came back lie before one that is held: as many of them as are asked for, not none.
+    mixed = partition()
+    assert mixed.acquire("a", [(0, 2)], 3, 0, is_strict=True) == [Acquired(0, 2, 1)]
+    done(mixed, said(mixed, "a", 0, 1, RELEASE))
+    assert mixed.acquire("b", [(0, 2)], 1, 0, is_strict=True) == [Acquired(0, 0, 2)]
+    assert mixed.acquire("b", [(1, 2)], 1, 0, is_strict=True) == [Acquired(1, 1, 2)]
     sized = partition()
     told = sized.acquire("a", [(0, 9), (10, 19), (20, 29)], 100, 0, batch_size=15)
     assert told == [Acquired(0, 19, 1), Acquired(20, 29, 1)]
+
+
+def test_an_attempt_is_over_when_its_record_is_settled_or_goes_to_another() -> None:
+    share = partition()
+
+    def why(offset: int, member: str = "a", delivery_count: int = 1) -> str:
+        with pytest.raises(ApiError) as refused:
+            share.check_attempt(member, offset, delivery_count)
+        assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
+        return refused.value.message
+
+    share.acquire("a", [(0, 4)], 5, 0)
+    share.check_attempt("a", 0, 1)
+    share.check_attempt("a", 4, 1)
+    assert why(5) == "it was not delivered yet"
+    assert "delivered again" in why(0, "b")
+    assert "delivered again" in why(0, "a", 2)
+    write = said(share, "a", 1, 1, RELEASE)
+    assert why(1) == "it is being settled"
+    done(share, write)
+    assert "waits to be delivered again" in why(1)
+    done(share, said(share, "a", 0, 0, ACCEPT))
+    done(share, said(share, "a", 3, 3, REJECT))
+    assert why(0) == why(3) == "it was settled already"
+    # The same member gets it again: its first attempt does not count for the second one.
+    assert share.acquire("a", [(1, 4)], 1, 0, is_strict=True) == [Acquired(1, 1, 2)]
+    assert "delivered again" in why(1)
+    share.check_attempt("a", 1, 2)
+    assert share.is_held
+    done(share, share.release("a"))
+    assert not share.is_held
 
 
 def test_too_many_records_in_flight_hold_back_new_ones() -> None:

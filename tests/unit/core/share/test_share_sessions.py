@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.share.sessions import EPOCH_MAX, FINAL_EPOCH, Place, ShareSession, ShareSessions
+from penstock.core.share.sessions import EPOCH_MAX, FINAL_EPOCH, Place, ShareSession, ShareSessions, Takers
 from penstock.model.errors import ApiError, ErrorCode
 
 TOPIC = bytes(range(16))
@@ -62,6 +62,21 @@ def test_every_partition_is_first_in_turn() -> None:
         session.epoch += 1
     assert firsts == {ONE, TWO, THREE}
     assert ShareSession("g", "m", []).in_turn() == []
+
+
+def test_takers_count_for_a_while_and_are_limited() -> None:
+    takers = Takers(2)
+    takers.seen("g", "a", 0)
+    takers.seen("h", "a", 1_000)
+    takers.seen("g", "a", 2_000)
+    assert takers.has_group("g")
+    with pytest.raises(ApiError) as refused:
+        takers.seen("i", "a", 3_000)
+    assert refused.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    takers.seen("i", "a", 1_000 + Takers.PRESENT_MS)
+    assert [takers.has_group(group) for group in "ghi"] == [True, False, True]
+    takers.forget(2_000 + Takers.PRESENT_MS)
+    assert [takers.has_group(group) for group in "ghi"] == [False, False, True]
 
 
 def test_epochs_begin_again_at_one() -> None:

@@ -7,7 +7,7 @@ big-endian binary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -25,6 +25,9 @@ class Family:
     offset: str
     reasons: tuple[str, ...]
     binary: bool = False
+    # Only share groups name themselves, and count deliveries.
+    group: str = ""
+    attempts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Origin:
     partition: int | None
     offset: int | None
     reason: str | None
+    group: str | None = None
+    attempts: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object for the console."""
@@ -62,7 +67,7 @@ def _spring(start: str) -> Family:
 
 FAMILIES = (
     _dotted("penstock.dlq.", "reason"),
-    _dotted("__dlq.errors.", "message"),
+    replace(_dotted("__dlq.errors.", "message"), group="__dlq.errors.group", attempts="__dlq.errors.delivery.count"),
     _dotted("__streams.errors.", "message", "exception"),
     _dotted("__connect.errors.", "exception.message", "exception.class.name"),
     _spring("kafka_dlt-"),
@@ -81,6 +86,8 @@ def origin_of(headers: Headers) -> Origin | None:
                 _number(found.get(family.partition), family.binary),
                 _number(found.get(family.offset), family.binary),
                 next((text for name in family.reasons if (text := _text(found.get(name)))), None),
+                _text(found.get(family.group)),
+                _number(found.get(family.attempts), family.binary),
             )
     return None
 

@@ -72,7 +72,7 @@ def dead_letter_operations(
                 # Without its headers it would be a different record.
                 why = left_out(record)["unreadable"]
                 raise Problem(422, 42206, f"offset {record.offset} cannot be replayed: {why}", "use a Kafka client")
-            by_target.setdefault(_target(record, body.get("to"), topic), []).append(record)
+            by_target.setdefault(_target(record, body.get("to"), topic), []).append(await whole(record))
         outcomes: list[dict[str, Any]] = []
         for target, group in by_target.items():
             delivered = await publisher.publish_all(target, [_again(record) for record in group])
@@ -84,6 +84,24 @@ def dead_letter_operations(
                     row |= {"partition": outcome.partition, "new_offset": outcome.offset}
                 outcomes.append(row)
         return json_response({"replayed": outcomes})
+
+    async def whole(letter: ReadRecord) -> ReadRecord:
+        """A letter with its record's contents, which share groups leave out unless they are told to copy them."""
+        origin = origin_of(letter.headers)
+        if letter.key is not None or letter.value is not None or origin is None or origin.group is None:
+            return letter
+        found: list[ReadRecord] = []
+        if origin.topic is not None and origin.partition is not None and origin.offset is not None:
+            await chosen_partitions(admin, origin.topic, origin.partition)
+            found = await readers.read(origin.topic, origin.partition, origin.offset, 1)
+        if not found or found[0].offset != origin.offset or left_out(found[0]):
+            raise Problem(
+                404,
+                40402,
+                f"the letter at offset {letter.offset} has no copy of its record, which is no longer in its topic",
+                "set errors.deadletterqueue.copy.record.enable=true for the group, so that letters have copies",
+            )
+        return letter._replace(key=found[0].key, value=found[0].value, headers=found[0].headers)
 
     return [
         Operation(

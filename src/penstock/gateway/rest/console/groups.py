@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
@@ -14,6 +14,7 @@ from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
 from penstock.gateway.kafka.errors import checked_call, problem_of
 from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.rest.console.lags import LagHistory, PartitionLag, Place, group_lags, total_lag
+from penstock.gateway.rest.console.share_groups import SHARE, ShareGroups
 from penstock.gateway.rest.console.topics import PAGING, matching, page_of
 from penstock.gateway.rest.shapes import GROUP, INT64_MAX, PARTITION_SHAPE, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
@@ -39,19 +40,24 @@ RESET_BODY = {
 RESET_EXAMPLE = {"topic": "orders", "to": "time", "value": 1767225600000, "dry_run": True}
 
 
-def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
+def group_operations(admin: Admin, groups: Groups, shares: ShareGroups) -> list[Operation]:
     """Operations that list, show and delete groups."""
     history = LagHistory()
 
     async def listing(call: Call) -> Response:
         answer = await result_of(checked_call(admin.client.list_consumer_groups, request_timeout=LIST_TIMEOUT_S))
-        known = {each.group_id: each for each in answer.valid}
+        known = {each.group_id: (_word(each.state), _word(each.type)) for each in answer.valid}
+        known |= {name: (state, SHARE) for name, state in (await shares.states()).items()}
         chosen, shown = page_of(sorted(matching(known, call["search"])), call)
-        assigned = await _assignments(admin, chosen)
-        lags = await asyncio.gather(*(_lag_of(admin, groups, name, assigned.get(name, ())) for name in chosen))
+        others = [name for name in chosen if known[name][1] != SHARE]
+        assigned = await _assignments(admin, others)
+        found = await asyncio.gather(*(_lag_of(admin, groups, name, assigned.get(name, ())) for name in others))
+        lags = {
+            **dict(zip(others, found, strict=True)),
+            **await shares.total_lags([name for name in chosen if known[name][1] == SHARE]),
+        }
         shown["groups"] = [
-            {"name": name, "state": _word(known[name].state), "type": _word(known[name].type), "lag": lag}
-            for name, lag in zip(chosen, lags, strict=True)
+            {"name": name, "state": known[name][0], "type": known[name][1], "lag": lags.get(name)} for name in chosen
         ]
         # The groups of a broker that is down move to another one; until then the list is incomplete and says so.
         shown["notes"] = [problem_of(error).message for error in answer.errors or ()]
@@ -72,12 +78,16 @@ def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
         except TimeoutError:
             raise Problem(503, 50301, f"the coordinator of group {name} did not answer", "try again") from None
         if _word(group.state) in ("dead", "unknown") and not group.members and not lags:
+            if (shared := await shares.one(name)) is not None:
+                described, lags = shared
+                return show(name, described, lags, {})
             raise Problem(404, 40405, f"no consumer group {name[:100]}", "list the groups to see their names")
-        owners = owners_of(group)
+        return show(name, _show(group), lags, owners_of(group))
+
+    def show(name: str, described: dict[str, Any], lags: list[PartitionLag], owners: Mapping[Place, str]) -> Response:
         rows = [{**lag._asdict(), "member": owners.get((lag.topic, lag.partition))} for lag in lags]
         history.note(name, lags)
-        shown = {**_show(group), "partitions": rows, "lag": total_lag(lags), "history": history.show(name)}
-        return json_response(shown)
+        return json_response({**described, "partitions": rows, "lag": total_lag(lags), "history": history.show(name)})
 
     async def delete(call: Call) -> Response:
         futures = checked_call(admin.client.delete_consumer_groups, [call["group"]], request_timeout=REQUEST_TIMEOUT_S)

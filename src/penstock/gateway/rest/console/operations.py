@@ -24,6 +24,7 @@ from penstock.gateway.rest.console.hot_keys import hot_key_operations
 from penstock.gateway.rest.console.messages import message_operations
 from penstock.gateway.rest.console.moves import move_operations, transaction_operations
 from penstock.gateway.rest.console.pipelines import pipeline_operations
+from penstock.gateway.rest.console.share_groups import ShareGroups
 from penstock.gateway.rest.console.tenants import tenant_operations
 from penstock.gateway.rest.console.throughput import Throughput
 from penstock.gateway.rest.console.topics import topic_operations
@@ -55,7 +56,7 @@ def console_operations(
         *topic_operations(snapshots, groups, wire),
         *hot_key_operations(snapshots, wire),
         *message_operations(admin, readers, groups, tails, codec),
-        *group_operations(admin, groups),
+        *group_operations(admin, groups, ShareGroups(groups, snapshots, wire)),
         *reset_operations(admin, groups),
         *move_operations(wire),
         *transaction_operations(snapshots, wire),

@@ -1,26 +1,30 @@
-"""`/topics/{topic}/publish`, `/subscribe` and `/ack`: one message at a time.
+"""`/topics/{topic}/publish`, `/subscribe`, `/ack`, `/nack` and `/extend`: one message at a time.
 
 POST /topics/{topic}/publish                    {"key": "k", "value": "v", "headers": {"h": "x"}}
-GET  /topics/{topic}/subscribe?group=g&offset=  → {"messageId": …, "key": "k", "value": "v", "headers": {…}}
+GET  /topics/{topic}/subscribe?group=g&offset=  → {"messageId": …, "key": "k", "value": "v", "attempt": 1, …}
 POST /topics/{topic}/ack                        {"messageId": …}
+
+Groups are share groups in the brokers, which know who holds what: any gateway takes the acknowledgement of any message.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any, NamedTuple
+import re
+from typing import Any
 
 from starlette.responses import Response
 
+from penstock.core.share.acknowledgements import AckType
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.delivery import Delivered
-from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
 from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.kafka.subscriptions import Subscriptions
+from penstock.gateway.kafka.share.members import ShareMembers
+from penstock.gateway.kafka.share.routes import Delivery
 from penstock.gateway.rest.shapes import (
     DELIVERED_SHAPE,
     HEADERS_SHAPE,
@@ -54,45 +58,55 @@ PUBLISH_BODY = {
 MESSAGE_SHAPE = {
     "type": "object",
     "required": ["messageId", "key", "value", "headers"],
-    "properties": {"messageId": {"type": "string"}, "key": NULLABLE_TEXT, "value": NULLABLE_TEXT},
+    "properties": {
+        "messageId": {"type": "string"},
+        "key": NULLABLE_TEXT,
+        "value": NULLABLE_TEXT,
+        "attempt": {
+            "type": "integer",
+            "description": "How often the group was given this message, counting this time.",
+        },
+        "lockMs": {"type": "integer", "description": "For how long the message is held for its receiver."},
+    },
 }
-ACK_BODY = {
+MESSAGE_ID = {"messageId": {"type": "string", "maxLength": 1000, "description": "As it came with the message."}}
+SETTLE_BODY = {"type": "object", "required": ["messageId"], "properties": MESSAGE_ID}
+NACK_BODY = {
     "type": "object",
     "required": ["messageId"],
     "properties": {
-        "messageId": {"type": "string", "maxLength": 1000},
-        "group": {"type": "string", "description": "Only needed if the messageId does not contain a group."},
+        **MESSAGE_ID,
+        "deadLetter": {"type": "boolean", "description": "Give it up instead of delivering it again."},
     },
 }
+EXAMPLE_ID = "0-42-1-7d0b1b9c5c3e4d6f8a2b4c6d8e0f1a2b-b3JkZXJz"
+# Partition, offset, and for a message that was delivered to a group also the attempt, the member, and the group.
+_MESSAGE_ID = re.compile(r"([0-9]{1,10})-([0-9]{1,19})(?:-([0-9]{1,5})-([0-9a-f]{32})-([0-9A-Za-z_-]+))?")
 
 
-class MessageId(NamedTuple):
-    """The position of a message, and the group it was delivered to."""
-
-    partition: int
-    offset: int
-    group: str = ""
-
-    def __str__(self) -> str:
-        group = base64.urlsafe_b64encode(self.group.encode()).decode().rstrip("=")
-        return f"{self.partition}-{self.offset}" + (f"-{group}" if group else "")
+def delivered_id(delivery: Delivery) -> str:
+    """The messageId of a message that was delivered to a group."""
+    group = base64.urlsafe_b64encode(delivery.group.encode()).decode().rstrip("=")
+    return f"{delivery.partition}-{delivery.offset}-{delivery.attempt}-{delivery.member_id}-{group}"
 
 
-def parse_message_id(text: str) -> MessageId:
-    """Parse a message id; raises Problem if it is invalid."""
-    partition, _, rest = text.partition("-")
-    offset, _, group = rest.partition("-")
+def parse_message_id(text: str) -> Delivery:
+    """Which delivery a messageId is about; raises Problem if it is invalid."""
+    found = _MESSAGE_ID.fullmatch(text)
     try:
-        if not (partition.isascii() and partition.isdigit() and offset.isascii() and offset.isdigit()):
+        if found is None or int(found[1]) >= 1 << 31 or int(found[2]) >= 1 << 63 or int(found[3] or 0) >= 1 << 15:
             raise ValueError
-        if int(partition) >= 1 << 31 or int(offset) >= 1 << 63:
-            raise ValueError
+        group = found[5] or ""
         name = base64.b64decode(group + "=" * (-len(group) % 4), b"-_", validate=True).decode()
-        return MessageId(int(partition), int(offset), name)
     except (ValueError, binascii.Error):
         raise Problem(
             400, 40002, f"{text[:80]!r} is not a messageId", "send the one that came with the message"
         ) from None
+    if not name:
+        raise Problem(
+            400, 40002, "this message was not delivered to a group", "send the messageId that `subscribe` returned"
+        )
+    return Delivery(name, found[4], int(found[1]), int(found[2]), int(found[3]))
 
 
 def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], bodies: BodyReader) -> list[Operation]:
@@ -107,7 +121,7 @@ def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], b
             f"publish {topic}", call["Idempotency-Key"], call.raw, lambda: publisher.publish(topic, record)
         )
         shown = {
-            "messageId": str(MessageId(delivered.partition, delivered.offset)),
+            "messageId": f"{delivered.partition}-{delivered.offset}",
             "topic": topic,
             "partition": delivered.partition,
             "offset": delivered.offset,
@@ -169,20 +183,28 @@ def record_of_body(body: Any, json_value: bytes) -> OutgoingRecord:
         raise Problem(400, 40002, "the body has an unpaired surrogate", "send valid Unicode") from None
 
 
-def subscribe_operations(
-    admin: Admin, subscriptions: Subscriptions, readers: Readers, groups: Groups
-) -> list[Operation]:
-    """Operations that deliver messages one by one and acknowledge them."""
+def subscribe_operations(admin: Admin, members: ShareMembers, readers: Readers) -> list[Operation]:
+    """Operations that deliver messages one by one, and say what becomes of them."""
 
     async def subscribe(call: Call) -> Response:
         topic, group = call["topic"], call["group"]
         count = await admin.partition_count(topic)
         start = call["offset"]
-        if start in ("earliest", "latest"):
-            record = await subscriptions.next(group, topic, start, call["timeout"] / 1000, call.caller)
-        else:
+        if start not in ("earliest", "latest"):
             record = await replay(topic, count, offset_number(start), call["timeout"], call.caller)
-        return Response(status_code=204) if record is None else json_response(show(record, group))
+            return Response(status_code=204) if record is None else json_response(show(record))
+        found = await members.next(group, topic, start, call["timeout"] / 1000, call.caller)
+        if found is None:
+            return Response(status_code=204)
+        member, taken = found
+        if await has_gone(call):
+            member.hand_out(taken)
+            return Response(status_code=204)
+        record = taken.record
+        message_id = delivered_id(Delivery(group, member.member_id, record.partition, record.offset, taken.attempt))
+        return json_response(
+            {**show(record), "messageId": message_id, "attempt": taken.attempt, "lockMs": taken.lock_ms}
+        )
 
     async def replay(topic: str, count: int, offset: int, timeout_ms: int, caller: str) -> ReadRecord | None:
         """The message at an offset, from the first partition that has one there."""
@@ -193,54 +215,68 @@ def subscribe_operations(
                 return found[0] if found else None
         return None
 
-    async def acknowledge(call: Call) -> Response:
+    async def settle(call: Call, kind: AckType) -> int:
         topic = call["topic"]
-        place = parse_message_id(call.body["messageId"])
-        group = place.group or call.body.get("group", "")
-        if not group:
-            raise Problem(400, 40002, "this messageId does not contain a group", "send `group` too")
-        if place.partition >= await admin.partition_count(topic):
-            raise Problem(
-                404, 40402, f"topic {topic} has no partition {place.partition}", "send the messageId unchanged"
-            )
-        if not await subscriptions.acknowledge(group, topic, place.partition, place.offset):
-            await groups.commit(group, topic, place.partition, place.offset + 1)
+        delivery = parse_message_id(call.body["messageId"])
+        await admin.partition_count(topic)
+        return await members.settle(topic, delivery, kind)
+
+    async def acknowledge(call: Call) -> Response:
+        await settle(call, AckType.ACCEPT)
         return json_response({"acknowledged": True, "messageId": call.body["messageId"]})
 
+    async def release(call: Call) -> Response:
+        is_given_up = bool(call.body.get("deadLetter"))
+        await settle(call, AckType.REJECT if is_given_up else AckType.RELEASE)
+        return json_response({"messageId": call.body["messageId"], "deadLetter": is_given_up})
+
+    async def extend(call: Call) -> Response:
+        lock_ms = await settle(call, AckType.RENEW)
+        return json_response({"messageId": call.body["messageId"], "lockMs": lock_ms})
+
+    example = {"messageId": EXAMPLE_ID}
+    settling = (
+        ("ack", acknowledge, "Acknowledge a message, so that it is not delivered to the group again.", SETTLE_BODY),
+        ("nack", release, "Give a message back: it is delivered again, or becomes a dead letter.", NACK_BODY),
+        ("extend", extend, "Extend the lock of a message, for as long again from now.", SETTLE_BODY),
+    )
     return [
         Operation(
             "GET",
             "/topics/{topic}/subscribe",
             subscribe,
-            "Get a group's next message, or the one at an offset; 204 if there is none.",
+            "Get a share group's next message, or the one at an offset; 204 if there is none.",
             TAG,
             (
                 TOPIC,
-                query("group", "The consumer group.", minLength=1, maxLength=249, default="default"),
+                query("group", "The share group.", minLength=1, maxLength=249, default="default"),
                 query(
                     "offset",
-                    "Where a new group starts (earliest or latest); a number replays from that offset.",
+                    "Where a new group starts (earliest or latest), unless its settings say; a number reads the "
+                    "message at that offset again, for no group.",
                     default="earliest",
                 ),
                 number("timeout", "How many milliseconds to wait.", maximum=60_000, default=WAIT_MS),
             ),
             answers={200: MESSAGE_SHAPE, 204: None},
         ),
-        Operation(
-            "POST",
-            "/topics/{topic}/ack",
-            acknowledge,
-            "Acknowledge a message, so that it is not delivered to the group again.",
-            TAG,
-            (TOPIC,),
-            Body(ACK_BODY, example={"messageId": "0-42-b3JkZXJz"}),
+        *(
+            Operation(
+                "POST", f"/topics/{{topic}}/{name}", handler, summary, TAG, (TOPIC,), Body(shape, example=example)
+            )
+            for name, handler, summary, shape in settling
         ),
     ]
 
 
-def show(record: ReadRecord, group: str) -> dict[str, Any]:
+async def has_gone(call: Call) -> bool:
+    """Whether the caller has closed its connection. The first message may be the request's empty body."""
+    return await call.request.is_disconnected() or await call.request.is_disconnected()
+
+
+def show(record: ReadRecord) -> dict[str, Any]:
     """A message in the form that subscribers get."""
-    shown: dict[str, Any] = {"messageId": str(MessageId(record.partition, record.offset, group))}
+    shown: dict[str, Any] = {"messageId": f"{record.partition}-{record.offset}"}
     put_text(shown, "key", record.key)
     put_text(shown, "value", record.value)
     return {

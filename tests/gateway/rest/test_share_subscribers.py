@@ -1,0 +1,293 @@
+"""Single messages over share groups: any gateway takes any acknowledgement, and nothing is lost with a gateway."""
+
+from __future__ import annotations
+
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.testing import Cluster
+from support.gateway_process import GatewayProcess
+from support.round_robin import RoundRobin
+from support.share_member import set_group, until
+from support.wire_client import WireClient, records_in
+
+SETTINGS = {"group.share.min.record.lock.duration.ms": "1000"}
+LOCK_MS = 1_500
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def gateways(cluster: Cluster) -> Iterator[tuple[httpx.Client, httpx.Client]]:
+    """Clients of two gateways."""
+    with ExitStack() as stack:
+        processes = [stack.enter_context(GatewayProcess(cluster.bootstrap_servers)) for _ in range(2)]
+        one, two = (stack.enter_context(httpx.Client(base_url=each.rest, timeout=90)) for each in processes)
+        yield one, two
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    return cluster.create_topic()
+
+
+@pytest.fixture
+def group() -> str:
+    return f"workers-{uuid.uuid4().hex[:8]}"
+
+
+def configure(cluster: Cluster, group: str, **settings: str) -> None:
+    with WireClient(cluster.bootstrap_servers) as client:
+        set_group(client, group, {name.replace("_", "."): value for name, value in settings.items()})
+
+
+def publish(gateway: httpx.Client, topic: str, *values: str) -> None:
+    for value in values:
+        gateway.post(f"/topics/{topic}/publish", json={"key": f"key of {value}", "value": value}).raise_for_status()
+
+
+def receive(gateway: httpx.Client, topic: str, group: str, timeout_ms: int = 30_000) -> Any:
+    answer = gateway.get(f"/topics/{topic}/subscribe", params={"group": group, "timeout": timeout_ms})
+    assert answer.status_code in (200, 204), answer.text
+    return answer.json() if answer.status_code == 200 else None
+
+
+def say(gateway: httpx.Client, topic: str, verb: str, message: Any, **more: Any) -> httpx.Response:
+    return gateway.post(f"/topics/{topic}/{verb}", json={"messageId": message["messageId"], **more})
+
+
+def test_any_gateway_settles_what_another_delivered(
+    gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
+) -> None:
+    one, two = gateways
+    publish(one, topic, "a", "b")
+    first, second = (receive(one, topic, group) for _ in range(2))
+    assert [(each["value"], each["attempt"], each["lockMs"]) for each in (first, second)] == [
+        ("a", 1, 30_000),
+        ("b", 1, 30_000),
+    ]
+    assert receive(two, topic, group, 0) is None
+    assert say(two, topic, "ack", first).json() == {"acknowledged": True, "messageId": first["messageId"]}
+    assert say(two, topic, "extend", second).json()["lockMs"] == 30_000
+    assert say(two, topic, "nack", second).json()["deadLetter"] is False
+    again = receive(two, topic, group)
+    assert (again["value"], again["attempt"]) == ("b", 2)
+    # What is settled, and what has become another attempt, cannot be settled again.
+    for gateway in gateways:
+        for message, why in ((first, "settled already"), (second, "delivered again")):
+            for verb in ("ack", "nack", "extend"):
+                refused = say(gateway, topic, verb, message)
+                assert (refused.status_code, refused.json()["error_code"]) == (409, 40905), refused.text
+                assert why in refused.json()["message"]
+    assert say(one, topic, "ack", again).status_code == 200
+    assert receive(one, topic, group, 300) is None
+
+
+def test_no_request_has_to_come_back_to_the_same_gateway(
+    cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], group: str
+) -> None:
+    topic = cluster.create_topic(partitions=2)
+    backends = [(each.base_url.host, each.base_url.port or 80) for each in gateways]
+    with (
+        RoundRobin(backends) as balancer,
+        httpx.Client(base_url=balancer.url, timeout=90, headers={"Connection": "close"}) as client,
+    ):
+        seen = set()
+        for number in range(10):
+            publish(client, topic, str(number))
+            message = receive(client, topic, group)
+            assert say(client, topic, "extend", message).status_code == 200
+            assert say(client, topic, "ack", message).status_code == 200
+            seen.add(message["value"])
+            # An odd number of requests, so that each kind goes to both.
+            client.get("/status/alive").raise_for_status()
+        assert seen == {str(number) for number in range(10)}
+        assert [*balancer.served.values()] == [25, 25]
+
+
+def test_a_lock_that_ends_is_another_attempt(
+    cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
+) -> None:
+    one, two = gateways
+    configure(cluster, group, share_record_lock_duration_ms=str(LOCK_MS))
+    publish(one, topic, "slow")
+    first = receive(one, topic, group)
+    assert first["lockMs"] == LOCK_MS
+    second = receive(two, topic, group)
+    assert (second["value"], second["attempt"]) == ("slow", 2)
+    late = say(one, topic, "ack", first)
+    assert late.status_code == 409
+    assert "delivered again" in late.json()["message"]
+    assert say(one, topic, "ack", second).status_code == 200
+
+
+def test_the_records_of_a_killed_gateway_come_back(
+    cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
+) -> None:
+    one, _ = gateways
+    configure(cluster, group, share_record_lock_duration_ms=str(LOCK_MS))
+    publish(one, topic, "a", "b", "c")
+    with GatewayProcess(cluster.bootstrap_servers) as third, httpx.Client(base_url=third.rest, timeout=90) as client:
+        held = [receive(client, topic, group) for _ in range(3)]
+        third.kill()
+    # One of them was done: the worker's acknowledgement goes to a gateway that is there.
+    acknowledged = say(one, topic, "ack", held[1])
+    back = [receive(one, topic, group) for _ in range(2 if acknowledged.status_code == 200 else 3)]
+    expected = {"a", "c"} | ({"b"} if acknowledged.status_code == 409 else set())
+    assert {(each["value"], each["attempt"]) for each in back} == {(value, 2) for value in expected}
+
+
+def test_a_message_becomes_a_dead_letter(
+    cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
+) -> None:
+    one, two = gateways
+    letters = f"dlq.{topic}"
+    configs = {"errors.deadletterqueue.group.enable": "true"}
+    one.post("/topics", json={"name": letters, "partitions": 1, "configs": configs}).raise_for_status()
+    configure(
+        cluster,
+        group,
+        errors_deadletterqueue_topic_name=letters,
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    publish(one, topic, "bad")
+    assert say(two, topic, "nack", receive(one, topic, group), deadLetter=True).json()["deadLetter"] is True
+
+    def letter() -> Any:
+        with WireClient(cluster.bootstrap_servers) as client:
+            return records_in(client.fetch(letters, 0).records)
+
+    until(letter)
+    (found,) = letter()
+    assert (found.key, found.value) == (b"key of bad", b"bad")
+    assert dict(found.headers)["__dlq.errors.message"] == b"Offset rejected by client."
+    # One whose record is not copied into its letter; both come back as they were.
+    configure(cluster, group, errors_deadletterqueue_copy_record_enable="false")
+    publish(one, topic, "worse")
+    assert say(one, topic, "nack", receive(two, topic, group), deadLetter=True).status_code == 200
+    until(lambda: len(letter()) == 2)
+    replayed = one.post(f"/api/v1/dead-letters/{letters}/replay", json={"partition": 0, "offset": 0, "count": 2})
+    assert [each["topic"] for each in replayed.raise_for_status().json()["replayed"]] == [topic] * 2
+    again = [receive(two, topic, group) for _ in range(2)]
+    assert [(each["key"], each["value"], each["headers"], each["attempt"]) for each in again] == [
+        ("key of bad", "bad", {}, 1),
+        ("key of worse", "worse", {}, 1),
+    ]
+
+
+def test_everybody_who_waits_gets_another_record(
+    cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], group: str
+) -> None:
+    topic = cluster.create_topic(partitions=3)
+    count = 20
+    with ThreadPoolExecutor(count) as pool:
+        waiting = [pool.submit(receive, gateways[number % 2], topic, group, 60_000) for number in range(count)]
+        # They wait for records that do not exist yet.
+        until(lambda: receive(gateways[0], topic, group, 0) is None)
+        publish(gateways[0], topic, *(f"{number:02}" for number in range(count)))
+        messages = [each.result() for each in waiting]
+    assert sorted(each["value"] for each in messages) == [f"{number:02}" for number in range(count)]
+    assert {each["attempt"] for each in messages} == {1}
+    for number, message in enumerate(messages):
+        assert say(gateways[number % 2], topic, "ack", message).status_code == 200
+
+
+def test_a_record_arrives_at_once(gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str) -> None:
+    one, two = gateways
+    waits_s = []
+    with ThreadPoolExecutor(1) as pool:
+        # A busy machine may be slow now and then; one that polls is slow nearly always.
+        while len(waits_s) < 10 and min(waits_s, default=1.0) > 0.3:
+            waiting = pool.submit(receive, one, topic, group, 60_000)
+            time.sleep(0.3)
+            publish(two, topic, "a")
+            began = time.monotonic()
+            message = waiting.result()
+            waits_s.append(time.monotonic() - began)
+            assert say(two, topic, "ack", message).status_code == 200
+    assert min(waits_s) <= 0.3
+
+
+def test_a_record_is_not_kept_for_a_caller_that_has_gone(
+    gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
+) -> None:
+    one, two = gateways
+    assert receive(one, topic, group, 0) is None
+    with socket.create_connection((one.base_url.host, one.base_url.port or 80)) as gone:
+        gone.sendall(
+            f"GET /topics/{topic}/subscribe?group={group}&timeout=60000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        )
+        time.sleep(0.5)
+    publish(two, topic, "a")
+    # The lock would last for 30 s.
+    began = time.monotonic()
+    message = receive(two, topic, group)
+    assert (message["value"], message["attempt"] <= 2) == ("a", True)
+    assert time.monotonic() - began < 15
+
+
+def test_groups_of_another_type_are_refused(
+    gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
+) -> None:
+    one, _ = gateways
+    instance = one.post(f"/consumers/{group}", json={"name": "me", "format": "json"}).raise_for_status().json()
+    path = httpx.URL(instance["base_uri"]).path
+    one.post(f"{path}/subscription", json={"topics": [topic]}).raise_for_status()
+
+    def refused() -> bool:
+        one.get(f"{path}/records", params={"timeout": 200}, headers={"accept": "application/vnd.kafka.json.v2+json"})
+        answer = one.get(f"/topics/{topic}/subscribe", params={"group": group, "timeout": 0})
+        return answer.status_code == 409 and "consumer group" in answer.json()["message"]
+
+    until(refused)
+
+
+def test_the_console_shows_share_groups(gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str) -> None:
+    one, two = gateways
+    publish(one, topic, "a", "b", "c")
+    message = receive(one, topic, group)
+    assert say(two, topic, "ack", message).status_code == 200
+    (row,) = two.get("/api/v1/consumer-groups", params={"search": group}).raise_for_status().json()["groups"]
+    assert row == {"name": group, "state": "stable", "type": "share", "lag": 2}
+    detail = two.get(f"/api/v1/consumer-groups/{group}").raise_for_status().json()
+    assert (detail["type"], detail["state"], detail["lag"]) == ("share", "stable", 2)
+    assert [(each["client_id"], each["partitions"]) for each in detail["members"]] == [("penstock-gateway", 1)]
+    assert detail["partitions"] == [
+        {"topic": topic, "partition": 0, "committed": 1, "end": 3, "lag": 2, "member": None}
+    ]
+    assert two.get(f"/api/v1/consumer-groups/{group}-not").status_code == 404
+
+
+def test_what_is_no_delivery_cannot_be_settled(
+    gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
+) -> None:
+    one, two = gateways
+    publish(one, topic, "a")
+    message = receive(one, topic, group)
+    replayed = one.get(f"/topics/{topic}/subscribe", params={"offset": 0}).json()
+    assert (replayed["value"], replayed["messageId"]) == ("a", "0-0")
+    wrong = [
+        ("0-0", 400),
+        ("nonsense", 400),
+        (message["messageId"].replace("0-0-1-", "0-0-99999-"), 400),
+        (message["messageId"].replace("0-0-1-", "9-0-1-"), 404),
+        (message["messageId"].replace("0-0-1-", "0-7-1-"), 409),
+        (message["messageId"].replace("0-0-1-", "0-0-2-"), 409),
+        (f"0-0-1-{uuid.uuid4().hex}-" + message["messageId"].rpartition("-")[2], 409),
+    ]
+    for message_id, status in wrong:
+        answer = two.post(f"/topics/{topic}/ack", json={"messageId": message_id})
+        assert answer.status_code == status, (message_id, answer.text)
+    assert say(two, topic, "ack", message).status_code == 200
