@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.core.share.runs import Delays, Reason, StateBatch
+from penstock.core.share.runs import Delays, Reason, Run, StateBatch
 
 
 class Acquired(NamedTuple):
@@ -62,3 +63,16 @@ class ShareSettings:
     def backoff_after(self, delivery_count: int) -> int:
         """How long a record waits after so many deliveries."""
         return min(self.backoff_ms << max(0, delivery_count - 1), self.backoff_max_ms) if self.backoff_ms else 0
+
+
+def ranges_told(runs: Sequence[Run], batch_size: int) -> list[Acquired]:
+    """The ranges that a member hears of: neighbours with the same count are one, up to about `batch_size`."""
+    told: list[Acquired] = []
+    for run in runs:
+        before = told[-1] if told else None
+        joins = before is not None and before.last + 1 == run.first and before.delivery_count == run.delivery_count
+        if before is not None and joins and not 0 < batch_size <= before.last - before.first + 1:
+            told[-1] = Acquired(before.first, run.last, run.delivery_count)
+        else:
+            told.append(Acquired(run.first, run.last, run.delivery_count))
+    return told

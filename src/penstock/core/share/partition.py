@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import ceil
 
 from penstock.core.share.acknowledgements import Acknowledgement, AckType
-from penstock.core.share.contract import Acquired, DeadLetter, Saving, ShareSettings, Write
+from penstock.core.share.contract import Acquired, DeadLetter, Saving, ShareSettings, Write, ranges_told
 from penstock.core.share.delays import Delayed, DelayIndex
 from penstock.core.share.runs import (
     FINISHED,
@@ -233,11 +233,11 @@ class SharePartition:
                 acquired.append(run)
                 taken += run.size
                 if self._is_suspect(run):
-                    return _told(acquired, batch_size)
+                    return ranges_told(acquired, batch_size)
             position = last + 1
             if taken >= records_max or last < batch_last:
                 break
-        return _told(acquired, batch_size)
+        return ranges_told(acquired, batch_size)
 
     def acknowledge(self, member: str, acknowledgements: Sequence[Acknowledgement], now_ms: int) -> Write | None:
         """What `member` says of records it holds; None when nothing has to be written.
@@ -496,16 +496,3 @@ class SharePartition:
             if run.first >= self.start or not run.is_done:
                 kept.append(run)
         self._runs.keep(kept)
-
-
-def _told(runs: Sequence[Run], batch_size: int) -> list[Acquired]:
-    """The ranges that a member hears of: neighbours with the same count are one, up to about `batch_size`."""
-    told: list[Acquired] = []
-    for run in runs:
-        before = told[-1] if told else None
-        joins = before is not None and before.last + 1 == run.first and before.delivery_count == run.delivery_count
-        if before is not None and joins and not 0 < batch_size <= before.last - before.first + 1:
-            told[-1] = Acquired(before.first, run.last, run.delivery_count)
-        else:
-            told.append(Acquired(run.first, run.last, run.delivery_count))
-    return told
