@@ -16,9 +16,9 @@ import penstock
 import penstock.client
 from penstock.client import ROOMS
 
-MODULES = [
-    f"penstock.client.application.{room}" for room in (*ROOMS, "aio.admin", "aio.consumer", "aio.producer", "aio.share")
-]
+AIO = ("aio.admin", "aio.consumer", "aio.producer", "aio.share")
+MODULES = [f"penstock.client.application.{room}" for room in (*ROOMS, *AIO)]
+MODULES += [f"penstock.app.{room}" for room in ("application", "context", "policy")]
 IMPORT_MS_MAX = 50
 
 

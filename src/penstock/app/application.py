@@ -91,7 +91,7 @@ class App:
         concurrency: int = 1,
         batch_size: int = 500,
         batch_wait_s: float = 0.0,
-        commit_interval_s: float = 0.2,
+        commit_interval_s: float | None = None,
         start: Literal["earliest", "latest"] = "earliest",
         value: Any = None,
         name: str | None = None,
@@ -109,7 +109,8 @@ class App:
 
         What the function returns is sent to `publish`, with the record's key; with `reply` to the topic that the
         record's header `reply-topic` names. `guarantee="exactly-once"` makes what is sent and that the record is done
-        one transaction. `concurrency` records with different keys are processed at a time. `share` takes the records
+        one transaction. Commits are `commit_interval_s` apart: 0.2, and 0.02 for exactly once, whose readers wait for
+        them. `concurrency` records with different keys are processed at a time. `share` takes the records
         as a work queue, in a share group.
 
         >>> app = App("billing")
@@ -143,7 +144,7 @@ class App:
                     concurrency,
                     batch_size,
                     batch_wait_s,
-                    commit_interval_s,
+                    _interval(commit_interval_s, guarantee),
                     start,
                 )
             )
@@ -239,3 +240,10 @@ class App:
         )
         runner.state = state
         return runner
+
+
+def _interval(asked: float | None, guarantee: Guarantee) -> float:
+    """Readers of what is sent see it with the commit, if that is a transaction."""
+    if asked is not None:
+        return asked
+    return 0.02 if guarantee == "exactly-once" else 0.2

@@ -21,7 +21,8 @@ from penstock.client.application.errors import TransactionAborted, explained
 from penstock.client.application.producer import Producer
 from penstock.client.application.records import Record
 from penstock.client.application.share import ShareConsumer
-from penstock.client.cluster import ClusterClient
+from penstock.client.cluster import LATEST, ClusterClient
+from penstock.model.ids import TopicPartition as PartitionId
 from penstock.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -197,11 +198,7 @@ class ShareSource:
 
     def is_at_end(self) -> bool:
         """Whether the group has finished everything there is."""
-        wanted = [DescribeShareGroupOffsetsRequestGroup(self._group, None)]
-        with ClusterClient(self._connection.wire()) as client:
-            (group,) = client.ask(DescribeShareGroupOffsetsRequest(wanted)).groups
-        partitions = [each for topic in group.topics for each in topic.partitions]
-        return bool(partitions) and all(not each.error_code and each.lag == 0 for each in partitions)
+        return share_lag(self._connection, self._group) == 0
 
     def send(self, messages: Sequence[Message]) -> None:
         """Put messages into the producer's buffer."""
@@ -226,3 +223,22 @@ class ShareSource:
             self._producer.close()
         finally:
             self._consumer.close()
+
+
+def share_lag(connection: Connection, group: str) -> int | None:
+    """How many records a share group has not finished; None while that is not known."""
+    wanted = [DescribeShareGroupOffsetsRequestGroup(group, None)]
+    lag = 0
+    with ClusterClient(connection.wire()) as client:
+        (found,) = client.ask(DescribeShareGroupOffsetsRequest(wanted)).groups
+        for topic in found.topics:
+            for each in topic.partitions:
+                if each.error_code or each.start_offset < 0:
+                    return None
+                if each.lag >= 0:
+                    lag += each.lag
+                    continue
+                # Nothing was ever delivered from here, so nobody has counted.
+                place = PartitionId(topic.topic_name, each.partition_index)
+                lag += client.offsets({place: LATEST})[place] - each.start_offset
+    return lag if found.topics else None

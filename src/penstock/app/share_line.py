@@ -22,6 +22,9 @@ from penstock.app.transport import Outcomes, Sink, Source
 from penstock.client.application.records import Record
 
 READ_S = 0.25
+BATCH_S_MIN = 0.25
+BATCH_S_MAX = 1.0
+BATCH_RECORDS_MAX = 500
 logger = logging.getLogger("penstock.app")
 
 
@@ -38,6 +41,8 @@ class ShareLine:
         self._counters = counters
         self._is_stopping = False
         self._is_busy = False
+        self._is_fixed = runner.binding.is_batch
+        self._batch = subscription.batch_size if self._is_fixed else subscription.concurrency
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-share")
 
     async def run(self) -> None:
@@ -46,12 +51,9 @@ class ShareLine:
         try:
             await loop.run_in_executor(self._thread, self._source.open, _ignore, _ignore)
             while not self._is_stopping:
-                # More than the lanes can do at once would only wait, locked, while other workers are idle.
-                wanted = (
-                    self._subscription.batch_size if self._runner.binding.is_batch else self._subscription.concurrency
-                )
-                messages = await loop.run_in_executor(self._thread, self._source.read, wanted, READ_S)
+                messages = await loop.run_in_executor(self._thread, self._source.read, self._batch, READ_S)
                 if messages:
+                    started = loop.time()
                     self._is_busy = True
                     sent, outcomes = await self._process(messages)
                     if sent:
@@ -59,6 +61,7 @@ class ShareLine:
                     await loop.run_in_executor(self._thread, self._sink.acknowledge, outcomes)
                     self._counters.commits += 1
                     self._is_busy = False
+                    self._adapt(len(messages), loop.time() - started)
         finally:
             self._runner.close()
             await loop.run_in_executor(self._thread, self._source.close)
@@ -73,6 +76,15 @@ class ShareLine:
         """Whether there is nothing to do. For tests."""
         return not self._is_busy and self._source.is_at_end()
 
+    def _adapt(self, taken: int, elapsed_s: float) -> None:
+        """Quick jobs are taken many at a time; of slow ones no more than run: what waits here is locked for others."""
+        if self._is_fixed:
+            return
+        if elapsed_s < BATCH_S_MIN and taken == self._batch:
+            self._batch = min(self._batch * 2, BATCH_RECORDS_MAX)
+        elif elapsed_s > BATCH_S_MAX:
+            self._batch = max(self._subscription.concurrency, self._batch // 4)
+
     async def _process(self, messages: list[Any]) -> tuple[list[Message], Outcomes]:
         decode = self._runner.binding.decode
         jobs = []
@@ -84,12 +96,23 @@ class ShareLine:
         if self._runner.binding.is_batch:
             results = [await self._runner.run(jobs)]
         else:
-            results = list(await asyncio.gather(*(self._runner.run([job]) for job in jobs)))
+            lanes = min(self._subscription.concurrency, len(jobs))
+            chunks = await asyncio.gather(*(self._run_all(jobs[place::lanes]) for place in range(lanes)))
+            results = [finished for chunk in chunks for finished in chunk]
         sent: list[Message] = []
         outcomes: Outcomes = []
         for finished in results:
             self._judge(finished, sent, outcomes)
         return sent, outcomes
+
+    async def _run_all(self, jobs: list[Job]) -> list[Finished]:
+        """One job after the other; those that a chunk has no time for are the next chunk."""
+        found = []
+        while jobs:
+            finished = await self._runner.run(jobs)
+            jobs = finished.left
+            found.append(finished._replace(left=[]))
+        return found
 
     def _judge(self, finished: Finished, sent: list[Message], outcomes: Outcomes) -> None:
         counters = self._counters

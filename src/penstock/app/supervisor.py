@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.app.application import WORKER_VARIABLE, App
 from penstock.app.counters import LineCounters
+from penstock.app.kafka import share_lag
 from penstock.app.scaling import Bounds, Scaler
 from penstock.client.application.admin import Admin
 from penstock.client.application.errors import PenstockError
@@ -192,9 +193,10 @@ class Supervisor:
     def _read_lags(self) -> dict[str, int]:
         if self._admin is None:
             self._admin = Admin(self._app.connection)
-        # A share group's lag is not among its offsets; its workers' number is fixed.
+        shared = [each for each in self._app.subscriptions if each.share]
         groups = [each for each in self._app.subscriptions if not each.share]
-        return {
+        lags = {each.name: share_lag(self._app.connection, each.group) or 0 for each in shared}
+        return lags | {
             each.name: sum(
                 lag
                 for (topic, _), lag in self._admin.group_lag(each.group, _named(each.topics)).items()

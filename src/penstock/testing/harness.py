@@ -58,9 +58,13 @@ class ManualClock(Clock):
             self._waiting.append((until, event))
         await event.wait()
 
-    def advance(self, seconds: float) -> None:
+    def next_due(self) -> float | None:
+        """The next time that somebody waits for."""
+        return min((until for until, _ in self._waiting), default=None)
+
+    def advance_to(self, now: float) -> None:
         """Let time pass."""
-        self._now += seconds
+        self._now = now
         for until, event in self._waiting:
             if until <= self._now:
                 event.set()
@@ -133,9 +137,13 @@ class AppHarness:
         self._do(self._settle(timeout_s))
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, as far as retries and batches are concerned, and run."""
+        """Let time pass, as far as retries and batches are concerned, and run whenever something is due."""
         self.run()
-        self._loop.call_soon_threadsafe(self._clock.advance, seconds)
+        end = self._clock.now() + seconds
+        while (due := self._clock.next_due()) is not None and due <= end:
+            self._loop.call_soon_threadsafe(self._clock.advance_to, due)
+            self.run()
+        self._loop.call_soon_threadsafe(self._clock.advance_to, end)
         self.run()
 
     def records(self, topic: str, value: Any = bytes) -> list[Record[Any]]:
