@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.config.node import NodeSettings
-from penstock.config.offset_reset import OFFSET_RESET, OffsetReset, parse_offset_reset
+from penstock.config.offset_reset import OffsetReset, parse_offset_reset
 from penstock.core.metadata.image import Image, ResourceType
 from penstock.core.share.contract import ShareSettings
 
@@ -40,7 +40,7 @@ def settings_of(image: Image, node: NodeSettings, group: str) -> ShareGroupSetti
         int(own.get("penstock.share.retry.backoff.max.ms", BACKOFF_MAX_MS)),
         node.penstock_share_delay_index_max_records,
     )
-    reset = own.get(OFFSET_RESET)
+    reset = own.get("share.auto.offset.reset")
     return ShareGroupSettings(
         partition,
         parse_offset_reset(reset) if reset is not None else None,

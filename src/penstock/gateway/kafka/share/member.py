@@ -35,6 +35,8 @@ REST_S = 0.2
 RECHECK_S = 2.0
 # How long a caller waits, whatever it asked for, until all leaders were asked once.
 FIRST_LOOK_S = 15.0
+# How long what nobody waits for is given back when the member stops; then locks end by themselves.
+STOP_S = 2.0
 # A leader that had records, but none when asked for them, is asked again after a pause that doubles.
 MISS_PAUSE_S, MISS_PAUSE_S_MAX = 0.005, 0.1
 
@@ -138,7 +140,11 @@ class ShareMember:
         tasks = [*self._tasks, *self._waits.values()]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, *self._releases, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._releases:
+            await asyncio.wait(self._releases, timeout=STOP_S)
+            for release in self._releases:
+                release.cancel()
         self._fail(Problem(503, 50301, "the gateway has closed its member", "try again", headers=RETRY_AFTER))
         await self._wire.prune(self._news_wire)
         await self._membership.leave()
