@@ -60,6 +60,7 @@ API = Api(
             tenants=services.tenants,
             sync_on_ack=services.settings.node.penstock_sync_on_ack,
             failed=services.counters.api("Produce").failed,
+            is_current=services.raft.is_current,
         ).produce
     ),
 )
@@ -103,6 +104,7 @@ class Produce:
         "_backpressure",
         "_env",
         "_failed",
+        "_is_current",
         "_partitions",
         "_schemas",
         "_sync_on_ack",
@@ -122,8 +124,12 @@ class Produce:
         tenants: Tenants | None = None,
         sync_on_ack: bool = True,
         failed: Callable[[int], None] = lambda _: None,
+        is_current: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`sync_on_ack` is penstock.sync.on.ack; `failed` is called with every error in a response."""
+        """`sync_on_ack` is penstock.sync.on.ack; `failed` is called with every error in a response.
+
+        `is_current` says whether this broker surely knows who leads.
+        """
         self._env = env
         self._partitions = partitions
         self._transactions = transactions
@@ -133,6 +139,7 @@ class Produce:
         self._tenants = tenants
         self._sync_on_ack = sync_on_ack
         self._failed = failed
+        self._is_current = is_current
 
     def produce(
         self, request: ProduceRequest, context: RequestContext
@@ -263,7 +270,7 @@ class Produce:
                         _check_acks(partition, acks)
                     appended = self._append_batch(partition, topic, data, acks, version, now_ms, admission)
                 except ApiError as error:
-                    rows.append(_refused(data.index, error))
+                    rows.append(_refused(data.index, self._as_sure(error)))
                     refused = True
                     continue
                 if acks == ALL:
@@ -294,6 +301,12 @@ class Produce:
                 answers, waiting, request.timeout_ms, lambda: self._respond(answers, context, throttle_ms, True)
             )
         return self._respond(answers, context, throttle_ms, refused)
+
+    def _as_sure(self, error: ApiError) -> ApiError:
+        """Producers give up on an unexpected sequence: a leader that may have been replaced has them ask again."""
+        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self._is_current():
+            return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker may lead no more: {error.message}")
+        return error
 
     def _throttle(self, backpressure: BackPressure, request: ProduceRequest, context: RequestContext) -> int:
         """Hold the producer back for groups that cannot keep up; later requests wait, this one is served (KIP-219)."""

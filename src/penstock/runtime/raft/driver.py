@@ -167,6 +167,10 @@ class RaftDriver:
         """Everything before this offset is in the image."""
         return self._applied.applied_offset
 
+    def is_current(self) -> bool:
+        """Whether this node's image is surely hardly older than the controller's."""
+        return self.is_leader or self._follower.is_current
+
     @property
     def epoch(self) -> int:
         """The quorum's epoch."""

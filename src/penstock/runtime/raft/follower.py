@@ -41,6 +41,8 @@ from penstock.wire.records import CorruptBatch
 
 # After an error that a short wait does not fix.
 RETRY_LATER_MS = 1_000
+# The leader answers at least twice in this time, even if nothing happens.
+CURRENT_MS = 1_000
 SNAPSHOT_PIECE_BYTES = 4 * 1024 * 1024
 
 logger = logging.getLogger("penstock.metadata")
@@ -78,12 +80,19 @@ class Follower:
         self._step = step
         self._entries_taken = entries_taken
         self._installed = installed
+        # When the leader last had nothing more for this node.
+        self.caught_up_ms = -CURRENT_MS
         self._in_flight: tuple[int, FetchRequest] | None = None
         self._number = 0
         self._retry: asyncio.TimerHandle | None = None
         self._loading: asyncio.Task[None] | None = None
         self._loading_epoch = -1
         self._closed = False
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the leader has said of late that this node has everything."""
+        return self._env.monotonic_ms() - self.caught_up_ms < CURRENT_MS
 
     def close(self) -> None:
         """Fetch nothing more."""
@@ -165,6 +174,7 @@ class Follower:
         message = reply.message
         self._step(EntriesAppended(getattr(message, "high_watermark", -1)))
         if not len(reply.records):
+            self.caught_up_ms = self._env.monotonic_ms()
             self.again()
             return
         self._sync.durable(self._log.log.end_offset).add_done_callback(self._synced)

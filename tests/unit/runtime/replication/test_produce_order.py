@@ -58,7 +58,17 @@ class World:
         schemas = SchemaGuard(self.registry)  # type: ignore[arg-type]
         schemas.watched[CHECKED] = Rules(None, STRATEGY)
         guard = TransactionGuard(shell.env, self._verify, lambda: True)
-        produce = Produce(shell.env, shell.partitions, guard, schemas, OPEN, sync_on_ack=False).produce
+        self.is_current = True
+        handler = Produce(
+            shell.env,
+            shell.partitions,
+            guard,
+            schemas,
+            OPEN,
+            sync_on_ack=False,
+            is_current=lambda: self.is_current,
+        )
+        produce = handler.produce
         self.dispatcher = Dispatcher({ApiKey.PRODUCE: produce}, {ApiKey.PRODUCE: (3, 13)})
 
     async def _verify(self, *_: object) -> ErrorCode:
@@ -122,6 +132,22 @@ def test_what_need_not_wait_waits_behind_what_does(tmp_path: Path) -> None:
         assert client.last_write is None
         third = world.send(client, DATA.topic, b"third", acks=1)
         assert isinstance(third, list), "nothing is in its way any more"
+
+    play(tmp_path, story)
+
+
+def test_a_leader_that_may_be_replaced_refuses_no_sequence_for_good(tmp_path: Path) -> None:
+    """Its successor may have the batches that it misses; producers give up on the one answer, and repeat on the other."""
+
+    async def story(shell: TransactionShell) -> None:
+        world = await world_of(shell)
+        producer = {"producer_id": 7, "producer_epoch": 0}
+        world.send(connection(), DATA.topic, b"first", acks=1, base_sequence=0, **producer)
+        for is_current, told in ((True, "OUT_OF_ORDER_SEQUENCE_NUMBER"), (False, "NOT_LEADER_OR_FOLLOWER")):
+            world.is_current = is_current
+            reply = world.send(connection(), DATA.topic, b"third", acks=1, base_sequence=2, **producer)
+            assert error_of(reply).name == told
+        assert world.values(DATA.topic) == [b"first"]
 
     play(tmp_path, story)
 
