@@ -276,31 +276,6 @@ def app_faststream(servers: str, topic: str, count: int) -> float:
     return meter.rate
 
 
-def app_faststream_acked(servers: str, topic: str, count: int) -> float:
-    from faststream import AckPolicy, FastStream
-    from faststream.confluent import KafkaBroker
-    from pydantic import BaseModel
-
-    class OrderModel(BaseModel):
-        item: str
-        amount: int
-        note: str
-
-    meter = Meter(count)
-    broker = KafkaBroker(servers, logger=None)
-    app = FastStream(broker, logger=None)
-
-    async def handle(order: Any) -> None:  # noqa: ARG001
-        if meter.tick():
-            app.exit()
-
-    handle.__annotations__ = {"order": OrderModel, "return": None}
-    group = uuid.uuid4().hex
-    broker.subscriber(topic, group_id=group, auto_offset_reset="earliest", ack_policy=AckPolicy.NACK_ON_ERROR)(handle)
-    asyncio.run(app.run())
-    return meter.rate
-
-
 def app_quix(servers: str, topic: str, count: int) -> float:
     from quixstreams import Application
 

@@ -8,6 +8,7 @@ It has one member per group, no failures and no retention. The same tests run on
 from __future__ import annotations
 
 import itertools
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,8 @@ from penstock.client.application.serdes import plain_key
 from penstock.wire.partitioner import partition_for_key
 
 CREATE_TIME = 1
+# A reader that finds nothing waits so long, as a broker would let it wait.
+IDLE_S = 0.002
 
 
 class MemoryMessage:
@@ -128,6 +131,8 @@ class MemorySource:
             taken = self._broker.logs[topic][partition][offset : offset + max_records - len(found)]
             self._next[topic, partition] += len(taken)
             found += taken
+        if not found:
+            time.sleep(IDLE_S)
         return found
 
     def pause(self, paused: bool) -> None:
@@ -195,6 +200,8 @@ class MemoryShare:
         for message in found:
             self._taken.add((message.topic(), message.partition(), message.offset()))
             message.deliveries += 1
+        if not found:
+            time.sleep(IDLE_S)
         return list(found)
 
     def pause(self, paused: bool) -> None:
