@@ -137,7 +137,7 @@ def test_what_need_not_wait_waits_behind_what_does(tmp_path: Path) -> None:
 
 
 def test_a_leader_that_may_be_replaced_refuses_no_sequence_for_good(tmp_path: Path) -> None:
-    """Its successor may have the batches that it misses; producers give up on the one answer, and repeat on the other."""
+    """Its successor may have what it misses; producers give up on the one answer, and repeat on the other."""
 
     async def story(shell: TransactionShell) -> None:
         world = await world_of(shell)

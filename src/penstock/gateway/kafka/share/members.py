@@ -21,9 +21,11 @@ class ShareMembers:
 
     def __init__(self, settings: GatewaySettings, wire: BrokerWire, places: CallerQuota) -> None:
         self._settings = settings
-        self._wire = wire
+        self._caller_wire = wire
+        # Answers come in the order of requests: an acknowledgement must not wait for what a page of the console asked.
+        self._wire = wire.branch()
         self._places = places
-        self._routes = ShareRoutes(wire)
+        self._routes = ShareRoutes(self._wire)
         self._members: dict[tuple[str, str], tuple[ShareMember, str]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._keeper: asyncio.Task[None] | None = None
@@ -40,6 +42,7 @@ class ShareMembers:
         for member, _ in [*self._members.values()]:
             self._remove(member)
         await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._caller_wire.prune(self._wire)
 
     async def next(
         self, group: str, topic: str, offset_reset: str, timeout_s: float, caller: str

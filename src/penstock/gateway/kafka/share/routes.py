@@ -76,6 +76,7 @@ class ShareRoutes:
             )
         check(row.error_code, None, f"topic {name}")
         brokers = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
+        self._wire.remember_addresses(brokers.values())
         leaders = {
             one.partition_index: brokers[one.leader_id]
             for one in sorted(row.partitions, key=lambda one: one.partition_index)
