@@ -1,6 +1,6 @@
 """The records of `__remote_log_metadata`, in Kafka's formats, and what replaying them makes of the partitions.
 
-A record's value begins with its type and version as unsigned varints; keys are empty. Records of all partitions that
+A record's value begins with the version of this framing, its type and its version, as unsigned varints; it has no key. Records of all partitions that
 share a partition of the topic are replayed together.
 """
 
@@ -30,6 +30,7 @@ _TYPES = {
     RemoteLogSegmentMetadataUpdateRecord: 1,
     RemotePartitionDeleteMetadataRecord: 2,
 }
+_FRAMING = 1
 _VERSION = 0
 _HALVES = struct.Struct(">qq")
 
@@ -56,15 +57,15 @@ def _java_hash(number: int) -> int:
 
 def encode_record(record: object) -> bytes:
     """A record's value."""
-    return bytes((_TYPES[type(record)], _VERSION)) + encode(record, _VERSION)
+    return bytes((_FRAMING, _TYPES[type(record)], _VERSION)) + encode(record, _VERSION)
 
 
 def decode_record(value: bytes) -> Any:
     """Read a record's value; raises MalformedMessage."""
-    if len(value) < 2:
-        raise MalformedMessage("a remote log metadata record has no type")
-    # Types and versions are below 128, so their varints have one byte.
-    return decode(remote_log_record(value[0]), value[1], value[2:])
+    # All three are below 128, so their varints have one byte.
+    if len(value) < 3 or value[0] != _FRAMING:
+        raise MalformedMessage("a remote log metadata record is framed in a way that is not known here")
+    return decode(remote_log_record(value[1]), value[2], value[3:])
 
 
 def begun(topic: str, key: TierKey, segment: RemoteSegment) -> RemoteLogSegmentMetadataRecord:
@@ -76,7 +77,7 @@ def begun(topic: str, key: TierKey, segment: RemoteSegment) -> RemoteLogSegmentM
         segment.broker_id,
         segment.max_timestamp_ms,
         segment.event_timestamp_ms,
-        [SegmentLeaderEpochEntry(*entry) for entry in segment.epochs],
+        tuple(SegmentLeaderEpochEntry(*entry) for entry in segment.epochs),
         segment.size_bytes,
         None,
         int(segment.state),
