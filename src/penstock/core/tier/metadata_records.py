@@ -1,7 +1,7 @@
 """The records of `__remote_log_metadata`, in Kafka's formats, and what replaying them makes of the partitions.
 
-A record's value begins with the version of this framing, its type and its version, as unsigned varints; it has no key. Records of all partitions that
-share a partition of the topic are replayed together.
+A record's value begins with the version of this framing, its type and its version, as unsigned varints; it has no key.
+Records of all partitions that share a partition of the topic are replayed together.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class ObjectStore(Protocol):
     """What is used of an object store."""
 
     async def put(self, path: str, content: bytes | Path) -> None:
-        """Write an object, replacing one of the same path; it is seen whole or not at all."""
+        """Write an object, replacing one of the same path; all of it is there on return."""
 
     async def get(self, path: str) -> bytes:
         """All of an object."""
@@ -94,12 +94,17 @@ class RemoteStore:
 
     async def put(self, path: str, content: bytes | Path) -> None:
         """See ObjectStore."""
-        from obstore import put_async
+        from obstore import head_async, put_async
 
         sending = put_async(self._remote, path, content, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
         size = len(content) if isinstance(content, bytes) else os.stat(content).st_size
         # A large object may take longer than a request does.
         await self._call(f"writing {path}", sending, self._timeout_s * (1 + size // PART_BYTES))
+        if isinstance(content, bytes):
+            return
+        stored = await self._call(f"checking {path}", head_async(self._remote, path))
+        if stored["size"] != size:
+            raise StoreError(f"{path} has {stored['size']} of {size} bytes after it was written")
 
     async def get(self, path: str) -> bytes:
         """See ObjectStore."""
@@ -147,4 +152,5 @@ class RemoteStore:
         except TimeoutError:
             raise StoreError(f"{what}: {self._url} did not answer in time") from None
         except Exception as error:
-            raise StoreError(f"{what}: {error}") from error
+            # What follows the first line is the library's own account of it.
+            raise StoreError(f"{what}: {str(error).partition(chr(10))[0]}") from error
