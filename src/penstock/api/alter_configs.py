@@ -47,8 +47,8 @@ def make_alter_configs(controller: Controller, settings: LiveSettings, access: A
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"{row.name} is named twice")
             wanted[row.name] = row.value
 
-        def change(_: Mapping[str, str]) -> Mapping[str, str]:
-            validate_overrides(wanted, scope, defaults=settings.topic_defaults())
+        def change(current: Mapping[str, str]) -> Mapping[str, str]:
+            validate_overrides(wanted, scope, defaults=settings.topic_defaults(), before=current)
             return wanted
 
         await controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)

@@ -39,6 +39,7 @@ from penstock.runtime.share.partitions import SharePartitions
 from penstock.runtime.share.share_groups import ShareGroups
 from penstock.runtime.share.states import ShareStates
 from penstock.runtime.telemetry import Telemetry
+from penstock.runtime.tier.remote_logs import RemoteLogs
 from penstock.wire.apis import ApiKey
 
 
@@ -90,6 +91,7 @@ class BrokerServices(SharedServices):
     write_marker: WriteMarker
     share_states: ShareStates
     shares: SharePartitions
+    tier: RemoteLogs | None
     counters: RequestCounters
 
 

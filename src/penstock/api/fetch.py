@@ -1,8 +1,9 @@
-"""Versions 4-18. KIP-74 sizes, KIP-98 isolation, KIP-227 sessions, KIP-320 epochs, KIP-392 racks, KIP-516, KIP-951.
+"""Versions 4-18. KIP-74 sizes, KIP-98 isolation, KIP-227 sessions, KIP-320 epochs, KIP-392, KIP-405, KIP-516, KIP-951.
 
 A fetch that finds less than `min_bytes` waits up to `max_wait_ms` for more. The first partition with data returns at
 least one whole batch, however large, so that a consumer always makes progress. A consumer that sends its rack may be
-directed to a replica there; followers serve consumers what they know to be committed.
+directed to a replica there; followers serve consumers what they know to be committed. What is only in object storage
+is waited for, up to remote.fetch.max.wait.ms.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.core.replica.fencing import check_leader_epoch
 from penstock.core.replica.fetch_session import SessionCache, Wanted
 from penstock.core.replica.replica_selector import choose_replica
 from penstock.model.access import Operation, ResourceType
-from penstock.model.errors import ApiError
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.replication.fetch_rows import Found, Key, forgotten_in, is_follower, respond, wanted_in
@@ -27,6 +28,8 @@ from penstock.runtime.replication.long_poll import LongPoll
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.tier.remote_logs import RemoteLogs
+from penstock.runtime.tier.tiered_fetch import TieredFetch
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse, PartitionData
 from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD, read_header
@@ -43,6 +46,7 @@ API = Api(
         services.access,
         by_rack=services.settings.node.replica_selector_class == RACK_AWARE_SELECTOR,
         failed=services.counters.api(FETCH_BY_CONSUMERS).failed,
+        tier=services.tier,
     ),
 )
 
@@ -67,11 +71,13 @@ def make_fetch(
     *,
     by_rack: bool = False,
     failed: Callable[[int], None] = lambda _: None,
+    tier: RemoteLogs | None = None,
 ) -> Handler:
     """The handler; `response_bytes_max` is fetch.max.bytes, `by_rack` whether replica.selector.class considers racks.
 
     `failed` is called with every error that a consumer gets.
     """
+    from_tier = TieredFetch(tier, failed) if tier is not None else None
 
     def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | asyncio.Future[FetchResponse]:
         # A client that only claims to be a replica is rejected: it must not move a high watermark.
@@ -89,6 +95,20 @@ def make_fetch(
         else:
             asked = list(wanted_in(request))
         found = collect(asked, request, context)
+        if from_tier is not None and any(row.is_moved for row in found):
+
+            async def answer_from_tier() -> FetchResponse:
+                room = min(request.max_bytes, response_bytes_max)
+                rows = await from_tier.fill(
+                    found,
+                    dict(asked),
+                    lambda key: find(key, context),
+                    room,
+                    committed_only=request.isolation_level == READ_COMMITTED,
+                )
+                return respond(session, rows, partitions, context.api_version, context.client.listener_name)
+
+            return asyncio.ensure_future(answer_from_tier())
         size = sum(row.size_bytes for row in found)
         if size >= request.min_bytes or request.max_wait_ms <= 0 or not asked or any(map(_ends_the_wait, found)):
             return respond(session, found, partitions, context.api_version, context.client.listener_name)
@@ -183,6 +203,7 @@ def make_fetch(
             directory.check_writable()
         log = partition.log
         error = 0
+        is_moved = False
         data = b""
         try:
             size_max = min(wanted.bytes_max, room)
@@ -192,9 +213,11 @@ def make_fetch(
                 ).read()
             partition.counters.read(len(data))
         except ApiError as problem:
-            # The client needs the log's bounds to find out where to continue.
-            error = problem.code
-            failed(error)
+            is_moved = problem.code is ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+            if not is_moved:
+                # The client needs the log's bounds to find out where to continue.
+                error = problem.code
+                failed(error)
         return Found(
             key,
             PartitionData(
@@ -207,6 +230,7 @@ def make_fetch(
                 records=data,
             ),
             len(data),
+            is_moved,
         )
 
     def watched(asked: Iterable[tuple[Key, Wanted]], context: RequestContext) -> Iterator[Partition]:

@@ -6,6 +6,10 @@ offset before one that was returned earlier. A follower that asks for the latest
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
 from penstock.api.access import refusal
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
@@ -15,6 +19,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.tier.remote_logs import RemoteLogs
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -29,25 +34,30 @@ LATEST_VERSION = 11
 API = Api(
     ApiKey.LIST_OFFSETS,
     (1, LATEST_VERSION),
-    on_broker=lambda services: make_list_offsets(services.partitions, services.access),
+    on_broker=lambda services: make_list_offsets(services.partitions, services.access, services.tier),
 )
 
 READ_COMMITTED = 1
 LEADER_EPOCHS_SINCE = 4
 NOT_AVAILABLE_SINCE = 5
-EARLIEST, EARLIEST_LOCAL = -2, -4
+EARLIEST, EARLIEST_LOCAL, LATEST_TIERED = -2, -4, -5
 # What may be asked for instead of a time, and since which version.
 SPECIAL_TIMES_SINCE = {-1: 1, EARLIEST: 1, -3: 7, EARLIEST_LOCAL: 8, -5: 9, -6: 11}
 
 
-def make_list_offsets(partitions: Partitions, access: AccessControl) -> Handler:
-    """The handler."""
+Row = ListOffsetsPartitionResponse | Coroutine[Any, Any, ListOffsetsPartitionResponse]
 
-    def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+
+def make_list_offsets(partitions: Partitions, access: AccessControl, tier: RemoteLogs | None = None) -> Handler:
+    """The handler; `tier` finds what is only in object storage."""
+
+    def list_offsets(
+        request: ListOffsetsRequest, context: RequestContext
+    ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
         committed_only = request.isolation_level == READ_COMMITTED
-        topics = []
+        topics: list[tuple[str, list[Row]]] = []
         for topic in request.topics:
-            rows = []
+            rows: list[Row] = []
             may_describe = access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
             for wanted in topic.partitions:
                 try:
@@ -61,16 +71,57 @@ def make_list_offsets(partitions: Partitions, access: AccessControl) -> Handler:
                     else:
                         _check_known(partition, wanted.timestamp, context.api_version)
                         end = partition.last_stable_offset if committed_only else partition.high_watermark
-                    found = _find(partition, wanted, end)
-                    rows.append(
-                        found if context.api_version >= LEADER_EPOCHS_SINCE else found._replace(leader_epoch=-1)
-                    )
+                    if tier is not None and wanted.timestamp >= 0 and _starts_in_tier(partition):
+                        rows.append(_search(tier, partition, wanted, end, context.api_version))
+                        continue
+                    copied = tier.copied_offset(partition) if tier is not None and _is_tiered(partition) else None
+                    rows.append(_since(_find(partition, wanted, end, copied), context.api_version))
                 except ApiError as error:
                     rows.append(ListOffsetsPartitionResponse(wanted.partition_index, error.code))
-            topics.append(ListOffsetsTopicResponse(topic.name, rows))
-        return ListOffsetsResponse(topics=topics)
+            topics.append((topic.name, rows))
+        if all(isinstance(row, ListOffsetsPartitionResponse) for _, rows in topics for row in rows):
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(*topic) for topic in topics])  # type: ignore[arg-type]
+        return _settle(topics)
 
     return list_offsets
+
+
+async def _settle(topics: Sequence[tuple[str, Sequence[Row]]]) -> ListOffsetsResponse:
+    async def settle(row: Row) -> ListOffsetsPartitionResponse:
+        return row if isinstance(row, ListOffsetsPartitionResponse) else await row
+
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(topic, await asyncio.gather(*(settle(row) for row in rows)))
+            for topic, rows in topics
+        ]
+    )
+
+
+def _is_tiered(partition: Partition) -> bool:
+    return partition.settings.remote_storage_enable
+
+
+def _starts_in_tier(partition: Partition) -> bool:
+    return partition.log.start_offset < partition.log.local_start_offset
+
+
+async def _search(
+    tier: RemoteLogs, partition: Partition, wanted: ListOffsetsPartition, end: int, api_version: int
+) -> ListOffsetsPartitionResponse:
+    """Find a record by its time in the tier first, and then on disk."""
+    try:
+        found = await tier.find_time(partition, wanted.timestamp)
+        if found is None:
+            return _since(_find(partition, wanted, end, None), api_version)
+    except ApiError as error:
+        return ListOffsetsPartitionResponse(wanted.partition_index, error.code)
+    row = ListOffsetsPartitionResponse(wanted.partition_index, 0, found.timestamp, found.offset, found.leader_epoch)
+    return _since(row, api_version)
+
+
+def _since(row: ListOffsetsPartitionResponse, api_version: int) -> ListOffsetsPartitionResponse:
+    return row if api_version >= LEADER_EPOCHS_SINCE else row._replace(leader_epoch=-1)
 
 
 def _check_special(timestamp: int, version: int) -> None:
@@ -96,18 +147,31 @@ def _check_known(partition: Partition, timestamp: int, version: int) -> None:
         )
 
 
-def _find(partition: Partition, wanted: ListOffsetsPartition, end: int) -> ListOffsetsPartitionResponse:
+def _tiered_offset(partition: Partition, timestamp: int, copied: int | None) -> int:
+    """The last offset in object storage, or the first that is not there yet; -1 if there is none."""
+    if copied is None or timestamp == LATEST_TIERED:
+        return -1 if copied is None else copied
+    if copied >= 0:
+        return max(copied + 1, partition.log.start_offset)
+    # Not knowing what is in the tier is only harmless if nothing can be there.
+    return -1 if _starts_in_tier(partition) else partition.log.start_offset
+
+
+def _find(
+    partition: Partition, wanted: ListOffsetsPartition, end: int, copied: int | None
+) -> ListOffsetsPartitionResponse:
+    """What is on disk; `copied` is the last offset in object storage, None for a topic that is not tiered."""
     log = partition.log
     index = wanted.partition_index
     match wanted.timestamp:
         case -1:
             return ListOffsetsPartitionResponse(index, 0, -1, end, partition.state.leader_epoch)
         case -2 | -4:
-            start = log.start_offset
+            start = log.start_offset if wanted.timestamp == EARLIEST else log.local_start_offset
             return ListOffsetsPartitionResponse(index, 0, -1, start, log.epochs.epoch_for_offset(start))
         case -5 | -6:
-            # Nothing has gone to object storage.
-            return ListOffsetsPartitionResponse(index, 0, -1, -1, -1)
+            offset = _tiered_offset(partition, wanted.timestamp, copied)
+            return ListOffsetsPartitionResponse(index, 0, -1, offset, log.epochs.epoch_for_offset(offset))
         case -3:
             found = log.max_timestamp()
         case timestamp:

@@ -78,7 +78,7 @@ def apply_incremental(
             result[name] = value
         else:
             result[name] = _changed_list(name, AlterOperation(operation), value, result.get(name), scope)
-    validate_overrides(result, scope, changed=seen, defaults=defaults)
+    validate_overrides(result, scope, changed=seen, defaults=defaults, before=current)
     return result
 
 
@@ -87,11 +87,15 @@ def validate_overrides(
     scope: ConfigScope,
     changed: Iterable[str] | None = None,
     defaults: TopicSettings | None = None,
+    before: Mapping[str, str] | None = None,
 ) -> None:
-    """Check a whole set of overrides; raises ConfigError. Names outside `changed` were valid before."""
+    """Check a whole set of overrides; raises ConfigError. Names outside `changed` were valid before.
+
+    `before` are the overrides until now.
+    """
     match scope:
         case ConfigScope.TOPIC:
-            check_topic_overrides(overrides, defaults or TopicSettings(), changed)
+            check_topic_overrides(overrides, defaults or TopicSettings(), changed, before)
         case ConfigScope.BROKER | ConfigScope.CLUSTER:
             names = overrides if changed is None else [name for name in changed if name in overrides]
             _check_broker(names, overrides, scope)

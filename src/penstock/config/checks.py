@@ -12,6 +12,7 @@ from penstock.config.tables import TOPIC_PROPERTIES, TOPIC_SYNONYMS
 
 _MEBIBYTE = 1024 * 1024
 _JAVA_REPLICA_PACKAGE = "org.apache.kafka.common.replica."
+_STORES = ("s3", "s3a", "gs", "az", "abfss", "file")
 _REPLICA_SELECTORS = ("RackAwareReplicaSelector", "LeaderSelector")
 
 
@@ -26,6 +27,7 @@ def check_settings(
     _check_groups(values, errors)
     _check_limits(settings, errors, warnings)
     _check_directories(settings, errors, warnings)
+    _check_tier(settings, errors)
 
 
 def check_text(name: str, text: str) -> None:
@@ -176,6 +178,18 @@ def _check_limits(settings: NodeSettings, errors: list[Finding], warnings: list[
     if settings.log_cleaner_dedupe_buffer_size <= _MEBIBYTE:
         name = "log.cleaner.dedupe.buffer.size"
         text = f"{name}={settings.log_cleaner_dedupe_buffer_size}: expected more than {_MEBIBYTE}"
+        errors.append(Finding(name, text))
+
+
+def _check_tier(settings: NodeSettings, errors: list[Finding]) -> None:
+    name, url = "penstock.tier.url", settings.penstock_tier_url
+    if not settings.remote_log_storage_system_enable:
+        return
+    if not url:
+        text = f"{name} is not set: remote.log.storage.system.enable=true needs it, for example s3://bucket/prefix"
+        errors.append(Finding(name, text))
+    elif url.partition("://")[0] not in _STORES:
+        text = f"{name}={url}: expected a URL that begins with {', '.join(f'{store}://' for store in _STORES)}"
         errors.append(Finding(name, text))
 
 

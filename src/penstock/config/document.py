@@ -71,9 +71,10 @@ def document() -> str:
         _table(CLIENT_METRICS_PROPERTIES.values(), "broker default", lambda _row: ""),
         "## Accepted without effect\n",
         _reasons(Effect.ACCEPTED),
-        "## Refused\n",
-        _reasons(Effect.REFUSED),
     ]
+    refused = _reasons(Effect.REFUSED)
+    if refused.strip():
+        parts += ["## Refused\n", refused]
     return "\n".join(parts)
 
 

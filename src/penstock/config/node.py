@@ -130,6 +130,29 @@ class NodeSettings:
     default_replication_factor: int
     leader_imbalance_check_interval_seconds: int
     num_replica_fetchers: int
+    remote_log_storage_system_enable: bool
+    remote_fetch_max_wait_ms: int
+    remote_list_offsets_request_timeout_ms: int
+    remote_log_index_file_cache_total_size_bytes: int
+    remote_log_manager_copy_max_bytes_per_second: int
+    remote_log_manager_fetch_max_bytes_per_second: int
+    remote_log_manager_task_interval_ms: int
+    remote_log_manager_task_retry_backoff_ms: int
+    remote_log_manager_task_retry_backoff_max_ms: int
+    remote_log_manager_copier_thread_pool_size: int
+    remote_log_manager_expiration_thread_pool_size: int
+    remote_log_reader_max_pending_tasks: int
+    remote_log_reader_threads: int
+    penstock_tier_url: str | None
+    penstock_tier_options: str | None
+    penstock_tier_request_timeout_ms: int
+    penstock_tier_cache_dir: str | None
+    penstock_tier_cache_bytes: int
+    penstock_tier_read_bytes: int
+    penstock_tier_read_ahead: int
+    rlmm_config_remote_log_metadata_topic_num_partitions: int
+    rlmm_config_remote_log_metadata_topic_replication_factor: int
+    rlmm_config_remote_log_metadata_topic_retention_ms: int
     replica_fetch_backoff_ms: int
     replica_fetch_max_bytes: int
     replica_fetch_min_bytes: int

@@ -7,13 +7,16 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from penstock.config.properties import ConfigError, Finding, Property, Value, config_error, nearest
-from penstock.config.tables import TOPIC_PROPERTIES, TOPIC_SYNONYMS, Synonym
+from penstock.config.tables import BROKER_PROPERTIES, TOPIC_PROPERTIES, TOPIC_SYNONYMS, Synonym
+from penstock.config.tiering import check_tiering
 
 CLEANUP_DELETE = "delete"
 CLEANUP_COMPACT = "compact"
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 UNLIMITED = -1
+REMOTE_STORAGE = "remote.storage.enable"
+TIERING = "remote.log.storage.system.enable"
 TOPIC_NAME_STRATEGY = "io.confluent.kafka.serializers.subject.TopicNameStrategy"
 _REMOVED = {
     "message.format.version": "records are always stored in the current format; leave it out",
@@ -46,6 +49,8 @@ class TopicSettings:
     follower_replication_throttled_replicas: tuple[str, ...] = ()
     index_interval_bytes: int = 4096
     leader_replication_throttled_replicas: tuple[str, ...] = ()
+    local_retention_bytes: int = -2
+    local_retention_ms: int = -2
     max_compaction_lag_ms: int = 2**63 - 1
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = 3_600_000
@@ -58,6 +63,11 @@ class TopicSettings:
     penstock_backpressure_groups: tuple[str, ...] = ()
     penstock_backpressure_lag_max: int = 100_000
     preallocate: bool = False
+    remote_log_copy_disable: bool = False
+    remote_log_delete_on_disable: bool = False
+    # Whether the cluster has tiered storage at all; a broker setting.
+    remote_log_storage_system_enable: bool = False
+    remote_storage_enable: bool = False
     retention_bytes: int = UNLIMITED
     retention_ms: int = 604_800_000
     segment_bytes: int = 1_073_741_824
@@ -91,16 +101,26 @@ def topic_settings(overrides: Mapping[str, str], defaults: TopicSettings) -> Top
     internal_segment_bytes = changes.pop("internal_segment_bytes", None)
     if internal_segment_bytes is not None:
         changes["segment_bytes"] = internal_segment_bytes
+    if not defaults.remote_log_storage_system_enable:
+        changes.pop("remote_storage_enable", None)
     return _checked(replace(defaults, **changes))
 
 
 def check_topic_overrides(
-    overrides: Mapping[str, str], defaults: TopicSettings, changed: Iterable[str] | None = None
+    overrides: Mapping[str, str],
+    defaults: TopicSettings,
+    changed: Iterable[str] | None = None,
+    before: Mapping[str, str] | None = None,
 ) -> None:
-    """Check what a topic is to have; raises ConfigError, for what is `changed` also if Penstock does not offer it."""
+    """Check what a topic is to have; raises ConfigError, for what is `changed` also if Penstock does not offer it.
+
+    `before` are the overrides of a topic that exists.
+    """
     names = overrides.keys() if changed is None else overrides.keys() & set(changed)
     _parse_overrides({name: overrides[name] for name in overrides if name in names}, Property.accept)
-    topic_settings(overrides, defaults)
+    settings = topic_settings(overrides, defaults)
+    enables = REMOTE_STORAGE in names and TOPIC_PROPERTIES[REMOTE_STORAGE].parse(overrides[REMOTE_STORAGE]) is True
+    check_tiering(settings, None if before is None else topic_settings(before, defaults), enables=enables)
 
 
 def broker_defaults(properties: Mapping[str, str]) -> TopicSettings:
@@ -117,6 +137,8 @@ def broker_defaults(properties: Mapping[str, str]) -> TopicSettings:
             findings.extend(error.findings)
     if findings:
         raise ConfigError(findings)
+    if TIERING in properties:
+        changes["remote_log_storage_system_enable"] = BROKER_PROPERTIES[TIERING].parse(properties[TIERING])
     return _checked(replace(TopicSettings(), **_acting(changes)))
 
 

@@ -7,7 +7,18 @@ from pathlib import Path
 
 from penstock.core.metrics.sheet import Metric
 from penstock.gateway import metrics as gateway
-from penstock.node.metrics import clients, coordinators, quorum, replicas, requests, rules, shares, tenants, topics
+from penstock.node.metrics import (
+    clients,
+    coordinators,
+    quorum,
+    replicas,
+    requests,
+    rules,
+    shares,
+    tenants,
+    tier,
+    topics,
+)
 from penstock.runtime import process_metrics
 
 DOCUMENT_PATH = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -22,6 +33,7 @@ SECTIONS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Share groups", shares.METRICS),
     ("Rules and audit", rules.METRICS),
     ("Tenants", tenants.METRICS),
+    ("Tiered storage", tier.METRICS),
     ("Metrics of clients", clients.METRICS),
     ("Process", process_metrics.METRICS),
     ("Gateway", tuple(metric for metric in gateway.METRICS if metric not in process_metrics.METRICS)),

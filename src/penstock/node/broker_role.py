@@ -17,7 +17,6 @@ from penstock.api.table import BROKER_VERSIONS, broker_handlers
 from penstock.api.write_txn_markers import answer_markers
 from penstock.client.protocol import Call
 from penstock.config.node import NodeSettings
-from penstock.core.metadata.features import SUPPORTED_FEATURES
 from penstock.core.metrics.counters import ReplicaCounters, RequestCounters
 from penstock.core.replica.fetch_session import SessionCache
 from penstock.core.replica.throttle import Throttle
@@ -33,8 +32,11 @@ from penstock.node.metrics.replicas import ReplicaCollector
 from penstock.node.metrics.rules import RulesCollector
 from penstock.node.metrics.shares import ShareCollector
 from penstock.node.metrics.tenants import TenantCollector
+from penstock.node.metrics.tier import TierCollector
 from penstock.node.metrics.topics import TopicCollector
+from penstock.node.registration import broker_registration
 from penstock.node.security import NodeSecurity
+from penstock.node.tiering import open_tier
 from penstock.runtime.controller.broker_lifecycle import BrokerLifecycle, RegistrationRefused
 from penstock.runtime.controller.client import ControllerClient
 from penstock.runtime.controller.controller import Controller
@@ -66,7 +68,7 @@ from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.isr import InSyncKeeper
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
-from penstock.runtime.schemas.registry_client import RegistryClient
+from penstock.runtime.schemas.registry_client import registry_client
 from penstock.runtime.security.access_control import OPEN
 from penstock.runtime.security.audit_topic import AuditTopic
 from penstock.runtime.security.tenants import Tenants
@@ -78,8 +80,6 @@ from penstock.runtime.share.share_groups import ShareGroups
 from penstock.runtime.share.states import ShareStates
 from penstock.runtime.telemetry import Telemetry
 from penstock.wire.apis import APIS, ApiKey
-from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
-from penstock.wire.messages.broker_registration import Listener as RegisteredListener
 
 DRAIN_S = 5.0
 # A broker whose leaderships nobody can take over stops after this time.
@@ -136,7 +136,7 @@ class BrokerRole:
     async def start(self, controller: Controller, unreachable: Controller) -> None:
         """Register, catch up with the metadata, open every replica, accept clients, and wait to be unfenced."""
         settings, env, raft = self._settings, self._env, self._raft
-        registration = self._registration()
+        registration = broker_registration(settings, self._directories, self._endpoints, env.random)
         self._directories.note_registering(registration.incarnation_id)
         try:
             await self._lifecycle.register(registration, settings.initial_broker_registration_timeout_ms)
@@ -155,21 +155,24 @@ class BrokerRole:
             lag_ms_max=settings.replica_lag_time_max_ms,
             counters=ReplicaCounters(is_on=settings.penstock_metrics_counting),
         )
-        registry_urls = settings.confluent_schema_registry_url
-        registry = RegistryClient(
-            env,
-            registry_urls,
-            settings.confluent_basic_auth_user_info,
-            settings.confluent_ssl_truststore_location,
-        )
-        self._schema_guard = SchemaGuard(registry if registry_urls else None)
+        self._schema_guard = SchemaGuard(registry_client(env, settings))
         self.partitions.on_change(self._schema_guard.note)
         raft.on_commit(self.partitions.follow)
         await self.partitions.open_gradually()
         if self.partitions.are_all_open:
             self._directories.note_checked(self._lifecycle.broker_epoch)
         self._coordinate()
-        self._housekeeping = Housekeeping(env, self.partitions, self._live.current)
+        self._tier = await open_tier(
+            env,
+            raft,
+            self._live,
+            self.partitions,
+            self._requests,
+            self._make_peer,
+            self._ask_itself,
+            self._directories.cluster_id,
+        )
+        self._housekeeping = Housekeeping(env, self.partitions, self._live.current, self._tier)
         await self._housekeeping.watch_disks()
         self._housekeeping.start()
         self._cleaner = Cleaner(env, self.partitions, self._live.current)
@@ -192,6 +195,8 @@ class BrokerRole:
         raft.on_leader(lambda leader_id: self._lifecycle.heartbeat_now() if leader_id >= 0 else None)
         self._lifecycle.start()
         await self._lifecycle.active()
+        if self._tier is not None:
+            self._tier.start()
         self._keep_audit_trail()
         if self._some_broker() != settings.node_id:
             # Clients get topics from the metadata, which follows the controller's answer.
@@ -288,6 +293,7 @@ class BrokerRole:
             fetcher_settings(settings),
             self._broker_epoch,
             Throttle(throttled_rate(raft.image, settings.node_id, FOLLOWER_RATE)),
+            self._tier.history if self._tier is not None else None,
         )
         self._fetchers.start()
         self._live.on_change(self._fetchers.spread)
@@ -343,6 +349,7 @@ class BrokerRole:
             write_marker=self._marker_writer.write,
             share_states=self._share_states,
             shares=self._shares,
+            tier=self._tier,
             counters=self._counters,
         )
         handlers = broker_handlers(services)
@@ -423,6 +430,7 @@ class BrokerRole:
             RulesCollector(self._security.audit, self._backpressure),
             TenantCollector(self._raft.image, self._tenants),
             ClientCollector(self._telemetry),
+            *([TierCollector(self._tier)] if self._tier is not None else ()),
         ]
 
     def checks(self) -> Iterator[Check]:
@@ -479,16 +487,3 @@ class BrokerRole:
 
         client_id = f"broker-{self._settings.node_id}"
         return Peer(self._env, address, client_id, self._settings.replica_socket_timeout_ms, self._security.to_brokers)
-
-    def _registration(self) -> BrokerRegistrationRequest:
-        settings = self._settings
-        return BrokerRegistrationRequest(
-            broker_id=settings.node_id,
-            cluster_id=self._directories.cluster_id,
-            incarnation_id=self._directories.begun_incarnation or self._env.random.randbytes(16),
-            listeners=[RegisteredListener(*address) for address in self._endpoints.broker_addresses()],
-            features=[Feature(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
-            rack=settings.broker_rack,
-            log_dirs=[directory.directory_id for directory in self._directories.log_directories],
-            previous_broker_epoch=self._directories.previous_broker_epoch,
-        )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from zlib import crc32
 
 from penstock.core.lifecycle.retention import RetentionPlan, SegmentFacts
 from penstock.model.errors import ApiError, ErrorCode
@@ -22,6 +21,7 @@ from penstock.storage.producers.history import ProducerHistory
 from penstock.storage.producers.replay import read_end_markers
 from penstock.storage.recovery import LoadedLog, RecoveryReport, load_log
 from penstock.storage.segment import Segment
+from penstock.storage.segment_copy import TierCopy, TierHistory, copy_of
 from penstock.storage.segment_facts import earliest_timestamp, facts_of
 from penstock.storage.segments import Segments
 from penstock.storage.settings import INT64_MAX, LogSettings
@@ -119,6 +119,11 @@ class Log:
         return self._home.path
 
     @property
+    def local_start_offset(self) -> int:
+        """The first offset on this disk; what is between it and `start_offset` is in object storage."""
+        return max(self.start_offset, self._segments[0].base_offset)
+
+    @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self._segments)
 
@@ -168,7 +173,7 @@ class Log:
         markers = read_end_markers(headers, data)
         segment = self._active
         try:
-            jitter_ms = self._jitter_ms(segment) if settings.segment_jitter_ms else 0
+            jitter_ms = segment.jitter_ms(settings) if settings.segment_jitter_ms else 0
             if segment.must_roll(size, last_offset, max_timestamp, now_ms, settings, jitter_ms):
                 segment = self._roll(self._roll_offset(first_offset, last_offset), now_ms)
             segment.append(headers, data, settings.index_interval_bytes)
@@ -200,7 +205,7 @@ class Log:
     def roll_if_due(self, now_ms: int, age_max_ms: int = INT64_MAX) -> bool:
         """Roll a segment that has reached its maximum age, or `age_max_ms`, although nothing is appended to it."""
         active = self._active
-        age_max_ms = min(age_max_ms, self.settings.segment_ms - self._jitter_ms(active))
+        age_max_ms = min(age_max_ms, self.settings.segment_ms - active.jitter_ms(self.settings))
         if not active.size or active.age_ms(now_ms, now_ms) <= age_max_ms:
             return False
         self.roll(now_ms)
@@ -231,13 +236,6 @@ class Log:
         self.has_unsynced_segment = True
         active.release()
         return segment
-
-    def _jitter_ms(self, segment: Segment) -> int:
-        """A fraction of the allowed jitter that is random between logs and the same after a restart."""
-        jitter_ms = min(self.settings.segment_jitter_ms, self.settings.segment_ms)
-        if jitter_ms <= 0:
-            return 0
-        return crc32(f"{self._home.path.name}{segment.base_offset}".encode()) % jitter_ms
 
     def read(
         self, offset: int, size_max: int, *, offset_max: int | None = None, minimum_one_batch: bool = True
@@ -386,11 +384,23 @@ class Log:
         self._active = segment
         self._segments.append(segment)
         segment.rename("")
-        self.start_offset = offset
+        self.start_offset = min(self.start_offset, offset) if self.settings.tiered else offset
         self._history.clear(offset)
         self.epochs.clear()
         self._set_end(offset)
         self._make_history_durable()
+
+    def start_from_tier(self, offset: int, start_offset: int, history: TierHistory, now_ms: int) -> None:
+        """Remove everything and continue at `offset`; what is before it, from `start_offset` on, is in the tier."""
+        self.truncate_fully_and_start_at(offset, now_ms)
+        self.start_offset = start_offset
+        self._epochs_changed = history.assign_epochs(self.epochs, start_offset, offset)
+        self._history.adopt(offset, history.producers, now_ms, self.settings.producer_id_expiration_ms)
+        self._make_history_durable()
+
+    def tier_copy(self, base_offset: int) -> TierCopy | None:
+        """What is copied of a rolled segment; None if it is not here any more. May read indexes from disk."""
+        return copy_of(self._segments, base_offset, self.epochs)
 
     def _set_end(self, offset: int) -> None:
         self._generation += 1
@@ -434,7 +444,8 @@ class Log:
             self.roll(now_ms)
             doomed = [segment for segment in doomed if segment is not self._active]
         self._segments.set_aside(doomed, now_ms + self.settings.file_delete_delay_ms)
-        self.advance_start_offset(self._segments[0].base_offset)
+        if not self.settings.tiered:
+            self.advance_start_offset(self._segments[0].base_offset)
         return sum(segment.size for segment in doomed)
 
     def reap(self, now_ms: int) -> int:
@@ -446,9 +457,8 @@ class Log:
     def begin_swap(self, cleaned: CleanedSegment, generation: int) -> SegmentSwap | None:
         """Decide that a cleaned segment replaces others. None, and it is removed, if these have changed."""
         self._refuse_if_failed()
-        is_current = generation == self._generation
-        interval_bytes = self.settings.index_interval_bytes
-        return self._segments.begin_swap(cleaned, is_current=is_current, interval_bytes=interval_bytes)
+        is_current, interval = generation == self._generation, self.settings.index_interval_bytes
+        return self._segments.begin_swap(cleaned, is_current=is_current, interval_bytes=interval)
 
     def apply_swap(self, swap: SegmentSwap, now_ms: int) -> bool:
         """Have readers use the new segment and set the old ones aside; False if they were removed meanwhile."""

@@ -136,7 +136,8 @@ class _Loader:
         for base_offset in sorted(self.swapped.union(damaged)):
             self._rebuild_aborted(base_offset)
         replay_producers(self.producers, self.segments, end_offset)
-        start_offset = max(start_offset, self.segments[0].base_offset)
+        if not self.settings.tiered:
+            start_offset = max(start_offset, self.segments[0].base_offset)
         self.epochs_changed |= self.epochs.truncate_from_end(end_offset)
         self.epochs_changed |= self.epochs.truncate_from_start(start_offset)
         return LoadedLog(

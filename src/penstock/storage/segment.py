@@ -15,6 +15,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from operator import itemgetter
+from zlib import crc32
 
 from penstock.storage.files import CorruptLogError, File, StorageError
 from penstock.storage.indexes import (
@@ -210,6 +211,11 @@ class Segment:
         """How long the segment has been growing: by its batches' timestamps if they have any, else by the clock."""
         first_timestamp = self.begin_timestamp()
         return timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
+
+    def jitter_ms(self, settings: LogSettings) -> int:
+        """A fraction of the allowed jitter that is random between logs and the same after a restart."""
+        jitter_ms = min(settings.segment_jitter_ms, settings.segment_ms)
+        return crc32(f"{self.home.path.name}{self.base_offset}".encode()) % jitter_ms if jitter_ms > 0 else 0
 
     def begin_timestamp(self) -> int:
         """The largest timestamp of the first batch, -1 when there is none."""

@@ -17,6 +17,7 @@ from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.producers.aborted_transactions import AbortedTransactions
 from penstock.storage.producers.history import ProducerHistory
 from penstock.storage.segment import Segment
+from penstock.storage.segment_copy import moved_to_tier
 
 # How many segments besides the newest may keep their file and indexes open for readers.
 OPEN_SEGMENTS_MAX = 4
@@ -53,6 +54,8 @@ class Segments(list[Segment]):
     def find_older(self, offset: int, end_offset: int) -> tuple[Segment, int, int]:
         """The segment, position and segment's end for an offset before the newest segment."""
         number = self.number_of(offset)
+        if number < 0:
+            raise moved_to_tier(self._home.path.name, offset)
         while True:
             segment = self[number]
             is_last = number + 1 == len(self)

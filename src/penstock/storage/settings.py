@@ -21,3 +21,5 @@ class LogSettings:
     flush_ms: int = INT64_MAX
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = 24 * 3600 * 1000
+    # Whether older segments may be in object storage, so that the log starts before its first segment.
+    tiered: bool = False

@@ -196,9 +196,8 @@ def test_several_listeners() -> None:
         ({"log_cleaner_dedupe_buffer_size": "1048576"}, "expected more than 1048576"),
         ({"default_replication_factor": "0"}, "expected at least 1"),
         ({"group_share_heartbeat_interval_ms": "4000"}, "must not be more than group.share.heartbeat.interval.ms=4000"),
-        ({"remote_log_storage_system_enable": "true"}, "no tiered storage yet; leave it out, or set it to false"),
-        ({"remote_log_storage_manager_class_name": "a.B"}, "no tiered storage yet; leave it out"),
-        ({"remote_fetch_max_wait_ms": "501"}, "no tiered storage yet; leave it out, or set it to 500"),
+        ({"remote_log_storage_system_enable": "true"}, "penstock.tier.url is not set"),
+        ({"remote_log_storage_system_enable": "true", "penstock_tier_url": "ftp://a"}, "expected a URL that begins"),
         (
             {"listeners": "SSL://:9092,CONTROLLER://:9093", "inter_broker_listener_name": "SSL"},
             "CONTROLLER has no security",

@@ -181,16 +181,14 @@ def test_a_topic_is_checked_with_what_it_inherits() -> None:
         apply_incremental({}, operations, TOPIC, TopicSettings(min_compaction_lag_ms=7))
 
 
-def test_tiered_storage_is_refused_and_its_off_is_not() -> None:
+def test_tiered_storage_that_there_is_none_of_is_refused_and_its_off_is_not() -> None:
     off = [Alteration("remote.storage.enable", SET, "false"), Alteration("remote.log.copy.disable", SET, " FALSE")]
     assert len(apply_incremental({}, off, TOPIC)) == 2
     with pytest.raises(ConfigError) as caught:
         apply_incremental({}, [Alteration("remote.storage.enable", SET, "true")], TOPIC)
     assert caught.value.code is ErrorCode.INVALID_CONFIG
-    expected = "remote.storage.enable=true: Penstock has no tiered storage yet; leave it out, or set it to false"
+    expected = "remote.storage.enable=true: this cluster has no tiered storage; see remote.log.storage.system.enable"
     assert caught.value.message == expected
-    with pytest.raises(ConfigError, match=r"fetch\.max\.wait\.ms=9: .*or set it to 500"):
-        apply_incremental({}, [Alteration("remote.fetch.max.wait.ms", SET, "9")], CLUSTER)
 
 
 def test_a_topic_that_has_what_is_refused_now_can_still_change() -> None:

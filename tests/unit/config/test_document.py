@@ -15,7 +15,7 @@ def test_the_page_is_current() -> None:
     [
         ("Topic settings", "| `cleanup.policy` | list | `delete` | compact, delete | `log.cleanup.policy` |  |"),
         ("Topic settings", "| `flush.ms` | long | no limit | at least 0 | `log.flush.interval.ms`, "),
-        ("Topic settings", "| `remote.storage.enable` | boolean | `false` |  |  | refused |"),
+        ("Topic settings", "| `remote.storage.enable` | boolean | `false` |  |  |"),
         ("Penstock's own settings", "| `penstock.disk.full.percent` | double | `90.0` | 1 to 100 |  |  |"),
         ("Node, listeners, requests and quorum", "| `node.id` | int | required | at least 0 |  |  |"),
         ("Node, listeners, requests and quorum", "| `broker.rack` | string | not set |  |  |  |"),
@@ -32,7 +32,6 @@ def test_the_page_is_current() -> None:
             "Accepted without effect",
             "- It names or tunes Java code, which Penstock does not run. `alter.",
         ),
-        ("Refused", "- Penstock has no tiered storage yet. `follower.fetch.last.tiered.offset.enable`, "),
     ],
 )
 def test_each_kind_of_setting_is_shown_in_its_section(section: str, cells: str) -> None:

@@ -23,7 +23,7 @@ def refusal(overrides: dict[str, str]) -> str:
 def test_settings_have_a_field_for_each_property_with_its_default() -> None:
     acting = [row for row in TOPIC_PROPERTIES.values() if row.effect is Effect.ACTED_ON]
     rows = {row.field: row for row in acting if not row.internal}
-    assert {field.name for field in fields(TopicSettings)} == set(rows)
+    assert {field.name for field in fields(TopicSettings)} == set(rows) | {"remote_log_storage_system_enable"}
     settings = TopicSettings()
     for name, row in rows.items():
         value = getattr(settings, name)
@@ -112,14 +112,46 @@ def test_bad_throttled_replicas(text: str) -> None:
     assert "partition:broker" in refusal({"follower.replication.throttled.replicas": text})
 
 
-def test_what_does_not_act_is_checked_all_the_same() -> None:
-    assert topic_settings({"local.retention.ms": "9"}, TopicSettings()) == TopicSettings()
-    assert broker_defaults({"log.local.retention.ms": "9"}) == TopicSettings()
+def test_local_retention() -> None:
+    assert topic_settings({"local.retention.ms": "9"}, TopicSettings()).local_retention_ms == 9
+    assert broker_defaults({"log.local.retention.ms": "9"}).local_retention_ms == 9
     assert "local.retention.ms=-3" in refusal({"local.retention.ms": "-3"})
     with pytest.raises(ConfigError, match=r"log\.local\.retention\.ms=-3"):
         broker_defaults({"log.local.retention.ms": "-3"})
 
 
-def test_tiered_storage_is_refused() -> None:
-    assert "no tiered storage" in refusal({"remote.storage.enable": "true"})
+TIERED = broker_defaults({"remote.log.storage.system.enable": "true"})
+ON = {"remote.storage.enable": "true"}
+
+
+def test_tiered_storage_is_refused_where_the_cluster_has_none() -> None:
+    assert "no tiered storage" in refusal(ON)
     check_topic_overrides({"remote.storage.enable": "false"}, TopicSettings())
+    assert not topic_settings(ON, TopicSettings()).remote_storage_enable
+    check_topic_overrides(ON, TIERED)
+    assert topic_settings(ON, TIERED).remote_storage_enable
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ({"cleanup.policy": "compact"}, "compacted topic"),
+        ({"cleanup.policy": "compact,delete"}, "compacted topic"),
+        ({"retention.ms": "5", "local.retention.ms": "6"}, "more than retention.ms=5"),
+        ({"retention.ms": "5", "local.retention.ms": "-1"}, "more than retention.ms=5"),
+        ({"retention.bytes": "5", "local.retention.bytes": "6"}, "more than retention.bytes=5"),
+        ({"remote.log.copy.disable": "true", "local.retention.ms": "5"}, "nothing more is copied"),
+    ],
+)
+def test_settings_that_do_not_go_with_tiered_storage(overrides: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        check_topic_overrides({**ON, **overrides}, TIERED)
+    check_topic_overrides(overrides, TIERED)
+
+
+def test_tiered_storage_is_only_turned_off_with_what_it_holds() -> None:
+    off = {"remote.storage.enable": "false"}
+    with pytest.raises(ConfigError, match=r"remote\.log\.delete\.on\.disable=true"):
+        check_topic_overrides(off, TIERED, before=ON)
+    check_topic_overrides({**off, "remote.log.delete.on.disable": "true"}, TIERED, before=ON)
+    check_topic_overrides(off, TIERED, before={})

@@ -65,6 +65,33 @@ def plan_retention(
     )
 
 
+def plan_local_retention(
+    segments: Sequence[SegmentFacts],
+    local: RetentionSettings,
+    now_ms: int,
+    *,
+    high_watermark: int,
+    log_start_offset: int,
+    copied_offset: int,
+) -> RetentionPlan:
+    """What leaves the disk of a tiered log: segments that the tier has up to `copied_offset`, or that were deleted."""
+    passed = plan_retention(
+        segments,
+        RetentionSettings(delete=False),
+        now_ms,
+        high_watermark=high_watermark,
+        log_start_offset=log_start_offset,
+    )
+    copied = plan_retention(
+        segments,
+        local,
+        now_ms,
+        high_watermark=min(high_watermark, copied_offset + 1),
+        log_start_offset=log_start_offset,
+    )
+    return max(passed, copied, key=lambda plan: len(plan.delete))
+
+
 def _count_while(
     segments: Sequence[SegmentFacts], first: int, high_watermark: int, is_doomed: Callable[[SegmentFacts], bool]
 ) -> int:

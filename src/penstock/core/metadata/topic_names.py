@@ -12,7 +12,7 @@ AUDIT_TOPIC = "_audit"
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", AUDIT_TOPIC})
 METADATA_TOPIC = "__cluster_metadata"
 # Topics that Penstock itself creates, and that no rule about topics applies to.
-OWN_TOPICS = INTERNAL_TOPICS | {"_schemas", "_idempotency_keys", "_pipelines"}
+OWN_TOPICS = INTERNAL_TOPICS | {"__remote_log_metadata", "_schemas", "_idempotency_keys", "_pipelines"}
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 

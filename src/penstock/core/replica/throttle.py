@@ -34,6 +34,10 @@ class Throttle:
         self._updated_ms = now_ms
         return self._level <= 0
 
+    def wait_s(self, now_ms: int) -> float:
+        """How long to wait for the level to become positive; 0 while it is."""
+        return 0.0 if not self.is_exceeded(now_ms) else max(0.001, (1 - self._level) / self._rate())
+
     def spent(self, size_bytes: int) -> None:
         """Bytes of throttled replicas were sent or received."""
         if self._updated_ms is not None:

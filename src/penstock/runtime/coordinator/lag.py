@@ -91,7 +91,7 @@ class LagView:
         """How long ago the first unread record was appended."""
         log = partition.log
         try:
-            data = log.read(max(offset, log.start_offset), HEADER_BYTES, minimum_one_batch=True)
+            data = log.read(max(offset, log.local_start_offset), HEADER_BYTES, minimum_one_batch=True)
             if data.file is None:
                 return UNKNOWN_MS
             header = read_header(data.file.read(data.position, HEADER_BYTES))

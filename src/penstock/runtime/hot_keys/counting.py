@@ -67,10 +67,10 @@ class HotKeys:
 def _locate(partition: Partition, records: int, size_bytes: int, files: dict[str, File]) -> list[Piece]:
     """Where the last records of a partition are, as many as fit into `size_bytes`."""
     log, end_offset = partition.log, partition.high_watermark
-    held = max(1, log.end_offset - log.start_offset)
+    held = max(1, log.end_offset - log.local_start_offset)
     # Records are of about the same size, so that the last of them fit.
     records = max(1, min(records, size_bytes * held // max(1, log.size_bytes)))
-    offset = max(log.start_offset, end_offset - records)
+    offset = max(log.local_start_offset, end_offset - records)
     pieces: list[Piece] = []
     for following in [*(facts.base_offset for facts in log.segment_facts()), end_offset]:
         if following <= offset or offset >= end_offset or size_bytes <= 0:

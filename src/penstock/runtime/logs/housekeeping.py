@@ -11,12 +11,15 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from penstock.config.node import NodeSettings
-from penstock.core.lifecycle.retention import RetentionSettings, plan_retention
+from penstock.config.tiering import local_limit
+from penstock.core.lifecycle.retention import RetentionSettings, plan_local_retention, plan_retention
+from penstock.core.tier.segments import NOTHING_COPIED
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import Env
 from penstock.runtime.logs.directories import LogDirectory, mark_clean, watch_space, write_checkpoints
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.tier.remote_logs import RemoteLogs
 from penstock.storage.files import StorageError
 
 FLUSH_CHECK_MS = 250
@@ -32,10 +35,17 @@ logger = logging.getLogger("penstock.housekeeping")
 class Housekeeping:
     """Keeps logs within their limits."""
 
-    def __init__(self, env: Env, partitions: Partitions, settings: Callable[[], NodeSettings]) -> None:
+    def __init__(
+        self,
+        env: Env,
+        partitions: Partitions,
+        settings: Callable[[], NodeSettings],
+        tier: RemoteLogs | None = None,
+    ) -> None:
         self._env = env
         self._partitions = partitions
         self._settings = settings
+        self._tier = tier
         # By partition, the bytes appended when its last sync was requested.
         self._flushed_bytes: dict[TopicPartition, int] = {}
         self._unnoted_bytes = 0
@@ -84,6 +94,9 @@ class Housekeeping:
         """Apply retention to one partition."""
         log, settings = partition.log, partition.settings
         now_ms = self._env.now_ms()
+        if settings.remote_storage_enable:
+            self._trim(partition, now_ms)
+            return
         wanted = RetentionSettings(settings.retention_ms, settings.retention_bytes, settings.deletes)
         is_empty = log.end_offset == log.start_offset
         if log.segment_count == 1 and (not log.size_bytes if is_empty else not settings.deletes):
@@ -100,6 +113,35 @@ class Housekeeping:
             if plan.delete:
                 freed = log.delete_segments(plan, now_ms)
                 logger.info("%s: retention freed %d bytes up to offset %d", partition.name, freed, log.start_offset)
+            log.reap(now_ms)
+        except StorageError as error:
+            logger.error("%s: retention failed: %s", partition.name, error)
+
+    def _trim(self, partition: Partition, now_ms: int) -> None:
+        """Apply local retention to a tiered partition: what was copied, and is old enough, leaves the disk."""
+        log, settings = partition.log, partition.settings
+        copied = self._tier.copied_offset(partition) if self._tier is not None else NOTHING_COPIED
+        local_ms = local_limit(settings.local_retention_ms, settings.retention_ms)
+        local_bytes = local_limit(settings.local_retention_bytes, settings.retention_bytes)
+        try:
+            if local_ms >= 0:
+                # Only what is rolled can be copied.
+                log.roll_if_due(now_ms, local_ms)
+            plan = plan_local_retention(
+                log.segment_facts(),
+                RetentionSettings(local_ms, local_bytes, settings.deletes),
+                now_ms,
+                high_watermark=partition.last_stable_offset,
+                log_start_offset=log.start_offset,
+                # What is no longer copied need not be.
+                copied_offset=log.end_offset if settings.remote_log_copy_disable else copied,
+            )
+            if plan.delete:
+                freed = log.delete_segments(plan, now_ms)
+                logger.info("%s: %d bytes left the disk up to %d", partition.name, freed, log.local_start_offset)
+                if log.local_start_offset > max(copied + 1, log.start_offset) and settings.remote_log_copy_disable:
+                    # Between the tier and the disk is a gap: the log begins after it.
+                    log.advance_start_offset(log.local_start_offset)
             log.reap(now_ms)
         except StorageError as error:
             logger.error("%s: retention failed: %s", partition.name, error)

@@ -32,11 +32,12 @@ class Key(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The result for one partition."""
+    """The result for one partition. `is_moved` says that what is asked for is only in object storage."""
 
     key: Key
     data: PartitionData
     size_bytes: int
+    is_moved: bool = False
 
 
 def is_follower(request: FetchRequest) -> bool:

@@ -19,9 +19,17 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.peer import Peer, PeerLost
-from penstock.runtime.replication.following import cut, replicate, start_again_at, take_watermarks, truncate_to
+from penstock.runtime.replication.following import (
+    cut,
+    replicate,
+    start_again_at,
+    start_from_tier,
+    take_watermarks,
+    truncate_to,
+)
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.replication.tier_start import HistoryOf, find_tier_start
 from penstock.storage.leader_epochs import EndOffset
 from penstock.wire.messages.fetch import (
     FetchPartition,
@@ -92,7 +100,9 @@ class ReplicaFetcher:
         settings: FetcherSettings,
         broker_epoch: Callable[[], int],
         throttle: Throttle | None = None,
+        history_of: HistoryOf | None = None,
     ) -> None:
+        """`history_of` finds what a log begins with that starts in object storage."""
         self._env = env
         self._partitions = partitions
         self._leader_id = leader_id
@@ -100,6 +110,7 @@ class ReplicaFetcher:
         self._settings = settings
         self._broker_epoch = broker_epoch
         self._throttle = throttle
+        self._history_of = history_of
         self._following: dict[Key, Followed] = {}
         # Changes of the session's partitions for the next request.
         self._changed: dict[Key, None] = {}
@@ -171,11 +182,13 @@ class ReplicaFetcher:
             elapsed_ms = self.answered_ms - started_ms
             expectant = not response.responses and elapsed_ms < request.max_wait_ms * 3 // 4
             self._wait_ms = EXPECTANT_WAIT_MS if expectant else self._settings.wait_max_ms
-            out_of_range = self._take_all(response)
+            out_of_range, moved = self._take_all(response)
             self._note_cuts()
             try:
                 for followed in out_of_range:
                     await self._reset(followed)
+                for followed in moved:
+                    await self._start_from_tier(followed)
             except PeerLost as error:
                 await self._lost(error)
 
@@ -292,10 +305,13 @@ class ReplicaFetcher:
         now_ms = self._env.monotonic_ms()
         return min([self._wait_ms, *(max(1, self._following[key].resume_ms - now_ms) for key in self._resting)])
 
-    def _take_all(self, response: FetchResponse) -> list[Followed]:
-        """Act on every partition of a response; returns those whose offset is out of the leader's range."""
+    def _take_all(self, response: FetchResponse) -> tuple[list[Followed], list[Followed]]:
+        """Act on every partition of a response.
+
+        Returns those whose offset is out of the leader's range, and those whose offset is only in object storage.
+        """
         now_ms = self._env.now_ms()
-        out_of_range = []
+        out_of_range, moved = [], []
         for topic in response.responses:
             for row in topic.partitions:
                 followed = self._following.get((topic.topic_id, row.partition_index))
@@ -303,11 +319,13 @@ class ReplicaFetcher:
                     continue
                 if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     out_of_range.append(followed)
+                elif row.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+                    moved.append(followed)
                 elif row.error_code:
                     self._fail(followed, f"error {_name(row.error_code)}")
                 else:
                     self._take(followed, row, now_ms)
-        return out_of_range
+        return out_of_range, moved
 
     def _is_current(self, followed: Followed) -> bool:
         """Whether a response still applies: the log and the leader have not changed since the request."""
@@ -379,6 +397,29 @@ class ReplicaFetcher:
             self._cut[partition] = None
             self._note_cuts()
             self._changed[followed.key] = None
+
+    async def _start_from_tier(self, followed: Followed) -> None:
+        """Begin after what the leader has only in object storage."""
+        partition = followed.partition
+        if self._history_of is None:
+            self._fail(followed, "its records are in object storage, and this broker has no tiered storage")
+            return
+        try:
+            start = await find_tier_start(
+                self._peer, self._partitions.node_id, partition, self._history_of, self._settings.timeout_ms
+            )
+            if self._following.get(followed.key) is not followed or not self._is_current(followed):
+                return
+            start_from_tier(partition, start, self._env.now_ms())
+        except ApiError as error:
+            self._fail(followed, error.message)
+            return
+        except TimeoutError:
+            self._fail(followed, "object storage or its metadata takes too long")
+            return
+        self._cut[partition] = None
+        self._note_cuts()
+        self._changed[followed.key] = None
 
     async def _list_offset(self, followed: Followed, timestamp: int) -> int | None:
         name = followed.partition.name

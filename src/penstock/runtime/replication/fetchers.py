@@ -17,6 +17,7 @@ from penstock.runtime.peer import Peer
 from penstock.runtime.replication.fetcher import FetcherSettings, Key, ReplicaFetcher
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.replication.tier_start import HistoryOf
 
 FOLLOWER_RATE = "follower.replication.throttled.rate"
 LEADER_RATE = "leader.replication.throttled.rate"
@@ -33,6 +34,7 @@ class ReplicaFetchers:
         settings: FetcherSettings,
         broker_epoch: Callable[[], int],
         throttle: Throttle | None = None,
+        history_of: HistoryOf | None = None,
     ) -> None:
         self._env = env
         self._partitions = partitions
@@ -40,6 +42,7 @@ class ReplicaFetchers:
         self._settings = settings
         self._broker_epoch = broker_epoch
         self._throttle = throttle
+        self._history_of = history_of
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self._assigned: dict[Key, ReplicaFetcher] = {}
         self._is_stopped = False
@@ -115,6 +118,7 @@ class ReplicaFetchers:
                 self._settings,
                 self._broker_epoch,
                 self._throttle,
+                self._history_of,
             )
         return fetcher
 

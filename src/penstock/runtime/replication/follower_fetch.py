@@ -262,7 +262,7 @@ def _replica(request: FetchRequest, api_version: int) -> tuple[int, int]:
 
 def _is_urgent(fetch: FetchContext, found: Iterable[Found]) -> bool:
     cached = fetch.session.partitions if fetch.session is not None else {}
-    for key, data, _ in found:
+    for key, data, *_ in found:
         if data.error_code or data.diverging_epoch.epoch >= 0:
             return True
         known = cached.get(key)

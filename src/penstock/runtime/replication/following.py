@@ -6,6 +6,7 @@ import logging
 
 from penstock.core.replica.follower import FollowerState, beginning_of_batch, truncation_offset, whole_batches
 from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.tier_start import TierStart
 from penstock.storage.files import StorageError
 from penstock.storage.leader_epochs import EndOffset
 
@@ -88,6 +89,15 @@ def start_again_at(partition: Partition, offset: int, now_ms: int) -> None:
     state = _state(partition)
     partition.log.truncate_fully_and_start_at(offset, now_ms)
     state.high_watermark = offset
+    partition.forget_recalled()
+
+
+def start_from_tier(partition: Partition, start: TierStart, now_ms: int) -> None:
+    """Delete everything, and continue after what is in object storage."""
+    state = _state(partition)
+    logger.info("%s: starting at %d, as the rest is in object storage", partition.name, start.offset)
+    partition.log.start_from_tier(start.offset, start.start_offset, start.history, now_ms)
+    state.high_watermark = start.offset
     partition.forget_recalled()
 
 

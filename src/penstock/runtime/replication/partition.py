@@ -131,6 +131,9 @@ class Partition:
         self.settings = settings
         self._codec = CODECS.get(settings.compression_type)
         self.log.settings = log_settings(settings)
+        if not settings.remote_storage_enable:
+            # What was in object storage is no longer part of the log.
+            self.log.advance_start_offset(self.log.local_start_offset)
         if self.leading is not None and self.leading.set_min_in_sync(settings.min_insync_replicas):
             self.committed_more()
 

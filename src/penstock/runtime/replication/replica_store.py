@@ -65,7 +65,7 @@ class Placement(NamedTuple):
             lost_power=self.home.lost_power,
         )
         # The checkpoint may be past the end of a truncated log, and before the start of one with deleted records.
-        high_watermark = max(log.start_offset, min(self.high_watermark, log.end_offset))
+        high_watermark = max(log.local_start_offset, min(self.high_watermark, log.end_offset))
         # A killed process may have created the directory and died before its first sync.
         is_durable = self.home.clean or self.recovery_point > 0
         return Opened(self.home, log, high_watermark, None if is_durable and not self.is_new else owed)
@@ -192,4 +192,5 @@ def log_settings(settings: TopicSettings) -> LogSettings:
         flush_messages=settings.flush_messages,
         flush_ms=settings.flush_ms,
         file_delete_delay_ms=settings.file_delete_delay_ms,
+        tiered=settings.remote_storage_enable,
     )

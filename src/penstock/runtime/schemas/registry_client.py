@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from penstock.config.node import NodeSettings
 from penstock.core.schema_ids import NOT_REGISTERED, Registered, record_names
 from penstock.runtime.env import Env
 
@@ -129,3 +130,13 @@ async def _exchange(url: str, path: str, context: ssl.SSLContext | None, authori
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
+
+
+def registry_client(env: Env, settings: NodeSettings) -> RegistryClient | None:
+    """The client of the registry that a node's settings name; None if they name none."""
+    urls = settings.confluent_schema_registry_url
+    if not urls:
+        return None
+    return RegistryClient(
+        env, urls, settings.confluent_basic_auth_user_info, settings.confluent_ssl_truststore_location
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.core.replica.producer_state import EndMarker, ProducerState
+from penstock.core.replica.producer_state import EndMarker, ProducerEntry, ProducerState
 from penstock.storage.names import SNAPSHOT_SUFFIX, file_name
 from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.producers.aborted_transactions import AbortedTransactions
@@ -90,6 +90,12 @@ class ProducerHistory:
             self._home.unlink(file_name(snapshot, SNAPSHOT_SUFFIX))
         self._snapshots.clear()
         self._producers.clear(offset)
+
+    def adopt(self, offset: int, entries: Sequence[ProducerEntry], now_ms: int, expiration_ms: int) -> None:
+        """The log continues at `offset`, where its producers were these; stores them as a snapshot."""
+        self._producers.load(entries, offset, now_ms, expiration_ms)
+        self._home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self._producers.entries))
+        self._snapshots.append(offset)
 
     def let_go(self, base_offset: int) -> list[str]:
         """A segment is removed; returns the name of its snapshot, if there is one."""

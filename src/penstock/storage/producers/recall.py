@@ -57,7 +57,7 @@ def _duplicate(header: BatchHeader) -> Duplicate:
 def newest_batches_of(log: Log, producer_id: int) -> list[BatchHeader]:
     """The headers of a producer's batches near the log's end, in order."""
     headers: list[BatchHeader] = []
-    offset = max(log.start_offset, log.end_offset - OFFSETS_MAX)
+    offset = max(log.local_start_offset, log.end_offset - OFFSETS_MAX)
     while offset < log.end_offset:
         data = log.read(offset, READ_BYTES, minimum_one_batch=True).read()
         if not data:

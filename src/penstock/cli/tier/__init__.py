@@ -1,0 +1,1 @@
+"""`penstock tier`: what is in object storage, and whether it is whole."""

@@ -1,0 +1,181 @@
+"""`penstock tier …`: what is in object storage, and whether it is whole."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.failures import CommandFailure
+from penstock.cli.options import Connection, connection_options, output_option, parse_assignments
+from penstock.cli.render import print_json, print_table
+from penstock.cli.server import load_settings
+from penstock.cli.style import StyledGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from penstock.storage.tier.inventory import Inventory, Problem, StoredSegment
+    from penstock.storage.tier.object_store import RemoteStore
+
+REQUEST_TIMEOUT_MS = 30_000
+GRACE_S = 3600
+UNSOUND = 1
+
+
+def store_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Which store to look at: that of a node, or one by its URL."""
+    function = click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the store.")(
+        function
+    )
+    function = click.option("--url", help="The store, such as s3://bucket/prefix.")(function)
+    return click.option(
+        "-c", "--config", type=click.Path(dir_okay=False), help="A node's server.properties that names the store."
+    )(function)
+
+
+@click.group(cls=StyledGroup)
+def command() -> None:
+    """Look at segments in object storage, and check them."""
+
+
+@command.command()
+@connection_options
+@output_option
+def status(connection: Connection, as_json: bool) -> None:
+    """Show what a cluster knows to be in object storage, by partition."""
+    from penstock.cli.tier.metadata import describe, read_metadata
+
+    _, partitions = read_metadata(connection)
+    rows = describe(partitions)
+    if as_json:
+        print_json(rows)
+        return
+    titles = ("topic", "partition", "segments", "bytes", "first_offset", "last_offset", "unfinished")
+    print_table(titles, [[str(row[title]) for title in titles] for row in rows])
+
+
+@command.command(name="list")
+@store_options
+@click.option("--cluster-id", default="", help="Only this cluster's.")
+@output_option
+def list_command(config: str | None, url: str | None, options: tuple[str, ...], cluster_id: str, as_json: bool) -> None:
+    """List the segments in a store, from the store alone."""
+    from penstock.model.ids import format_uuid
+    from penstock.storage.tier.inventory import take_inventory
+
+    store = _open(config, url, options)
+    inventory: Inventory = _run(take_inventory(store, cluster_id))
+    rows: list[dict[str, object]] = [
+        {
+            "cluster_id": one.place.cluster_id,
+            "topic": one.place.topic,
+            "topic_id": format_uuid(one.place.topic_id),
+            "partition": one.place.partition,
+            "first_offset": one.start_offset,
+            "segment_id": format_uuid(one.segment_id),
+            "bytes": sum(one.sizes.values()),
+            "finished": one.is_finished,
+        }
+        for one in inventory.in_order()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    titles = ("cluster_id", "topic", "partition", "first_offset", "segment_id", "bytes", "finished")
+    print_table(titles, [[str(row[title]) for title in titles] for row in rows])
+
+
+@command.command()
+@connection_options
+@store_options
+@click.option("--clean", is_flag=True, help="Delete what the cluster does not know of.")
+@click.option("--grace", "grace_s", default=GRACE_S, show_default=True, help="Leave what is younger than this, in s.")
+@click.option("--quick", is_flag=True, help="Compare names and sizes only; read no objects.")
+@output_option
+def verify(
+    connection: Connection,
+    config: str | None,
+    url: str | None,
+    options: tuple[str, ...],
+    clean: bool,
+    grace_s: int,
+    quick: bool,
+    as_json: bool,
+) -> None:
+    """Compare a cluster's metadata with its objects and their checksums, and find what nobody knows of.
+
+    Ends with code 1 if something is missing or damaged.
+    """
+    from penstock.cli.tier.metadata import expected_segments, read_metadata
+    from penstock.cli.wire_client import WireClient
+    from penstock.storage.tier.inventory import check_segment, compare, take_inventory
+    from penstock.wire.messages.describe_cluster import DescribeClusterRequest
+
+    store = _open(config, url, options)
+    with WireClient(connection) as client:
+        cluster_id = client.ask(DescribeClusterRequest()).cluster_id
+
+    async def look() -> tuple[Inventory, list[Problem], list[StoredSegment], int]:
+        inventory = await take_inventory(store, cluster_id)
+        _, partitions = await asyncio.to_thread(read_metadata, connection)
+        expected = expected_segments(cluster_id, partitions)
+        problems, orphans = compare(inventory, expected)
+        flawed = {problem.path.removesuffix(".log") for problem in problems}
+        for segment_id, one in expected.items():
+            if not quick and one.is_readable and one.stem not in flawed:
+                problems += await check_segment(store, inventory.segments[segment_id], one)
+        removed = 0
+        for orphan in orphans if clean else ():
+            if time.time() * 1000 - orphan.modified_ms >= grace_s * 1000:
+                await store.delete(orphan.paths())
+                removed += 1
+        return inventory, problems, orphans, removed
+
+    inventory, problems, orphans, removed = _run(look())
+    if as_json:
+        print_json(
+            {
+                "segments": len(inventory.segments),
+                "problems": [problem._asdict() for problem in problems],
+                "orphans": [orphan.stem for orphan in orphans],
+                "removed": removed,
+            }
+        )
+    else:
+        for problem in problems:
+            click.echo(f"{problem.path} {problem.what}")
+        for orphan in orphans:
+            click.echo(f"{orphan.stem} is an orphan")
+        click.echo(
+            f"{len(inventory.segments)} segments, {len(problems)} problems, {len(orphans)} orphans, "
+            f"{removed} of them removed"
+        )
+    if problems:
+        raise SystemExit(UNSOUND)
+
+
+def _open(config: str | None, url: str | None, options: tuple[str, ...]) -> RemoteStore:
+    from penstock.node.tiering import open_store
+    from penstock.storage.tier.object_store import RemoteStore, StoreError
+
+    try:
+        if url:
+            return RemoteStore.open(url, parse_assignments(options, "--option"), REQUEST_TIMEOUT_MS)
+        if config:
+            return open_store(load_settings(config, {}))
+    except StoreError as error:
+        raise CommandFailure("the store cannot be opened", error.message) from error
+    raise CommandFailure("which store?", "name it with --url, or a node's file with -c")
+
+
+def _run(work: Any) -> Any:
+    from penstock.storage.tier.object_store import StoreError
+
+    try:
+        return asyncio.run(work)
+    except StoreError as error:
+        raise CommandFailure("the store does not answer", error.message) from error

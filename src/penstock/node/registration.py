@@ -1,0 +1,27 @@
+"""How a broker introduces itself to the controllers."""
+
+from __future__ import annotations
+
+from random import Random
+
+from penstock.config.node import NodeSettings
+from penstock.core.metadata.features import SUPPORTED_FEATURES
+from penstock.node.directories import Directories
+from penstock.node.endpoints import Endpoints
+from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+
+
+def broker_registration(
+    settings: NodeSettings, directories: Directories, endpoints: Endpoints, random: Random
+) -> BrokerRegistrationRequest:
+    """The request with which a broker registers."""
+    return BrokerRegistrationRequest(
+        broker_id=settings.node_id,
+        cluster_id=directories.cluster_id,
+        incarnation_id=directories.begun_incarnation or random.randbytes(16),
+        listeners=[Listener(*address) for address in endpoints.broker_addresses()],
+        features=[Feature(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
+        rack=settings.broker_rack,
+        log_dirs=[directory.directory_id for directory in directories.log_directories],
+        previous_broker_epoch=directories.previous_broker_epoch,
+    )

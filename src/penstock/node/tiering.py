@@ -1,0 +1,70 @@
+"""Assembles tiered storage from a node's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.config.node import NodeSettings
+from penstock.node.failures import CannotStart
+from penstock.runtime.controller.client import TopicCreator
+from penstock.runtime.env import Env
+from penstock.runtime.live_settings import LiveSettings
+from penstock.runtime.raft.driver import RaftDriver
+from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.tier.cache import DiskCache
+from penstock.runtime.tier.counters import TierCounters
+from penstock.runtime.tier.metadata import Brokers, MetadataTopicSettings, RemoteLogMetadata, Sender
+from penstock.runtime.tier.reader import TierReader
+from penstock.runtime.tier.remote_logs import RemoteLogs
+from penstock.storage.tier.object_store import RemoteStore, StoreError
+
+CACHE_DIRECTORY = "tier-cache"
+
+
+async def open_tier(
+    env: Env,
+    raft: RaftDriver,
+    live: LiveSettings,
+    partitions: Partitions,
+    creator: TopicCreator,
+    make_peer: Callable[[int], Sender],
+    ask_itself: Callable[[Any], Awaitable[Any]],
+    cluster_id: str,
+) -> RemoteLogs | None:
+    """The tier of a broker, not started yet; None if it has none. Raises CannotStart."""
+    settings = live.node
+    if not settings.remote_log_storage_system_enable:
+        return None
+    try:
+        store = open_store(settings)
+    except StoreError as error:
+        raise CannotStart(error.message) from error
+    directory = Path(settings.penstock_tier_cache_dir or Path(settings.metadata_log_dir) / CACHE_DIRECTORY)
+    counters = TierCounters()
+    parts = DiskCache(env, directory / "segments", lambda: settings.penstock_tier_cache_bytes)
+    indexes = DiskCache(env, directory / "indexes", lambda: live.current().remote_log_index_file_cache_total_size_bytes)
+    for cache in (parts, indexes):
+        await env.run_blocking(cache.open)
+    topic = MetadataTopicSettings(
+        settings.rlmm_config_remote_log_metadata_topic_num_partitions,
+        settings.rlmm_config_remote_log_metadata_topic_replication_factor,
+        settings.rlmm_config_remote_log_metadata_topic_retention_ms,
+    )
+    metadata = RemoteLogMetadata(env, raft.image, creator, Brokers(settings.node_id, make_peer, ask_itself), topic)
+    reader = TierReader(env, store, parts, indexes, live.current, counters)
+    tier = RemoteLogs(
+        env, cluster_id, settings.node_id, raft.image, partitions, metadata, store, reader, live.current, counters
+    )
+    raft.on_commit(tier.follow)
+    return tier
+
+
+def open_store(settings: NodeSettings) -> RemoteStore:
+    """The object store that the settings name; raises StoreError."""
+    options = {}
+    for item in filter(None, (settings.penstock_tier_options or "").split(",")):
+        name, _, value = item.partition("=")
+        options[name.strip()] = value.strip()
+    return RemoteStore.open(settings.penstock_tier_url or "", options, settings.penstock_tier_request_timeout_ms)

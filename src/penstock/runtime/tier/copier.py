@@ -1,0 +1,141 @@
+"""Copies one segment to object storage, and removes segments from there.
+
+The order is Kafka's: a copy is announced in the metadata, then its objects are written, the manifest last, and then it
+is announced as finished. Whatever ends this half-way leaves a segment that nobody reads and that the leader removes:
+this one at once, if it can, or the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from crc32c import crc32c
+
+from penstock.config.node import NodeSettings
+from penstock.core.replica.throttle import Throttle
+from penstock.core.tier.metadata_records import TierKey, begun, changed
+from penstock.core.tier.segments import EpochStart, RemoteSegment, SegmentState
+from penstock.model.errors import ApiError
+from penstock.model.ids import Uuid
+from penstock.runtime.env import Env
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.tier.counters import TierCounters
+from penstock.runtime.tier.metadata import RemoteLogMetadata
+from penstock.storage.segment_copy import TierCopy
+from penstock.storage.tier.layout import LOG, Manifest, Place, StoredObject
+from penstock.storage.tier.object_store import ObjectStore, StoreError
+
+logger = logging.getLogger("penstock.tier")
+
+
+class Copier:
+    """Writes to and deletes from the store, and keeps the metadata in step."""
+
+    def __init__(
+        self,
+        env: Env,
+        node_id: int,
+        store: ObjectStore,
+        metadata: RemoteLogMetadata,
+        settings: Callable[[], NodeSettings],
+        counters: TierCounters,
+    ) -> None:
+        self._env = env
+        self._node_id = node_id
+        self._store = store
+        self._metadata = metadata
+        self._counters = counters
+        self._quota = Throttle(lambda: settings().remote_log_manager_copy_max_bytes_per_second)
+        # Copies that are being made, so that nobody takes them for abandoned ones.
+        self.under_way: set[Uuid] = set()
+
+    async def copy(self, partition: Partition, place: Place, base_offset: int) -> None:
+        """Copy a rolled segment; raises ApiError or TimeoutError if that fails."""
+        source = partition.log.tier_copy(base_offset)
+        if source is None:
+            return
+        await asyncio.sleep(self._quota.wait_s(self._env.monotonic_ms()))
+        self._quota.spent(source.size_bytes)
+        crc = await self._env.run_blocking(source.checked_crc)
+        key = TierKey(place.topic_id, place.partition)
+        segment = RemoteSegment(
+            self._env.random.randbytes(16),
+            source.base_offset,
+            source.end_offset - 1,
+            source.size_bytes,
+            source.max_timestamp_ms,
+            tuple(EpochStart(*entry) for entry in source.epochs),
+            broker_id=self._node_id,
+            event_timestamp_ms=self._env.now_ms(),
+            has_aborted_transactions=bool(source.transaction_index),
+        )
+        epoch = partition.leader_epoch
+        self.under_way.add(segment.segment_id)
+        try:
+            await self._metadata.write(key, begun(place.topic, key, segment))
+            await self._send(place, segment, source, crc)
+            if partition.leading is None or partition.leader_epoch != epoch or partition.log.is_failed:
+                raise StoreError(f"{partition.name} is no longer led here; the copy of {base_offset} is given up")
+            await self._note(place, segment.segment_id, SegmentState.COPY_SEGMENT_FINISHED)
+            known = self._metadata.get(key)
+            kept = known.get(segment.segment_id) if known is not None else None
+            if kept is None or not kept.is_readable:
+                raise StoreError(f"another leader of {partition.name} gave up the copy of {base_offset}")
+        except (ApiError, TimeoutError, OSError) as error:
+            self._counters.copy_errors += 1
+            await self._give_up(place, segment)
+            if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+                raise StoreError(f"the segment {base_offset} of {partition.name} cannot be read: {error}") from error
+            raise
+        finally:
+            self.under_way.discard(segment.segment_id)
+        self._counters.copies += 1
+        self._counters.copied_bytes += source.size_bytes
+        logger.info("%s: offsets %d to %d are in object storage", partition.name, base_offset, segment.end_offset)
+
+    async def _send(self, place: Place, segment: RemoteSegment, source: TierCopy, crc: int) -> None:
+        start, segment_id = segment.start_offset, segment.segment_id
+        await self._store.put(place.object(start, segment_id, LOG), source.log_path)
+        objects = {LOG: StoredObject(source.size_bytes, crc)}
+        for kind, content in source.companions().items():
+            await self._store.put(place.object(start, segment_id, kind), content)
+            objects[kind] = StoredObject(len(content), crc32c(content))
+        manifest = Manifest(
+            place,
+            segment_id,
+            start,
+            segment.end_offset,
+            segment.max_timestamp_ms,
+            segment.epochs,
+            self._node_id,
+            self._env.now_ms(),
+            objects,
+        )
+        await self._store.put(place.manifest(start, segment_id), manifest.to_bytes())
+
+    async def remove(self, place: Place, segment: RemoteSegment) -> None:
+        """Delete a segment's objects; raises ApiError or TimeoutError if that fails, and it can be tried again."""
+        try:
+            if segment.state is not SegmentState.DELETE_SEGMENT_STARTED:
+                await self._note(place, segment.segment_id, SegmentState.DELETE_SEGMENT_STARTED)
+            await self._store.delete(place.paths(segment.start_offset, segment.segment_id))
+            await self._note(place, segment.segment_id, SegmentState.DELETE_SEGMENT_FINISHED)
+        except (ApiError, TimeoutError):
+            self._counters.delete_errors += 1
+            raise
+        self._counters.deletes += 1
+
+    async def _give_up(self, place: Place, segment: RemoteSegment) -> None:
+        """Remove what there is of a copy that failed; if the store is away, a later look does."""
+        try:
+            await self._store.delete(place.paths(segment.start_offset, segment.segment_id))
+            await self._note(place, segment.segment_id, SegmentState.DELETE_SEGMENT_STARTED)
+            await self._note(place, segment.segment_id, SegmentState.DELETE_SEGMENT_FINISHED)
+        except (ApiError, TimeoutError) as error:
+            logger.info("%s is left for later: %s", place.stem(segment.start_offset, segment.segment_id), error)
+
+    async def _note(self, place: Place, segment_id: Uuid, state: SegmentState) -> None:
+        key = TierKey(place.topic_id, place.partition)
+        await self._metadata.write(key, changed(place.topic, key, segment_id, state, self._node_id, self._env.now_ms()))

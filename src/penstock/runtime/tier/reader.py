@@ -1,0 +1,259 @@
+"""Reads segments in object storage: batches from an offset on, records by time, aborted transactions, histories.
+
+Parts of a segment are read whole and cached on disk, and the next ones are read ahead. Batches are checked as they are
+read; a damaged part is read once more from the store before that is an error. Only batches of the epochs in `lineage`,
+those of the leader's log, are returned: after an unclean election a segment may end with records that were lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.config.node import NodeSettings
+from penstock.core.replica.throttle import Throttle
+from penstock.core.tier.segments import EpochStart, RemotePartition, RemoteSegment
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.env import Env
+from penstock.runtime.tier.cache import DiskCache
+from penstock.runtime.tier.counters import TierCounters
+from penstock.storage.indexes import OffsetIndex, TimeIndex
+from penstock.storage.producers.transaction_index import AbortedTransaction, TransactionIndex
+from penstock.storage.segment_copy import TierHistory
+from penstock.storage.tier.layout import (
+    EPOCHS,
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    Manifest,
+    ManifestError,
+    Place,
+)
+from penstock.storage.tier.object_store import ObjectStore, StoreError
+from penstock.storage.timestamps import UNFOLDED_BYTES_MAX, TimestampOffset
+from penstock.wire.kernel import scan_batches
+from penstock.wire.records import HEADER_SIZE, read_header, read_records
+
+
+class TierSlice(NamedTuple):
+    """Whole batches, and the offset after the last of them."""
+
+    data: bytes
+    end_offset: int
+
+
+class TierReader:
+    """Reads for all partitions of this broker."""
+
+    def __init__(
+        self,
+        env: Env,
+        store: ObjectStore,
+        parts: DiskCache,
+        indexes: DiskCache,
+        settings: Callable[[], NodeSettings],
+        counters: TierCounters,
+    ) -> None:
+        self._env = env
+        self._store = store
+        self._parts = parts
+        self._indexes = indexes
+        self._settings = settings
+        self._counters = counters
+        self._quota = Throttle(lambda: settings().remote_log_manager_fetch_max_bytes_per_second)
+        self._reading = 0
+        self._free = asyncio.Event()
+
+    async def read(
+        self, place: Place, remote: RemotePartition, lineage: Sequence[EpochStart], offset: int, size_max: int
+    ) -> TierSlice:
+        """Batches from the one with `offset` on, at least one; raises ApiError."""
+        segment = remote.find(lineage, offset)
+        if segment is None:
+            raise ApiError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{place.topic}-{place.partition}: offset {offset} is neither on disk nor in object storage",
+            )
+        index = OffsetIndex.from_bytes(await self._companion(place, segment, INDEX), segment.size_bytes)
+        slot = index.search(offset - segment.start_offset)
+        position = index.positions[slot - 1] if slot else 0
+        position, size = await self._first_batch(place, segment, position, offset)
+        data = await self._bytes(place, segment, position, max(size, size_max))
+        scan = scan_batches(data, 0, len(data), check_crc=True)
+        if not scan.batches:
+            await self._forget(segment, position, len(data))
+            data = await self._bytes(place, segment, position, max(size, size_max))
+            scan = scan_batches(data, 0, len(data), check_crc=True)
+        end, end_offset = 0, offset
+        for at, batch_size, base_offset, last_offset, _ in scan.batches:
+            if read_header(data, at).partition_leader_epoch != _epoch_of(lineage, base_offset):
+                break
+            end, end_offset = at + batch_size, last_offset + 1
+        if not end:
+            reason = scan.problem or "the segment has other epochs than its metadata says"
+            raise StoreError(f"{place.stem(segment.start_offset, segment.segment_id)} at {position}: {reason}")
+        self._read_ahead(place, segment, position + end)
+        return TierSlice(data[:end], end_offset)
+
+    async def aborted(
+        self, place: Place, remote: RemotePartition, lineage: Sequence[EpochStart], offset: int, end_offset: int
+    ) -> tuple[list[AbortedTransaction], bool]:
+        """The aborted transactions of a range, and whether the tier knows them all."""
+        found: list[AbortedTransaction] = []
+        for segment in remote.along(lineage):
+            if segment.end_offset < offset or not segment.has_aborted_transactions:
+                continue
+            data = await self._companion(place, segment, TRANSACTION_INDEX)
+            overlap = TransactionIndex.from_bytes(data, segment.start_offset).overlapping(offset, end_offset)
+            found += [one for one in overlap.transactions if one not in found]
+            if overlap.complete:
+                return found, True
+        return found, False
+
+    async def find_time(
+        self, place: Place, remote: RemotePartition, lineage: Sequence[EpochStart], timestamp: int, start_offset: int
+    ) -> TimestampOffset | None:
+        """The first record in the tier, from `start_offset` on, that is not older than `timestamp`."""
+        for segment in remote.along(lineage):
+            if segment.max_timestamp_ms < timestamp or segment.end_offset < start_offset:
+                continue
+            times = TimeIndex.from_bytes(await self._companion(place, segment, TIME_INDEX))
+            offset = max(segment.start_offset + times.lower_bound(timestamp), segment.start_offset, start_offset)
+            while offset <= segment.end_offset:
+                if remote.find(lineage, offset) is None:
+                    break
+                part = await self.read(place, remote, lineage, offset, self._settings().penstock_tier_read_bytes)
+                found = _first_at_or_after(part.data, timestamp, start_offset)
+                if found is not None:
+                    return found
+                offset = part.end_offset
+        return None
+
+    async def history(self, place: Place, segment: RemoteSegment) -> TierHistory:
+        """The epochs and producers of the log at the end of a segment."""
+        epochs = await self._companion(place, segment, EPOCHS)
+        return TierHistory.from_bytes(epochs, await self._companion(place, segment, SNAPSHOT))
+
+    async def _first_batch(self, place: Place, segment: RemoteSegment, position: int, offset: int) -> tuple[int, int]:
+        """The position and size of the batch that holds an offset, found from an index entry on."""
+        while position < segment.size_bytes:
+            head = await self._bytes(place, segment, position, HEADER_SIZE)
+            if len(head) < HEADER_SIZE:
+                break
+            header = read_header(head)
+            if header.last_offset >= offset:
+                return position, header.size_bytes
+            position += header.size_bytes
+        raise StoreError(f"{place.stem(segment.start_offset, segment.segment_id)} has no offset {offset}")
+
+    async def _bytes(self, place: Place, segment: RemoteSegment, position: int, size: int) -> bytes:
+        part_bytes = self._settings().penstock_tier_read_bytes
+        end = min(position + size, segment.size_bytes)
+        numbers = range(position // part_bytes, (end - 1) // part_bytes + 1)
+        parts = await asyncio.gather(*(self._part(place, segment, number) for number in numbers))
+        start = numbers.start * part_bytes
+        return b"".join(parts)[position - start : end - start]
+
+    async def _part(self, place: Place, segment: RemoteSegment, number: int) -> bytes:
+        part_bytes = self._settings().penstock_tier_read_bytes
+        start = number * part_bytes
+        size = min(part_bytes, segment.size_bytes - start)
+        path = place.object(segment.start_offset, segment.segment_id, LOG)
+
+        async def load() -> bytes:
+            data = await self._from_store(lambda: self._store.get_range(path, start, size))
+            if len(data) != size:
+                raise StoreError(f"{path} has only {len(data)} of {size} bytes at {start}")
+            return data
+
+        return await self._parts.get(_part_name(segment, number), load)
+
+    def _read_ahead(self, place: Place, segment: RemoteSegment, position: int) -> None:
+        part_bytes = self._settings().penstock_tier_read_bytes
+        number = position // part_bytes
+        for ahead in range(number, number + self._settings().penstock_tier_read_ahead):
+            name = _part_name(segment, ahead)
+            if ahead * part_bytes < segment.size_bytes and not self._parts.has(name):
+                self._env.spawn(self._warm(place, segment, ahead), f"read ahead {name}")
+
+    async def _warm(self, place: Place, segment: RemoteSegment, number: int) -> None:
+        try:
+            await self._part(place, segment, number)
+        except (ApiError, FileNotFoundError):
+            # Whoever needs it gets the error.
+            return
+
+    async def _forget(self, segment: RemoteSegment, position: int, size: int) -> None:
+        part_bytes = self._settings().penstock_tier_read_bytes
+        for number in range(position // part_bytes, (position + size) // part_bytes + 1):
+            self._parts.forget(_part_name(segment, number))
+
+    async def _companion(self, place: Place, segment: RemoteSegment, kind: str) -> bytes:
+        """A small object of a segment, as the manifest describes it."""
+        path = place.manifest(segment.start_offset, segment.segment_id)
+        name = segment.segment_id.hex()
+        stored = await self._indexes.get(f"{name}.manifest", lambda: self._from_store(lambda: self._store.get(path)))
+        try:
+            manifest = Manifest.from_bytes(stored)
+        except ManifestError as error:
+            raise StoreError(f"{path}: {error}") from error
+        described = manifest.objects.get(kind)
+        if described is None:
+            return b""
+        wanted = place.object(segment.start_offset, segment.segment_id, kind)
+
+        async def load() -> bytes:
+            data = await self._from_store(lambda: self._store.get(wanted))
+            if len(data) != described.size_bytes or crc32c(data) != described.crc:
+                raise StoreError(f"{wanted} is damaged: its checksum does not match the manifest")
+            return data
+
+        return await self._indexes.get(f"{name}.{kind}", load)
+
+    async def _from_store(self, read: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Wait for a free reader and for the quota, then read."""
+        settings = self._settings()
+        while self._reading >= settings.remote_log_reader_threads:
+            self._free.clear()
+            await self._free.wait()
+        self._reading += 1
+        try:
+            await asyncio.sleep(self._quota.wait_s(self._env.monotonic_ms()))
+            data = await read()
+        except FileNotFoundError as error:
+            raise StoreError(f"an object is missing from the store: {error}") from error
+        finally:
+            self._reading -= 1
+            self._free.set()
+        self._quota.spent(len(data))
+        self._counters.store_reads += 1
+        self._counters.store_bytes += len(data)
+        return data
+
+
+def _part_name(segment: RemoteSegment, number: int) -> str:
+    return f"{segment.segment_id.hex()}.{number}"
+
+
+def _epoch_of(lineage: Sequence[EpochStart], offset: int) -> int:
+    slot = bisect_right(lineage, offset, key=lambda entry: entry.start_offset)
+    # The first batch may begin before the log does.
+    return lineage[max(0, slot - 1)].epoch if lineage else -1
+
+
+def _first_at_or_after(data: bytes, timestamp: int, start_offset: int) -> TimestampOffset | None:
+    position = 0
+    while position < len(data):
+        header = read_header(data, position)
+        if header.max_timestamp >= timestamp:
+            for record in read_records(data, UNFOLDED_BYTES_MAX, position):
+                if record.timestamp >= timestamp and record.offset >= start_offset:
+                    return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+        position += header.size_bytes
+    return None

@@ -1,0 +1,144 @@
+"""What a rolled segment is copied to object storage with, and what a replica that starts there begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.core.replica.producer_state import ProducerEntry
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.storage.checkpoint import CheckpointError
+from penstock.storage.files import CorruptLogError, File, StorageError
+from penstock.storage.leader_epochs import EpochEntry, LeaderEpochs
+from penstock.storage.names import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name
+from penstock.storage.producers.snapshot import DamagedSnapshotError, decode_snapshot
+from penstock.storage.segment import Segment
+from penstock.wire.kernel import scan_batches
+
+CHECKED_BYTES = 4 * 1024 * 1024
+
+
+class TierCopy(NamedTuple):
+    """A segment to copy: its log file, and its small companions as bytes. `epochs` are those of its records."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    max_timestamp_ms: int
+    epochs: tuple[EpochEntry, ...]
+    log: File
+    offset_index: bytes
+    time_index: bytes
+    transaction_index: bytes
+    snapshot: bytes
+    epoch_checkpoint: bytes
+
+    @property
+    def log_path(self) -> Path:
+        """The log file."""
+        return self.log.path
+
+    def companions(self) -> Mapping[str, bytes]:
+        """The small objects by their suffix."""
+        found = {
+            "index": self.offset_index,
+            "timeindex": self.time_index,
+            "snapshot": self.snapshot,
+            "epochs": self.epoch_checkpoint,
+        }
+        return {**found, "txnindex": self.transaction_index} if self.transaction_index else found
+
+    def checked_crc(self) -> int:
+        """The CRC-32C of the log file; raises CorruptLogError if a batch is damaged. Blocks, in any thread."""
+        crc = position = 0
+        step = CHECKED_BYTES
+        while position < self.size_bytes:
+            data = self.log.read(position, min(step, self.size_bytes - position))
+            scan = scan_batches(data, 0, len(data), check_crc=True)
+            if scan.problem is not None:
+                raise CorruptLogError(self.log.path, position + scan.position, scan.problem)
+            if scan.position == 0:
+                if len(data) < step:
+                    raise CorruptLogError(self.log.path, position, "the batch is cut short")
+                step *= 2
+                continue
+            crc = crc32c(data[: scan.position], crc)
+            position += scan.position
+        return crc
+
+
+class TierHistory(NamedTuple):
+    """What a log begins with whose first segments are in the tier."""
+
+    epochs: Sequence[EpochEntry]
+    producers: Sequence[ProducerEntry]
+
+    def assign_epochs(self, epochs: LeaderEpochs, start_offset: int, end_offset: int) -> bool:
+        """Have a log that starts and ends there know its epochs; True, as that is to be stored."""
+        for entry in self.epochs:
+            if entry.start_offset < end_offset:
+                epochs.assign(*entry)
+        epochs.truncate_from_start(start_offset)
+        return True
+
+    @classmethod
+    def from_bytes(cls, epoch_checkpoint: bytes, snapshot: bytes) -> TierHistory:
+        """Read the objects of a copied segment; raises StorageError if they are damaged."""
+        try:
+            return cls(LeaderEpochs.from_bytes(epoch_checkpoint).entries, decode_snapshot(snapshot))
+        except (CheckpointError, DamagedSnapshotError) as error:
+            raise StorageError(f"the history of a segment in object storage is damaged: {error}") from error
+
+
+def moved_to_tier(log_name: str, offset: int) -> ApiError:
+    """The error for an offset that is only in object storage."""
+    text = f"Offset {offset} of {log_name} is in object storage; the disk has what is after it."
+    return ApiError(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, text)
+
+
+def copy_of(segments: Sequence[Segment], base_offset: int, epochs: LeaderEpochs) -> TierCopy | None:
+    """What is copied of a rolled segment; None if there is none that begins here.
+
+    Raises StorageError without the snapshot of its producers: nobody could continue after it.
+    """
+    found = (number for number, one in enumerate(segments[:-1]) if one.base_offset == base_offset)
+    number = next(found, None)
+    if number is None:
+        return None
+    segment, next_base_offset = segments[number], segments[number + 1].base_offset
+    snapshot = _read(segment, SNAPSHOT_SUFFIX, next_base_offset)
+    if not snapshot:
+        raise StorageError(f"{segment.home.path.name} has no snapshot of its producers at {next_base_offset}")
+    was_open = segment.is_open
+    history = LeaderEpochs()
+    for entry in epochs.entries:
+        if entry.start_offset < next_base_offset:
+            history.assign(*entry)
+    own = LeaderEpochs.from_bytes(history.to_bytes())
+    own.truncate_from_start(segment.base_offset)
+    copy = TierCopy(
+        segment.base_offset,
+        next_base_offset,
+        segment.size,
+        segment.max_timestamp,
+        own.entries,
+        segment.file,
+        segment.offset_index().to_bytes(),
+        segment.time_index().to_bytes(),
+        _read(segment, TRANSACTION_INDEX_SUFFIX, segment.base_offset),
+        snapshot,
+        history.to_bytes(),
+    )
+    if not was_open:
+        segment.release()
+    return copy
+
+
+def _read(segment: Segment, suffix: str, offset: int) -> bytes:
+    try:
+        return segment.home.read(file_name(offset, suffix))
+    except FileNotFoundError:
+        return b""
