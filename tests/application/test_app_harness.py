@@ -275,6 +275,30 @@ def test_traces_and_replies(opened: Open, name: str) -> None:
     assert answered.header("correlation-id") == b"7"
 
 
+def test_functions_of_one_group_read_topics_of_their_own(opened: Open, name: str) -> None:
+    app = App(name)
+    done: list[str] = []
+
+    @app.subscribe(orders(name), publish=f"invoices-{name}")
+    def bill(order: Order) -> Order:
+        return order
+
+    @app.subscribe(f"invoices-{name}")
+    async def pay(order: Order) -> None:
+        done.append(order.item)
+
+    assert {subscription.group for subscription in app.subscriptions} == {name}
+    with pytest.raises(penstock.PenstockError, match="both read"):
+        app.subscribe(orders(name), name="again")(bill)
+    with opened(app) as harness:
+        harness.send(orders(name), "a", Order("tea"))
+        for _ in range(100):
+            harness.run()
+            if done:
+                break
+    assert done == ["tea"]
+
+
 def test_handlers_that_cannot_work_are_refused_when_they_are_written() -> None:
     app = App("refused")
     with pytest.raises(penstock.PenstockError, match="takes no record"):

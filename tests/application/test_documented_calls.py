@@ -53,7 +53,8 @@ def test_the_documents_calls(servers: str) -> None:
 def test_examples_in_docstrings_run(name: str, shop: str) -> None:  # noqa: ARG001
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
-    world = {"penstock": penstock, "asyncio": asyncio, **vars(penstock.client)}
+    world = {"penstock": penstock, "asyncio": asyncio}
+    world |= {each: getattr(penstock.client, each) for each in penstock.client.__all__}
     for example in doctest.DocTestFinder(exclude_empty=True).find(module, extraglobs=world):
         runner.run(example)
     assert runner.failures == 0

@@ -134,7 +134,7 @@ class App:
                 Subscription(
                     label,
                     topics,
-                    group or (self.name if len(self.subscriptions) == 0 else f"{self.name}.{label}"),
+                    self._group_for(label, group or self.name, topics, share),
                     bind(handler, value, frame.f_back.f_locals if frame is not None and frame.f_back else None),
                     policy,
                     publish,
@@ -152,6 +152,17 @@ class App:
             return handler
 
         return register
+
+    def _group_for(self, label: str, group: str, topics: tuple[str, ...], share: bool) -> str:
+        """The group, if it can be shared with the subscriptions before: members of one would divide a topic."""
+        for other in self.subscriptions:
+            if other.group == group and (other.share != share or set(other.topics) & set(topics)):
+                why = (
+                    "both kinds" if other.share != share else f"both read {', '.join(set(other.topics) & set(topics))}"
+                )
+                advice = f"give one of them a group of its own: subscribe(…, group='{group}-{label}')"
+                raise PenstockError(f"{label} and {other.name} cannot both be in the group {group}", why, advice)
+        return group
 
     def middleware(self, function: Middleware) -> Middleware:
         """Let a function wrap every call of a handler: it gets the next call and the Context.
