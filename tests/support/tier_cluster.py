@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -100,4 +101,9 @@ def local_logs(cluster: Cluster, topic: str) -> list[Path]:
 
 def local_bytes(cluster: Cluster, topic: str) -> int:
     """Their size on a single node's disk."""
-    return sum(path.stat().st_size for path in local_logs(cluster, topic) if path.exists())
+    size = 0
+    for path in local_logs(cluster, topic):
+        # It may be removed meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            size += path.stat().st_size
+    return size

@@ -67,10 +67,10 @@ def test_orphans_are_found_and_cleaned(tiered: tuple[Cluster, Path, str]) -> Non
     assert verify(tiered, "--clean", "--grace", "0")["removed"] == 1
     assert not orphan.exists()
     assert known.exists()
-    assert verify(tiered)["orphans"] == []
+    assert verify(tiered, "--quick")["orphans"] == []
 
 
-@pytest.mark.parametrize("suffix", ["log", "index", "manifest.json"])
+@pytest.mark.parametrize("suffix", ["log", "manifest.json"])
 def test_damage_and_loss_are_named(tiered: tuple[Cluster, Path, str], suffix: str) -> None:
     _, bucket, topic = tiered
     path = sorted(bucket.glob(f"*/{topic}/*/0/*.{suffix}"))[1]

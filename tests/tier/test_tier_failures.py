@@ -155,6 +155,7 @@ def test_s3_that_is_away_slows_nothing_and_loses_nothing(s3: tuple[Cluster, Faul
     assert read_all(servers, topic, 2000) == numbered(2000)
 
 
+@pytest.mark.slow
 def test_s3_that_is_slow_or_loses_answers(s3: tuple[Cluster, Fault]) -> None:
     cluster, fault = s3
     servers = cluster.bootstrap_servers

@@ -70,13 +70,15 @@ class FetcherSettings:
 class Followed:
     """One partition in one leader epoch."""
 
-    __slots__ = ("asked_offset", "failures", "lag", "partition", "resume_ms")
+    __slots__ = ("asked_offset", "failures", "is_moved", "lag", "partition", "resume_ms")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         # The offset in the current request; -1 when it does not name the partition.
         self.asked_offset = -1
         self.failures = 0
+        # Whether what comes next is only in object storage.
+        self.is_moved = False
         # Committed records that were missing here at the leader's last response.
         self.lag = 0
         # Left out until then; 0 while it is included.
@@ -182,13 +184,11 @@ class ReplicaFetcher:
             elapsed_ms = self.answered_ms - started_ms
             expectant = not response.responses and elapsed_ms < request.max_wait_ms * 3 // 4
             self._wait_ms = EXPECTANT_WAIT_MS if expectant else self._settings.wait_max_ms
-            out_of_range, moved = self._take_all(response)
+            astray = self._take_all(response)
             self._note_cuts()
             try:
-                for followed in out_of_range:
+                for followed in astray:
                     await self._reset(followed)
-                for followed in moved:
-                    await self._start_from_tier(followed)
             except PeerLost as error:
                 await self._lost(error)
 
@@ -305,27 +305,23 @@ class ReplicaFetcher:
         now_ms = self._env.monotonic_ms()
         return min([self._wait_ms, *(max(1, self._following[key].resume_ms - now_ms) for key in self._resting)])
 
-    def _take_all(self, response: FetchResponse) -> tuple[list[Followed], list[Followed]]:
-        """Act on every partition of a response.
-
-        Returns those whose offset is out of the leader's range, and those whose offset is only in object storage.
-        """
+    def _take_all(self, response: FetchResponse) -> list[Followed]:
+        """Act on every partition of a response; returns those whose offset the leader does not have on disk."""
         now_ms = self._env.now_ms()
-        out_of_range, moved = [], []
+        astray = []
         for topic in response.responses:
             for row in topic.partitions:
                 followed = self._following.get((topic.topic_id, row.partition_index))
                 if followed is None or not self._is_current(followed):
                     continue
-                if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    out_of_range.append(followed)
-                elif row.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
-                    moved.append(followed)
+                if row.error_code in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE):
+                    followed.is_moved = row.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+                    astray.append(followed)
                 elif row.error_code:
                     self._fail(followed, f"error {_name(row.error_code)}")
                 else:
                     self._take(followed, row, now_ms)
-        return out_of_range, moved
+        return astray
 
     def _is_current(self, followed: Followed) -> bool:
         """Whether a response still applies: the log and the leader have not changed since the request."""
@@ -372,6 +368,9 @@ class ReplicaFetcher:
 
     async def _reset(self, followed: Followed) -> None:
         """Find out what the leader has, and continue where that is possible."""
+        if followed.is_moved:
+            await self._start_from_tier(followed)
+            return
         partition = followed.partition
         now_ms = self._env.now_ms()
         latest = await self._list_offset(followed, LATEST)

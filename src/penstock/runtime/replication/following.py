@@ -88,6 +88,8 @@ def start_again_at(partition: Partition, offset: int, now_ms: int) -> None:
     """Delete everything: the leader's log begins after our end."""
     state = _state(partition)
     partition.log.truncate_fully_and_start_at(offset, now_ms)
+    # A tiered log would go on to start where it did.
+    partition.log.advance_start_offset(offset)
     state.high_watermark = offset
     partition.forget_recalled()
 

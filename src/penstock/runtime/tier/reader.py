@@ -38,7 +38,11 @@ from penstock.storage.tier.layout import (
 from penstock.storage.tier.object_store import ObjectStore, StoreError
 from penstock.storage.timestamps import UNFOLDED_BYTES_MAX, TimestampOffset
 from penstock.wire.kernel import scan_batches
-from penstock.wire.records import HEADER_SIZE, read_header, read_records
+from penstock.wire.records import HEADER_SIZE, CorruptBatch, UnsupportedMagic, read_header, read_records
+
+
+class DamagedPart(StoreError):
+    """What was read of a segment is not what was written."""
 
 
 class TierSlice(NamedTuple):
@@ -80,16 +84,22 @@ class TierReader:
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{place.topic}-{place.partition}: offset {offset} is neither on disk nor in object storage",
             )
+        try:
+            return await self._read_in(place, segment, lineage, offset, size_max)
+        except DamagedPart:
+            # Perhaps it is only the cache that is damaged.
+            self._forget(segment)
+            return await self._read_in(place, segment, lineage, offset, size_max)
+
+    async def _read_in(
+        self, place: Place, segment: RemoteSegment, lineage: Sequence[EpochStart], offset: int, size_max: int
+    ) -> TierSlice:
         index = OffsetIndex.from_bytes(await self._companion(place, segment, INDEX), segment.size_bytes)
         slot = index.search(offset - segment.start_offset)
         position = index.positions[slot - 1] if slot else 0
         position, size = await self._first_batch(place, segment, position, offset)
         data = await self._bytes(place, segment, position, max(size, size_max))
         scan = scan_batches(data, 0, len(data), check_crc=True)
-        if not scan.batches:
-            await self._forget(segment, position, len(data))
-            data = await self._bytes(place, segment, position, max(size, size_max))
-            scan = scan_batches(data, 0, len(data), check_crc=True)
         end, end_offset = 0, offset
         for at, batch_size, base_offset, last_offset, _ in scan.batches:
             if read_header(data, at).partition_leader_epoch != _epoch_of(lineage, base_offset):
@@ -97,7 +107,7 @@ class TierReader:
             end, end_offset = at + batch_size, last_offset + 1
         if not end:
             reason = scan.problem or "the segment has other epochs than its metadata says"
-            raise StoreError(f"{place.stem(segment.start_offset, segment.segment_id)} at {position}: {reason}")
+            raise DamagedPart(f"{place.stem(segment.start_offset, segment.segment_id)} at {position}: {reason}")
         self._read_ahead(place, segment, position + end)
         return TierSlice(data[:end], end_offset)
 
@@ -146,11 +156,15 @@ class TierReader:
             head = await self._bytes(place, segment, position, HEADER_SIZE)
             if len(head) < HEADER_SIZE:
                 break
-            header = read_header(head)
+            try:
+                header = read_header(head)
+            except (CorruptBatch, UnsupportedMagic) as error:
+                stem = place.stem(segment.start_offset, segment.segment_id)
+                raise DamagedPart(f"{stem} at {position}: {error.message}") from error
             if header.last_offset >= offset:
                 return position, header.size_bytes
             position += header.size_bytes
-        raise StoreError(f"{place.stem(segment.start_offset, segment.segment_id)} has no offset {offset}")
+        raise DamagedPart(f"{place.stem(segment.start_offset, segment.segment_id)} has no offset {offset}")
 
     async def _bytes(self, place: Place, segment: RemoteSegment, position: int, size: int) -> bytes:
         part_bytes = self._settings().penstock_tier_read_bytes
@@ -189,9 +203,8 @@ class TierReader:
             # Whoever needs it gets the error.
             return
 
-    async def _forget(self, segment: RemoteSegment, position: int, size: int) -> None:
-        part_bytes = self._settings().penstock_tier_read_bytes
-        for number in range(position // part_bytes, (position + size) // part_bytes + 1):
+    def _forget(self, segment: RemoteSegment) -> None:
+        for number in range(segment.size_bytes // self._settings().penstock_tier_read_bytes + 1):
             self._parts.forget(_part_name(segment, number))
 
     async def _companion(self, place: Place, segment: RemoteSegment, kind: str) -> bytes:

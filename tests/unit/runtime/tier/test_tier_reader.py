@@ -1,0 +1,251 @@
+"""Reading copied segments from a store in memory: which batches are served, from where, and what damage does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from crc32c import crc32c
+
+from penstock.config.node import NodeSettings
+from penstock.core.tier.segments import EpochStart, RemotePartition, RemoteSegment, SegmentState
+from penstock.model.errors import ApiError
+from penstock.runtime.env import SystemEnv
+from penstock.runtime.tier.cache import DiskCache
+from penstock.runtime.tier.counters import TierCounters
+from penstock.runtime.tier.reader import TierReader
+from penstock.storage.indexes import OffsetIndex, TimeIndex
+from penstock.storage.tier.layout import INDEX, LOG, TIME_INDEX, Manifest, Place, StoredObject
+from penstock.storage.tier.object_store import Listed
+from penstock.wire.records import Record, build_batch, patch, read_header, read_records
+
+PLACE = Place("cluster", "orders", b"t" * 16, 0)
+
+
+class Settings:
+    remote_log_reader_threads = 2
+    remote_log_manager_fetch_max_bytes_per_second = 2**63 - 1
+    penstock_tier_read_bytes = 256
+    penstock_tier_read_ahead = 1
+
+
+class MemoryStore:
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.reads: list[str] = []
+
+    async def put(self, path: str, content: bytes | Path) -> None:
+        assert isinstance(content, bytes)
+        self.objects[path] = content
+
+    async def get(self, path: str) -> bytes:
+        self.reads.append(path)
+        if path not in self.objects:
+            raise FileNotFoundError(path)
+        return self.objects[path]
+
+    async def get_range(self, path: str, start: int, size: int) -> bytes:
+        return (await self.get(path))[start : start + size]
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.objects.pop(path, None)
+
+    async def list(self, prefix: str) -> AsyncIterator[Listed]:
+        for path, content in self.objects.items():
+            if path.startswith(prefix):
+                yield Listed(path, len(content), 0)
+
+
+def batch(offset: int, epoch: int, count: int = 2) -> bytes:
+    records = [Record(number, 1000 + offset + number, None, b"v" * 40, ()) for number in range(count)]
+    data = bytearray(build_batch(records))
+    patch(data, 0, offset, epoch)
+    return bytes(data)
+
+
+class World:
+    """A tier with segments, each of batches of two records."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.store = MemoryStore()
+        self.remote = RemotePartition("orders")
+        self.env = SystemEnv()
+        self.counters = TierCounters()
+        self.parts = DiskCache(self.env, tmp_path / "parts", lambda: 2000)
+        self.indexes = DiskCache(self.env, tmp_path / "indexes", lambda: 10_000)
+        self.parts.open()
+        self.indexes.open()
+        self.reader = TierReader(
+            self.env,
+            self.store,
+            self.parts,
+            self.indexes,
+            cast("Callable[[], NodeSettings]", Settings),
+            self.counters,
+        )
+
+    def add(self, number: int, start: int, end: int, *epochs: tuple[int, int]) -> RemoteSegment:
+        """A segment of the offsets from `start` to before `end`."""
+        starts = [EpochStart(*one) for one in epochs or ((0, start),)]
+        index, times, log = OffsetIndex(), TimeIndex(), b""
+        for offset in range(start, end, 2):
+            epoch = max((one for one in starts if one.start_offset <= offset), key=lambda one: one.start_offset).epoch
+            if (offset - start) % 8 == 6:
+                index.append(offset + 1 - start, len(log))
+                times.append(1000 + offset + 1, offset + 1 - start)
+            log += batch(offset, epoch)
+        segment_id = bytes([number]) * 16
+        contents = {LOG: log, INDEX: index.to_bytes(), TIME_INDEX: times.to_bytes()}
+        stored = {kind: StoredObject(len(content), crc32c(content)) for kind, content in contents.items()}
+        manifest = Manifest(PLACE, segment_id, start, end - 1, 999 + end, tuple(starts), 1, 0, stored)
+        for kind, content in contents.items():
+            self.store.objects[PLACE.object(start, segment_id, kind)] = content
+        self.store.objects[PLACE.manifest(start, segment_id)] = manifest.to_bytes()
+        segment = RemoteSegment(segment_id, start, end - 1, len(log), 999 + end, tuple(starts))
+        self.remote.begin(replace(segment, has_aborted_transactions=False))
+        self.remote.update(segment_id, SegmentState.COPY_SEGMENT_FINISHED, 1, 1)
+        return segment
+
+    async def offsets(self, offset: int, size_max: int = 300, *lineage: tuple[int, int]) -> list[int]:
+        """The offsets of the records that a read returns."""
+        known = [EpochStart(*one) for one in lineage or ((0, 0),)]
+        read = await self.reader.read(PLACE, self.remote, known, offset, size_max)
+        found: list[int] = []
+        position = 0
+        while position < len(read.data):
+            found += [record.offset for record in read_records(read.data, 10**6, position)]
+            position += read_header(read.data, position).size_bytes
+        assert read.end_offset == found[-1] + 1
+        return found
+
+
+def run(tmp_path: Path, work: Callable[[World], Awaitable[None]]) -> None:
+    async def inside() -> None:
+        world = World(tmp_path)
+        try:
+            await work(world)
+        finally:
+            await world.env.close()
+
+    asyncio.run(inside())
+
+
+def test_every_offset_is_found_with_its_whole_batch(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        world.add(1, 0, 40)
+        world.add(2, 40, 80)
+        for offset in range(80):
+            found = await world.offsets(offset)
+            assert found[0] == offset - offset % 2
+            assert found == list(range(found[0], found[-1] + 1))
+            # At least one batch, however little is asked for.
+            assert await world.offsets(offset, 1) == [found[0], found[0] + 1]
+        with pytest.raises(ApiError, match="neither on disk nor in object storage"):
+            await world.offsets(80)
+
+    run(tmp_path, work)
+
+
+def test_records_that_an_unclean_election_took_back_are_not_served(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        # Epoch 1 got as far as 39, and the leader of epoch 2 began at 20.
+        world.add(1, 0, 40, (0, 0), (1, 10))
+        world.add(2, 20, 60, (2, 20))
+        lineage = ((0, 0), (1, 10), (2, 20))
+        assert (await world.offsets(12, 10_000, *lineage))[-1] == 19
+        assert (await world.offsets(20, 10_000, *lineage))[-1] == 59
+        read = await world.reader.read(PLACE, world.remote, [EpochStart(*one) for one in lineage], 24, 10)
+        assert read_header(read.data).partition_leader_epoch == 2
+
+    run(tmp_path, work)
+
+
+def test_a_log_that_begins_within_a_batch(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        world.add(1, 0, 40)
+        assert (await world.offsets(7, 10, (0, 7)))[0] == 6
+
+    run(tmp_path, work)
+
+
+def test_what_was_read_comes_from_the_cache_which_stays_small(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        world.add(1, 0, 80)
+        await world.offsets(0)
+        before = world.counters.store_reads
+        await world.offsets(0)
+        assert world.counters.store_reads == before
+        for offset in range(0, 80, 2):
+            await world.offsets(offset)
+        assert 0 < world.parts.size_bytes <= 2000
+        assert sum(path.stat().st_size for path in (tmp_path / "parts").iterdir()) <= 2000 + 256
+
+    run(tmp_path, work)
+
+
+def test_damage_in_the_cache_is_read_again_and_in_the_store_is_an_error(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        segment = world.add(1, 0, 40)
+        await world.offsets(0)
+        for path in (tmp_path / "parts").iterdir():
+            path.write_bytes(b"\0" * 61 + path.read_bytes()[61:-1] + b"?")
+        assert (await world.offsets(0))[0] == 0
+        name = PLACE.object(0, segment.segment_id, LOG)
+        sound = world.store.objects[name]
+        world.store.objects[name] = sound[:100] + bytes([sound[100] ^ 1]) + sound[101:]
+        for path in list((tmp_path / "parts").iterdir()):
+            world.parts.forget(path.name)
+        with pytest.raises(ApiError):
+            await world.offsets(0)
+        index = PLACE.object(0, segment.segment_id, INDEX)
+        world.indexes.forget(f"{segment.segment_id.hex()}.index")
+        world.store.objects[index] = b"\1" * len(world.store.objects[index])
+        with pytest.raises(ApiError, match="checksum"):
+            await world.offsets(0)
+
+    run(tmp_path, work)
+
+
+def test_records_are_found_by_time(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        world.add(1, 0, 40)
+        world.add(2, 40, 80)
+        for timestamp, offset in ((0, 0), (1000, 0), (1001, 1), (1039, 39), (1040, 40), (1077, 77)):
+            found = await world.reader.find_time(PLACE, world.remote, [EpochStart(0, 0)], timestamp, 0)
+            assert found is not None
+            assert found.offset == offset
+        later = await world.reader.find_time(PLACE, world.remote, [EpochStart(0, 0)], 1000, 51)
+        assert later is not None
+        assert later.offset == 51
+        assert await world.reader.find_time(PLACE, world.remote, [EpochStart(0, 0)], 1080, 0) is None
+
+    run(tmp_path, work)
+
+
+def test_a_reader_that_gives_up_does_not_stop_others(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        world.add(1, 0, 40)
+        gate = asyncio.Event()
+        get: Any = world.store.get
+
+        async def slow(path: str) -> bytes:
+            await gate.wait()
+            return cast("bytes", await get(path))
+
+        world.store.get = slow  # type: ignore[method-assign]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await world.offsets(0)
+        waiting = asyncio.ensure_future(world.offsets(0))
+        await asyncio.sleep(0)
+        gate.set()
+        assert (await waiting)[0] == 0
+        # Each object was asked for once.
+        assert len([path for path in world.store.reads if path.endswith(".index")]) == 1
+
+    run(tmp_path, work)
