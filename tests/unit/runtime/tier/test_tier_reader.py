@@ -73,6 +73,7 @@ class World:
 
     def __init__(self, tmp_path: Path) -> None:
         self.store = MemoryStore()
+        self.settings = Settings()
         self.remote = RemotePartition("orders")
         self.env = SystemEnv()
         self.counters = TierCounters()
@@ -85,7 +86,7 @@ class World:
             self.store,
             self.parts,
             self.indexes,
-            cast("Callable[[], NodeSettings]", Settings),
+            cast("Callable[[], NodeSettings]", lambda: self.settings),
             self.counters,
         )
 
@@ -110,6 +111,11 @@ class World:
         self.remote.begin(replace(segment, has_aborted_transactions=False))
         self.remote.update(segment_id, SegmentState.COPY_SEGMENT_FINISHED, 1, 1)
         return segment
+
+    async def written(self) -> None:
+        """Wait until everything that was read is in the caches."""
+        while self.parts._loading or self.indexes._loading:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
     async def offsets(self, offset: int, size_max: int = 300, *lineage: tuple[int, int]) -> list[int]:
         """The offsets of the records that a read returns."""
@@ -190,19 +196,23 @@ def test_what_was_read_comes_from_the_cache_which_stays_small(tmp_path: Path) ->
 
 def test_damage_in_the_cache_is_read_again_and_in_the_store_is_an_error(tmp_path: Path) -> None:
     async def work(world: World) -> None:
+        world.settings.penstock_tier_read_ahead = 0
         segment = world.add(1, 0, 40)
         await world.offsets(0)
+        await world.written()
         for path in (tmp_path / "parts").iterdir():
             path.write_bytes(b"\0" * 61 + path.read_bytes()[61:-1] + b"?")
         assert (await world.offsets(0))[0] == 0
         name = PLACE.object(0, segment.segment_id, LOG)
         sound = world.store.objects[name]
         world.store.objects[name] = sound[:100] + bytes([sound[100] ^ 1]) + sound[101:]
+        await world.written()
         for path in list((tmp_path / "parts").iterdir()):
             world.parts.forget(path.name)
         with pytest.raises(ApiError):
             await world.offsets(0)
         index = PLACE.object(0, segment.segment_id, INDEX)
+        await world.written()
         world.indexes.forget(f"{segment.segment_id.hex()}.index")
         world.store.objects[index] = b"\1" * len(world.store.objects[index])
         with pytest.raises(ApiError, match="checksum"):
