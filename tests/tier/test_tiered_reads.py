@@ -194,7 +194,11 @@ def test_turning_it_off_needs_a_word_about_what_is_there(cluster: Cluster, wire:
 def test_copying_can_stop_while_what_is_there_stays(cluster: Cluster, wire: WireClient) -> None:
     topic = tiered_topic(cluster, 1500)
     configure(cluster, topic, local_retention_bytes="-2", remote_log_copy_disable="true")
-    tiered = wire.list_offset(topic, LATEST_TIERED).offset
+    # What was under way when copying was stopped is still finished.
+    tiered = -1
+    while tiered != (now := wire.list_offset(topic, LATEST_TIERED).offset):
+        tiered = now
+        time.sleep(1)
     fill(cluster.bootstrap_servers, topic, [value(number) for number in range(1500, 2500)])
     assert read_all(cluster.bootstrap_servers, topic, 2500) == [(n, value(n)) for n in range(2500)]
     assert wire.list_offset(topic, LATEST_TIERED).offset == tiered
