@@ -59,6 +59,7 @@ def test_every_page_fits_a_phone_and_a_dark_room(pages: Pages, place: str) -> No
 
 def test_topic_is_created_filled_and_read(pages: Pages, rest: httpx.Client) -> None:
     page = pages.open("topics")
+    page.locator("[data-new]").wait_for()
     page.keyboard.press("n")
     page.fill("dialog input[data-first]", "made-in-the-console")
     page.click("dialog button.primary")

@@ -57,6 +57,7 @@ def test_limits_are_changed_on_the_page(pages: Pages, rest: httpx.Client, tenant
 def test_what_cannot_be_created_is_said_and_leaves_nothing(pages: Pages, rest: httpx.Client) -> None:
     name = f"t-{uuid.uuid4().hex[:8]}"
     page = pages.open("tenants")
+    page.locator("[data-new]").wait_for()
     page.keyboard.press("n")
     page.fill("dialog input[data-first]", name)
     page.click("dialog button:has-text('Create')")
