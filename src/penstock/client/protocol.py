@@ -126,6 +126,9 @@ class Protocol:
             reply = yield SaslAuthenticateRequest(message)
             if reply.error_code:
                 why = reply.error_message or error_name(reply.error_code)
+                if "authentication" not in why.lower():
+                    # The answer to a token is a document that names only what is wrong with it.
+                    why = f"authentication failed: {why}"
                 raise CredentialsRejected(f"{self.name} rejected {credentials.username}: {why}")
             self.sign_in_lifetime_ms = reply.session_lifetime_ms
             try:
