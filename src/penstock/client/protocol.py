@@ -126,7 +126,7 @@ class Protocol:
             reply = yield SaslAuthenticateRequest(message)
             if reply.error_code:
                 why = reply.error_message or error_name(reply.error_code)
-                if "authentication" not in why.lower():
+                if why.startswith("{"):
                     # The answer to a token is a document that names only what is wrong with it.
                     why = f"authentication failed: {why}"
                 raise CredentialsRejected(f"{self.name} rejected {credentials.username}: {why}")
