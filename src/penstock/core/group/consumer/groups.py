@@ -21,7 +21,7 @@ from penstock.core.group.consumer.leave import remove_members
 from penstock.core.group.consumer.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH, ConsumerMember, MemberState
 from penstock.core.group.consumer.update import await_revocation
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, TimerKey, Token
-from penstock.core.group.group import Group, Random
+from penstock.core.group.group import Group, Random, replay_record
 from penstock.core.group.migration import DOWNGRADED_TIMER, downgraded, release, upgrade
 from penstock.core.group.subscription.topics import TopicCatalog
 from penstock.model.errors import ApiError, ErrorCode
@@ -150,17 +150,7 @@ class ConsumerGroups:
 
     def replay(self, key: Any, value: Any) -> None:
         """Apply one record of a consumer group."""
-        group = self._groups.get(key.group_id)
-        if not isinstance(group, ConsumerGroup):
-            if value is None:
-                # What it deletes is gone already, or the group has migrated to the other protocol.
-                return
-            # A classic group in its place only has offsets, or its tombstone was compacted away.
-            group = self._groups[key.group_id] = ConsumerGroup(key.group_id)
-        if value is None and isinstance(key, ConsumerGroupMetadataKey):
-            del self._groups[key.group_id]
-        else:
-            group.replay(key, value)
+        replay_record(self._groups, ConsumerGroup, ConsumerGroupMetadataKey, key, value)
 
     def loaded(self, now_ms: int) -> Effects:
         """All records are replayed: session timeouts start now, and the timers of members that must revoke."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.core.group.assignors.contract import Partitions
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, TimerKey, Token, Topics
-from penstock.core.group.group import Group
+from penstock.core.group.group import Group, replay_record
 from penstock.core.group.share.context import ShareContext
 from penstock.core.group.share.describe import described
 from penstock.core.group.share.group import ShareGroup
@@ -145,15 +145,7 @@ class ShareGroups:
 
     def replay(self, key: Any, value: Any) -> None:
         """Apply one record of a share group."""
-        group = self._groups.get(key.group_id)
-        if not isinstance(group, ShareGroup):
-            if value is None:
-                return
-            group = self._groups[key.group_id] = ShareGroup(key.group_id)
-        if value is None and isinstance(key, ShareGroupMetadataKey):
-            del self._groups[key.group_id]
-        else:
-            group.replay(key, value)
+        replay_record(self._groups, ShareGroup, ShareGroupMetadataKey, key, value)
 
     def loaded(self, now_ms: int) -> Effects:
         """All records are replayed: session timeouts start now.

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.core.group.classic.group import ClassicGroup
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, TimerKey, Token
-from penstock.core.group.group import Group
+from penstock.core.group.group import Group, replay_record
 from penstock.core.group.streams.context import (
     STREAMS_INITIAL_TIMER,
     STREAMS_REBALANCE_TIMER,
@@ -88,17 +88,7 @@ class StreamsGroups:
 
     def replay(self, key: Any, value: Any) -> None:
         """Apply one record of a streams group."""
-        group = self._groups.get(key.group_id)
-        if not isinstance(group, StreamsGroup):
-            if value is None:
-                # What it deletes is gone already, or the group has become one of another kind.
-                return
-            # A classic group in its place only has offsets, or its tombstone was compacted away.
-            group = self._groups[key.group_id] = StreamsGroup(key.group_id)
-        if value is None and isinstance(key, StreamsGroupMetadataKey):
-            del self._groups[key.group_id]
-        else:
-            group.replay(key, value)
+        replay_record(self._groups, StreamsGroup, StreamsGroupMetadataKey, key, value)
 
     def loaded(self, now_ms: int) -> Effects:
         """All records are replayed: session timeouts start now, and the timers of members that must revoke."""
