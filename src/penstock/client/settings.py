@@ -159,7 +159,7 @@ def _token_endpoint(properties: Mapping[str, str], fields: Mapping[str, str]) ->
 
 
 def _librdkafka_tokens(tokens: TokenEndpoint) -> dict[str, str]:
-    if tokens.url.startswith("file:"):
+    if tokens.is_file:
         raise ValueError("librdkafka cannot read a token from a file: name the identity provider's token endpoint")
     prefix = "sasl.oauthbearer."
     named = {

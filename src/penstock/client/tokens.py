@@ -38,10 +38,15 @@ class TokenEndpoint:
         scheme = urllib.parse.urlsplit(self.url).scheme
         if scheme not in _SCHEMES:
             raise ValueError(f"sasl.oauthbearer.token.endpoint.url is {self.url!r}: use https://, http:// or file://")
-        if scheme != "file" and not (self.client_id and self.client_secret):
+        if not self.is_file and not (self.client_id and self.client_secret):
             raise ValueError(
                 "OAUTHBEARER needs a client: set sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret"
             )
+
+    @property
+    def is_file(self) -> bool:
+        """Whether something else keeps a token in a file."""
+        return self.url.startswith("file:")
 
 
 _kept: dict[TokenEndpoint, tuple[str, float]] = {}
@@ -70,7 +75,7 @@ def expiry_of(token: str) -> float | None:
 
 def _fetch(endpoint: TokenEndpoint) -> tuple[str, float]:
     request: Any = endpoint.url
-    if not endpoint.url.startswith("file:"):
+    if not endpoint.is_file:
         form = {"grant_type": "client_credentials", **({"scope": endpoint.scope} if endpoint.scope else {})}
         basic = base64.b64encode(f"{endpoint.client_id}:{endpoint.client_secret}".encode()).decode()
         request = urllib.request.Request(
@@ -87,17 +92,15 @@ def _fetch(endpoint: TokenEndpoint) -> tuple[str, float]:
     except OSError as error:
         reason = getattr(error, "reason", None) or error.strerror or error
         raise AuthenticationFailed(f"cannot get a token from {endpoint.url}: {reason}") from None
-    if endpoint.url.startswith("file:"):
-        token = body.decode(errors="replace").strip()
-        # The file may be replaced at any time; reading it is cheap.
-        return token, 0.0
+    if endpoint.is_file:
+        # It may be replaced at any time; reading it is cheap.
+        return body.decode(errors="replace").strip(), 0.0
     try:
         document = json.loads(body)
         token = str(document["access_token"])
         lifetime_s = document.get("expires_in")
-        expires = expiry_of(token)
         if lifetime_s is None:
-            lifetime_s = max(0.0, expires - time.time()) if expires is not None else 0.0
+            lifetime_s = max(0.0, (expiry_of(token) or 0.0) - time.time())
         return token, float(lifetime_s)
     except (KeyError, TypeError, ValueError):
         raise AuthenticationFailed(f"{endpoint.url} answered without an access_token") from None
