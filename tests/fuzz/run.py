@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzz.frames import TOPICS, Frames
 from penstock.local.process import SERVER_COMMAND, BrokerProcess
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.wire.messages.metadata import MetadataRequest
@@ -39,7 +40,9 @@ CONNECTIONS = 16
 ANSWER_SECONDS_MAX = 20.0
 # Requests that may wait for others (a long poll, a rebalance) are let go after this long.
 PARKED_SECONDS_MAX = 0.5
-PARKING_APIS = frozenset({1, 11, 14, 78})
+PARKING_APIS = frozenset(
+    {ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.SHARE_FETCH, ApiKey.TAKE_SHARE_RECORDS}
+)
 TIDY_EVERY_FRAMES = 5_000
 NEIGHBOUR_TOPIC = "neighbour-of-the-hostile"
 NEIGHBOUR_WAIT_MS_MAX = 5_000
