@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from penstock.config.node import NodeSettings
@@ -208,6 +209,6 @@ def _check_directories(settings: NodeSettings, errors: list[Finding], warnings: 
             errors.append(Finding("cordoned.log.dirs", text))
     name = "log.dirs" if "log.dirs" in settings.properties else "log.dir"
     for directory in sorted(seen):
-        if directory == "/tmp" or directory.startswith("/tmp/"):
+        if PurePosixPath(directory).is_relative_to("/tmp") or PurePosixPath(directory).is_relative_to("/dev/shm"):
             text = f"{name}: {directory} does not outlive a restart of many systems: choose another for data you need"
             warnings.append(Finding(name, text))

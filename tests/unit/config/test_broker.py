@@ -240,6 +240,7 @@ def test_everything_wrong_is_named_at_once() -> None:
         ),
         ({"log_dir": "/data/three"}, "log.dir=/data/three is ignored"),
         ({"log_dirs": "/tmp/kraft-combined-logs"}, "does not outlive a restart"),
+        ({"log_dirs": "/dev/shm/kafka"}, "does not outlive a restart"),
         ({"min_insync_replicas": "2"}, "min.insync.replicas=2 is more than default.replication.factor=1"),
         ({"transaction_state_log_replication_factor": "1"}, "transaction.state.log.min.isr=2"),
         ({"message_max_bytes": "200000000"}, "more than socket.request.max.bytes"),
