@@ -85,7 +85,7 @@ def create_topics(
         if topic.name in twice:
             continue
         try:
-            configs = _check_topic(image, added, topic)
+            configs = check_new_topic(image, added, topic)
             check_configs(configs)
             replicas = _choose_replicas(image, topic, defaults, place, budget)
             admit(topic.name, len(replicas), len(replicas[0]), configs)
@@ -102,7 +102,7 @@ def create_topics(
     return Result(records, outcomes)
 
 
-def _check_topic(image: Image, added: Mapping[str, str], topic: NewTopic) -> dict[str, str]:
+def check_new_topic(image: Image, added: Mapping[str, str], topic: NewTopic) -> dict[str, str]:
     """The settings of a topic that may have its name."""
     check_topic_name(topic.name)
     if topic.name in image.topics:
@@ -126,15 +126,21 @@ def _check_topic(image: Image, added: Mapping[str, str], topic: NewTopic) -> dic
 def _create_topic(
     image: Image, name: str, topic_id: Uuid, replicas: Sequence[tuple[int, ...]], configs: Mapping[str, str]
 ) -> tuple[list[object], TopicOutcome]:
-    records: list[object] = [TopicRecord(name=name, topic_id=topic_id)]
-    records += _partition_records(image, topic_id, 0, replicas)
-    records += [
-        ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=name, name=key, value=value)
-        for key, value in configs.items()
-    ]
+    records = topic_records(name, topic_id, new_partition_records(image, topic_id, 0, replicas), configs)
     return records, TopicOutcome(
         name, topic_id, partitions=len(replicas), replication_factor=len(replicas[0]), configs=configs
     )
+
+
+def topic_records(
+    name: str, topic_id: Uuid, partitions: Sequence[PartitionRecord], configs: Mapping[str, str]
+) -> list[object]:
+    """Everything that is recorded of a new topic."""
+    settings = [
+        ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=name, name=key, value=value)
+        for key, value in configs.items()
+    ]
+    return [TopicRecord(name=name, topic_id=topic_id), *partitions, *settings]
 
 
 def _choose_replicas(
@@ -182,9 +188,10 @@ def _check_assignment(image: Image, replicas: Sequence[tuple[int, ...]], replica
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 
 
-def _partition_records(
+def new_partition_records(
     image: Image, topic_id: Uuid, first: int, replicas: Sequence[tuple[int, ...]]
 ) -> list[PartitionRecord]:
+    """The records of new partitions, numbered from `first` on; raises ApiError if one would have no broker."""
     records = []
     for index, brokers in enumerate(replicas, first):
         active = tuple(broker for broker in brokers if image.brokers[broker].active)
@@ -229,4 +236,4 @@ def add_partitions(
             )
         replicas = [tuple(brokers) for brokers in assignments]
         _check_assignment(image, replicas, factor)
-    return _partition_records(image, topic.topic_id, present, replicas)
+    return new_partition_records(image, topic.topic_id, present, replicas)

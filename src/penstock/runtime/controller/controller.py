@@ -19,6 +19,7 @@ from penstock.core.metadata import (
     features,
     producer_ids,
     reassignment,
+    restore,
     topics,
 )
 from penstock.core.metadata.election_rules import ElectionRules
@@ -318,6 +319,20 @@ class Controller:
             return result
 
         return self._raft.decide(decision)
+
+    def restore_topics(
+        self, wanted: Sequence[restore.RestoredTopic], next_producer_id: int
+    ) -> Future[list[restore.RestoreOutcome]]:
+        """Bring back topics of a lost cluster, whose records are in object storage."""
+
+        def admit(name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+            self._policy().check_new(name, partitions, replication_factor, configs, self._broker())
+
+        return self._raft.decide(
+            lambda image: restore.restore_topics(
+                image, wanted, next_producer_id, self._placer(image), self._check_topic_configs, admit
+            )
+        )
 
     def delete_topics(self, choose: Callable[[Image], Topic], charge: Charge = _free) -> Future[Topic]:
         """Delete the topic that `choose` picks from the image; it raises ApiError when there is none."""
