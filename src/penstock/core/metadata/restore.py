@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.result import Result
-from penstock.core.metadata.topic_names import folded
+from penstock.core.metadata.topic_names import REMOTE_STORAGE_ENABLE, folded
 from penstock.core.metadata.topics import (
     PARTITIONS_PER_REQUEST_MAX,
     Admit,
@@ -26,8 +26,6 @@ from penstock.core.metadata.topics import (
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid, format_uuid
 from penstock.wire.messages.metadata_records import ProducerIdsRecord
-
-REMOTE_STORAGE_ENABLE = "remote.storage.enable"
 
 
 class RestoredPartition(NamedTuple):

@@ -20,7 +20,7 @@ from penstock.core.metadata.image import (
 )
 from penstock.core.metadata.result import Result
 from penstock.core.metadata.tenants import TenantRoom
-from penstock.core.metadata.topic_names import METADATA_TOPIC, check_topic_name, folded
+from penstock.core.metadata.topic_names import METADATA_TOPIC, check_tierable, check_topic_name, folded
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.wire.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
@@ -120,6 +120,7 @@ def check_new_topic(image: Image, added: Mapping[str, str], topic: NewTopic) -> 
     missing = sorted(set(topic.configs) - set(configs))
     if missing:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"no value was given for {', '.join(missing)}")
+    check_tierable(topic.name, configs)
     return configs
 
 

@@ -26,6 +26,7 @@ from penstock.core.metadata.election_rules import ElectionRules
 from penstock.core.metadata.elections import ElectionType, PartitionKey
 from penstock.core.metadata.image import Image, ResourceType, Topic
 from penstock.core.metadata.result import Result
+from penstock.core.metadata.topic_names import check_tierable
 from penstock.core.metadata.topic_policy import TopicPolicy
 from penstock.core.placement.stripe import PlacementError, UsableBroker, place
 from penstock.model.errors import ApiError, ErrorCode
@@ -379,6 +380,7 @@ class Controller:
             before = image.overrides(kind, name)
             after = change(before)
             if kind is ResourceType.TOPIC:
+                check_tierable(name, after)
                 self._check_topic_configs(after)
                 self._policy().check_change(name, before, after, self._broker())
             if kind is ResourceType.BROKER and not image.cordoned_directories_enabled:
