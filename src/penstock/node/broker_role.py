@@ -161,7 +161,6 @@ class BrokerRole:
         await self.partitions.open_gradually()
         if self.partitions.are_all_open:
             self._directories.note_checked(self._lifecycle.broker_epoch)
-        self._coordinate()
         self._tier = await open_tier(
             env,
             raft,
@@ -172,6 +171,7 @@ class BrokerRole:
             self._ask_itself,
             self._directories.cluster_id,
         )
+        self._coordinate()
         self._housekeeping = Housekeeping(env, self.partitions, self._live.current, self._tier)
         await self._housekeeping.watch_disks()
         self._housekeeping.start()
@@ -270,7 +270,7 @@ class BrokerRole:
             self._live.current,
         )
         self._shares = SharePartitions(
-            env, raft.image, self.partitions, self._persister, dead_letters, self._live.current
+            env, raft.image, self.partitions, self._persister, dead_letters, self._live.current, self._tier
         )
 
     async def _ask_itself(self, request: Any) -> Any:

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from penstock.cli.tier.restore_plan import TopicPlan
     from penstock.storage.tier.inventory import Inventory, Problem, StoredSegment
     from penstock.storage.tier.object_store import RemoteStore
 
 REQUEST_TIMEOUT_MS = 30_000
 GRACE_S = 3600
+RESTORE_S = 600
 UNSOUND = 1
 
 
@@ -156,6 +158,64 @@ def verify(
         )
     if problems:
         raise SystemExit(UNSOUND)
+
+
+@command.command()
+@connection_options
+@store_options
+@click.option("--from-cluster", help="The lost cluster's id, if the store has several.")
+@click.option("--topics", help="Only these, separated by commas.")
+@click.option("--dry-run", is_flag=True, help="Show what would be restored, and what is missing.")
+@click.option("--partial", is_flag=True, help="Restore what is whole, although something is missing or damaged.")
+@click.option("--replication-factor", type=click.IntRange(1), help="Replicas, if not as many as there were.")
+@click.option("--config-override", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting for all topics.")
+@click.option("--timeout", "timeout_s", default=RESTORE_S, show_default=True, help="How long brokers may take, in s.")
+@output_option
+def restore(
+    connection: Connection,
+    config: str | None,
+    url: str | None,
+    options: tuple[str, ...],
+    from_cluster: str | None,
+    topics: str | None,
+    dry_run: bool,
+    partial: bool,
+    replication_factor: int | None,
+    overrides: tuple[str, ...],
+    timeout_s: int,
+    as_json: bool,
+) -> None:
+    """Bring the topics of a lost cluster back into a new one, from the store alone.
+
+    Topics keep their names, ids, settings, offsets and leader epochs, and producers their state. Run again, it
+    continues. Ends with code 1, and changes nothing, if something is missing or damaged, unless --partial is given.
+    """
+    from penstock.cli.tier.restore import Restore
+    from penstock.cli.tier.restore_plan import describe_plans, find_cluster, plan_topics
+    from penstock.cli.wire_client import WireClient
+
+    store = _open(config, url, options)
+    wanted = {name.strip() for name in (topics or "").split(",")} - {""}
+    settings = parse_assignments(overrides, "--config-override")
+
+    async def look() -> list[TopicPlan]:
+        source, inventory = await find_cluster(store, from_cluster)
+        return await plan_topics(store, source, inventory, wanted, settings)
+
+    plans = _run(look())
+    with WireClient(connection) as client:
+        restoring = Restore(client, store, plans, lambda line: click.echo(line, err=True))
+        rows = describe_plans(plans, restoring.missing)
+        if as_json:
+            print_json(rows)
+        else:
+            titles = ("topic", "topic_id", "partitions", "segments", "bytes", "records", "state")
+            print_table(titles, [[row[title] for title in titles] for row in rows])
+        restoring.check(partial=partial)
+        if not dry_run:
+            _run(restoring.copy_objects())
+            restoring.create_topics(replication_factor)
+            restoring.await_leaders(timeout_s)
 
 
 def _open(config: str | None, url: str | None, options: tuple[str, ...]) -> RemoteStore:

@@ -102,6 +102,11 @@ class RemotePartition:
     def __len__(self) -> int:
         return len(self._by_id)
 
+    @property
+    def has_deleted(self) -> bool:
+        """Whether segments were deleted."""
+        return bool(self._gone)
+
     def get(self, segment_id: Uuid) -> RemoteSegment | None:
         """A segment that is not deleted."""
         return self._by_id.get(segment_id)

@@ -343,7 +343,14 @@ class Partitions(PartitionEvents):
             logger.info("%s was moved to other brokers", partition.name)
             self._remove(partition)
 
+    def lead(self, partition: Partition) -> None:
+        """Lead a restored partition that has started from object storage."""
+        self._adopt(partition.topic_id, partition.name.partition)
+
     def _assign_role(self, partition: Partition, known: PartitionState) -> None:
+        if known.leader == self.node_id and partition.log.end_offset < known.restored_offset:
+            logger.info("%s starts from object storage before it has a leader", partition.name)
+            known = known._replace(leader=NO_LEADER)
         if known.leader == self.node_id:
             if partition.make_leader(self.node_id, known, self._env.monotonic_ms()):
                 _tell(self._on_leader, partition)

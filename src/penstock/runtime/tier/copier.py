@@ -59,6 +59,7 @@ class Copier:
         await asyncio.sleep(self._quota.wait_s(self._env.monotonic_ms()))
         self._quota.spent(source.size_bytes)
         crc = await self._env.run_blocking(source.checked_crc)
+        source = source._replace(snapshot=await self._env.run_blocking(source.sound_snapshot))
         key = TierKey(place.topic_id, place.partition)
         segment = RemoteSegment(
             self._env.random.randbytes(16),
