@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from penstock.spark.tier import reading
 from penstock.spark.tier.catalog import Catalog
 from penstock.spark.tier.reading import DamagedSegment, aborted_filter, read_segment
 from penstock.spark.tier.sections import Section
-from penstock.spark.tier.store import BlockingStore
+from penstock.spark.tier.store import BlockingStore, TierSettings, shared_store
 from penstock.storage.producers.transaction_index import AbortedTransaction
 from penstock.storage.tier.layout import EPOCHS, INDEX, LOG, TRANSACTION_INDEX, Manifest
 from penstock.storage.tier.object_store import StoreError
@@ -88,6 +89,8 @@ def test_a_copy_without_a_manifest_was_never_finished(bucket: Bucket) -> None:
 def test_what_the_brokers_say_is_there_but_is_not(bucket: Bucket) -> None:
     bucket.add(0, 100)
     assert find(Catalog(bucket.store), (199, 0), 0, 100) == [(0, 100, None)]
+    with pytest.raises(StoreError, match=r"tier\.url must be"):
+        find(Catalog(Bucket().store), (99, 0), 0, 100)
     # Of another epoch: the record at 99 that consumers read is not this one.
     assert find(Catalog(bucket.store), (99, 1), 0, 100) == [(0, 100, None)]
 
@@ -194,6 +197,12 @@ def test_a_deleted_segment_is_not_found(bucket: Bucket, shared: BlockingStore) -
     bucket.lose(segment, LOG)
     with pytest.raises(FileNotFoundError):
         offsets(shared, bucket, segment, 0, 100)
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(StoreError, match=r"penstock\[tier\]"):
+        shared_store(TierSettings("file:///not/there"))
 
 
 def test_records_of_aborted_transactions_are_left_out(bucket: Bucket, shared: BlockingStore) -> None:

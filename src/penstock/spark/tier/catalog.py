@@ -94,6 +94,11 @@ class Catalog:
         ):
             return known
         names = await self._list(place)
+        if not names:
+            raise StoreError(
+                f"the store has nothing below {place.directory}, but the brokers have copied that partition up to "
+                f"{tier_end.start_offset}: tier.url must be what penstock.tier.url is for them"
+            )
         for name in reversed([one for one in names if one.start_offset <= tier_end.start_offset]):
             found = await self._read(place, [name])
             if not found or not holds(manifest := found[0], tier_end):
