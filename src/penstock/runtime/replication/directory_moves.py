@@ -24,6 +24,7 @@ from penstock.runtime.replication.future_log import CHUNK_BYTES, FutureLog, open
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.files import StorageError
+from penstock.storage.metadata_files import sync_partition_metadata
 from penstock.storage.names import NAME_BYTES_MAX, future_directory_name
 from penstock.storage.segment_copy import TierHistory
 from penstock.storage.slices import LogSlice
@@ -266,6 +267,8 @@ class DirectoryMoves:
                 # Another broker leads now, or this one is about to stop.
                 await asyncio.sleep(SETTLE_RETRY_S)
         if self._is_here(partition):
+            # Its name may be new although nothing was appended under it yet.
+            await self._work(partial(sync_partition_metadata, self._env.filesystem, log.directory))
             raise_recovery_point(self._env, target, partition.name, log.flushed_offset)
         retire()
         for directory in self._partitions.directories:

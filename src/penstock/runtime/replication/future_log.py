@@ -15,7 +15,7 @@ from penstock.runtime.logs.directories import LogDirectory
 from penstock.runtime.replication.partition import Partition
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log, LogSettings, LogSlice
-from penstock.storage.metadata_files import read_partition_metadata, write_partition_metadata
+from penstock.storage.metadata_files import read_partition_metadata, sync_partition_metadata, write_partition_metadata
 from penstock.storage.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name, offset_of
 from penstock.storage.producers.snapshot import DamagedSnapshotError, decode_snapshot
 from penstock.storage.segment_copy import TierHistory
@@ -37,6 +37,7 @@ def open_future(
     filesystem.make_directory(path)
     if is_new:
         write_partition_metadata(filesystem, path, topic_id)
+        sync_partition_metadata(filesystem, path)
     return Log.open(
         filesystem,
         path,
