@@ -137,6 +137,15 @@ class Partition:
         if self.leading is not None and self.leading.set_min_in_sync(settings.min_insync_replicas):
             self.committed_more()
 
+    def replace_log(self, log: Log, owed: Callable[[], None]) -> None:
+        """Continue with a log that has all of the present one; its first sync runs `owed` too."""
+        assert log.end_offset == self.log.end_offset
+        self.log = log
+        former, self.sync = self.sync, LogSync(self._env, log, self.on_failure, self.counters.flushes)
+        self.sync.owe(owed)
+        self.sync.take_over(former)
+        self._recalled.clear()
+
     @property
     def is_leader(self) -> bool:
         """Whether this broker leads the partition."""
