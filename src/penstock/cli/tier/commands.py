@@ -226,7 +226,7 @@ def _open(config: str | None, url: str | None, options: tuple[str, ...]) -> Remo
         if url:
             return RemoteStore.open(url, parse_assignments(options, "--option"), REQUEST_TIMEOUT_MS)
         if config:
-            return open_store(load_settings(config, {}))
+            return open_store(load_settings(config, {}), RemoteStore.open)
     except StoreError as error:
         raise CommandFailure("the store cannot be opened", error.message) from error
     raise CommandFailure("which store?", "name it with --url, or a node's file with -c")

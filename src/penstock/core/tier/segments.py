@@ -6,7 +6,8 @@ A segment is known by an id of its own, since leaders may copy the same offsets 
              └──────────────────────────────────────────────▲
 
 and only a finished one is read. Updates that don't follow the arrows are ignored: they come from a broker that no
-longer leads the partition. What is deleted is forgotten but for its id, so that nothing brings it back.
+longer leads the partition. Who gives up a copy says so: if the copy was finished before that was recorded, it stays,
+since replicas rely on it by then. What is deleted is forgotten but for its id, so that nothing brings it back.
 
 A segment lists the leader epochs of its records. After an unclean election two segments may hold different records
 under the same offsets, so one is always looked up by offset and epoch, along the epochs of the leader's log.
@@ -122,10 +123,20 @@ class RemotePartition:
         self._put(segment)
         return True
 
-    def update(self, segment_id: Uuid, state: SegmentState, broker_id: int, timestamp_ms: int) -> bool:
-        """A segment's state changed; False when that is not possible."""
+    def update(
+        self,
+        segment_id: Uuid,
+        state: SegmentState,
+        broker_id: int,
+        timestamp_ms: int,
+        *,
+        only_unfinished: bool = False,
+    ) -> bool:
+        """A segment's state changed, or with `only_unfinished` a copy is given up; False when that is not possible."""
         known = self._by_id.get(segment_id)
         if known is None or state not in _NEXT[known.state]:
+            return False
+        if only_unfinished and known.state is not SegmentState.COPY_SEGMENT_STARTED:
             return False
         self._take_out(known)
         if state is SegmentState.DELETE_SEGMENT_FINISHED:
