@@ -25,6 +25,7 @@ from typing import NamedTuple
 from penstock.model.ids import Uuid
 
 NOTHING_COPIED = -1
+_AFTER_ALL = 2**63 - 1
 
 
 class SegmentState(IntEnum):
@@ -149,6 +150,26 @@ class RemotePartition:
         """The readable segment with the record at `offset` that the epochs of `lineage` wrote."""
         slot = bisect_right(lineage, offset, key=lambda entry: entry.start_offset)
         return self.find_in_epoch(lineage[slot - 1].epoch, offset) if slot else None
+
+    def extended(self, lineage: Sequence[EpochStart], start_offset: int) -> Sequence[EpochStart]:
+        """The lineage of a log that starts at `start_offset`, with epochs that only the tier knows of.
+
+        A log may know less of its beginning than it should: it was cut, or lost what it knew of deleted records.
+        """
+        if lineage and lineage[0].start_offset <= start_offset:
+            return lineage
+        first = lineage[0] if lineage else EpochStart(_AFTER_ALL, _AFTER_ALL)
+        starts: dict[int, int] = {}
+        for segment in self._by_id.values():
+            if segment.is_readable:
+                for epoch, begin, _ in segment.spans():
+                    if epoch <= first.epoch and begin < first.start_offset:
+                        starts[epoch] = min(begin, starts.get(epoch, begin))
+        found = [EpochStart(first.epoch, starts.pop(first.epoch, first.start_offset))] if lineage else []
+        for epoch in sorted(starts, reverse=True):
+            if not found or starts[epoch] < found[-1].start_offset:
+                found.append(EpochStart(epoch, starts[epoch]))
+        return [*reversed(found), *lineage[1:]]
 
     def find_in_epoch(self, epoch: int, offset: int) -> RemoteSegment | None:
         """The readable segment with an epoch's record at `offset`; of several, the one that starts last."""
