@@ -23,6 +23,7 @@ FIRST_SEEDS = {
     "trust_an_unheard_leader": 64,
     "lead_without_an_epoch": 1010,
     "know_the_last_batches_only": 153,
+    "let_batches_overtake": 25,
     "leave_lists_out_of_snapshots": 19,
     "keep_what_is_revoked": 19,
     "grant_what_a_snapshot_revoked": 318,

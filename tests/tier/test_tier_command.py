@@ -15,7 +15,7 @@ from penstock.testing import Cluster
 from support.tier_cluster import TIERED, eventually, fill, local_bytes, tier_missing, tier_settings
 
 MISSING = tier_missing()
-pytestmark = pytest.mark.skipif(MISSING is not None, reason=MISSING or "")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(MISSING is not None, reason=MISSING or "")]
 
 
 @pytest.fixture(scope="module")

@@ -51,6 +51,12 @@ def make_describe_log_dirs(env: Env, partitions: Partitions) -> Handler:
                 log = partition.log
                 lag = max(0, partition.high_watermark - log.end_offset)
                 topics.setdefault(name.topic, []).append(DescribeLogDirsPartition(name.partition, log.size_bytes, lag))
+        for name, future in sorted(directory.futures.items()):
+            partition = partitions.get(*name)
+            if partition is not None and (wanted is None or name in wanted):
+                lag = max(0, partition.log.end_offset - future.end_offset)
+                row = DescribeLogDirsPartition(name.partition, future.size_bytes, lag, True)
+                topics.setdefault(name.topic, []).append(row)
         space = env.filesystem.disk_space(directory.path)
         return DescribeLogDirsResult(
             0,

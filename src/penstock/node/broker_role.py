@@ -22,6 +22,7 @@ from penstock.core.replica.fetch_session import SessionCache
 from penstock.core.replica.throttle import Throttle
 from penstock.model.ids import NO_LEADER, Uuid
 from penstock.node.directories import Directories
+from penstock.node.disks import move_replicas
 from penstock.node.endpoints import Endpoints
 from penstock.node.failures import CannotStart
 from penstock.node.metrics.clients import ClientCollector
@@ -125,7 +126,7 @@ class BrokerRole:
             lambda: raft.applied_offset - 1,
             settings.broker_heartbeat_interval_ms,
             settings.broker_session_timeout_ms,
-            self._offline_directories,
+            directories.offline_ids,
             self._cordoned_directories,
         )
         self._fetchers: ReplicaFetchers
@@ -172,11 +173,7 @@ class BrokerRole:
             self._directories.cluster_id,
         )
         self._coordinate()
-        self._housekeeping = Housekeeping(env, self.partitions, self._live.current, self._tier)
-        await self._housekeeping.watch_disks()
-        self._housekeeping.start()
-        self._cleaner = Cleaner(env, self.partitions, self._live.current)
-        self._cleaner.start()
+        await self._keep_logs()
         keeper = self._replicate()
         self._tenants = Tenants(
             env,
@@ -203,6 +200,19 @@ class BrokerRole:
             shown = asyncio.Event()
             raft.on_commit(lambda _: shown.set() if self._some_broker() == settings.node_id else None)
             await shown.wait()
+
+    async def _keep_logs(self) -> None:
+        """Start keeping logs within their limits, compacting them, and moving them between directories."""
+        env = self._env
+        self._housekeeping = Housekeeping(env, self.partitions, self._live.current, self._tier)
+        await self._housekeeping.watch_disks()
+        self._housekeeping.start()
+        self._cleaner = Cleaner(env, self.partitions, self._live.current)
+        self._cleaner.start()
+        self.partitions.on_directory_failed(lambda _: self._lifecycle.heartbeat_now())
+        asks = self._proposals.ask
+        image, checkpoint = self._raft.image, self._housekeeping.checkpoint
+        self._moves = move_replicas(env, image, self.partitions, asks, self._broker_epoch, checkpoint)
 
     def _coordinate(self) -> None:
         """Start coordinating groups and transactions, on the partitions of their topics that this broker leads."""
@@ -328,6 +338,7 @@ class BrokerRole:
             producer_ids=self._producer_ids,
             sessions=sessions,
             follower_fetch=follower_fetch,
+            moves=self._moves,
             settings=self._live,
             cluster_id=self._directories.cluster_id,
             access=self._security.access,
@@ -408,6 +419,7 @@ class BrokerRole:
         self.partitions.wake_readers()
         await draining
         self._fetchers.stop()
+        await self._moves.stop()
         await self.partitions.close_all()
 
     def mark_clean(self) -> None:
@@ -448,9 +460,6 @@ class BrokerRole:
 
     def _broker_epoch(self) -> int:
         return self._lifecycle.broker_epoch
-
-    def _offline_directories(self) -> list[Uuid]:
-        return [one.directory_id for one in self._directories.log_directories if one.failure is not None]
 
     def _cordoned_directories(self) -> list[Uuid] | None:
         if not self._raft.image.cordoned_directories_enabled:

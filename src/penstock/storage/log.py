@@ -15,7 +15,6 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.storage.compaction.swap import CleanedSegment, SegmentSwap
 from penstock.storage.files import Filesystem, StorageError
 from penstock.storage.flush import FlushTicket
-from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.names import LEADER_EPOCH_CHECKPOINT, TEMPORARY_SUFFIX, deletion_directory_name
 from penstock.storage.producers.history import ProducerHistory
 from penstock.storage.producers.replay import read_end_markers
@@ -23,7 +22,7 @@ from penstock.storage.recovery import LoadedLog, RecoveryReport, load_log
 from penstock.storage.segment import Segment
 from penstock.storage.segment_copy import TierCopy, TierHistory, copy_of
 from penstock.storage.segment_facts import earliest_timestamp, facts_of
-from penstock.storage.segments import Segments
+from penstock.storage.segments import Segments, next_base_offset
 from penstock.storage.settings import INT64_MAX, LogSettings
 from penstock.storage.slices import EMPTY_SLICE, LogSlice, cut, end_before, limit_before
 from penstock.storage.timestamps import TimestampOffset, first_at_or_after, largest
@@ -175,7 +174,7 @@ class Log:
         try:
             jitter_ms = segment.jitter_ms(settings) if settings.segment_jitter_ms else 0
             if segment.must_roll(size, last_offset, max_timestamp, now_ms, settings, jitter_ms):
-                segment = self._roll(self._roll_offset(first_offset, last_offset), now_ms)
+                segment = self._roll(next_base_offset(self.end_offset, first_offset, last_offset), now_ms)
             segment.append(headers, data, settings.index_interval_bytes)
         except StorageError as error:
             if not error.is_disk_full:
@@ -210,14 +209,6 @@ class Log:
             return False
         self.roll(now_ms)
         return True
-
-    def _roll_offset(self, first_offset: int, last_offset: int) -> int:
-        """The base offset of the next segment: the log's end, so that no gap lies between two segments.
-
-        A replicated compacted log can have a gap too large for that; the segment then begins after it.
-        """
-        end_offset = self.end_offset
-        return end_offset if last_offset - end_offset <= RELATIVE_OFFSET_MAX else first_offset
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         active = self._active
@@ -484,6 +475,17 @@ class Log:
                 segment.release()
             if self._failure is None:
                 self._failure = f"{self._home.path.name} is closed"
+
+    def take_place_of(self, other: Log) -> None:
+        """Become the log that `other` is, which ends at the same offset: by name, with its producers and its start.
+
+        The rename is not durable yet. If StorageError is raised, this log must be given up.
+        """
+        assert self.end_offset == other.end_offset
+        self._history.take_over(other.producers, other.end_offset)
+        self._home.move_to(self._home.path.with_name(other.directory.name))
+        self.producers, self.settings = other.producers, other.settings
+        self.advance_start_offset(other.start_offset)
 
     def delete_directory(self, unique: bytes, *, durable: bool = True) -> Path:
         """Rename the directory out of the way and close the log.

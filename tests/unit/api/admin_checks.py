@@ -10,6 +10,11 @@ from penstock.api.api_versions import TELEMETRY
 from penstock.api.table import ADVERTISED
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages import alter_configs, incremental_alter_configs
+from penstock.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -267,6 +272,18 @@ def check_describe_log_dirs(ask: Ask, world: World, version: int) -> None:
     assert nothing.topics == ()
 
 
+def check_alter_replica_log_dirs(ask: Ask, world: World, version: int) -> None:
+    here = str(world.cluster.data_dir)
+    topics = [AlterReplicaLogDirTopic(world.topic, [0, 9]), AlterReplicaLogDirTopic(world.missing, [0])]
+    request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(here, topics)])
+    found, missing = ask(request, version).results
+    assert [(row.partition_index, row.error_code) for row in found.partitions] == [(0, 0), (9, 3)]
+    assert (found.topic_name, missing.topic_name) == (world.topic, world.missing)
+    assert [row.error_code for row in missing.partitions] == [3]
+    elsewhere = AlterReplicaLogDirsRequest([AlterReplicaLogDir(here + "-not", topics[:1])])
+    assert {row.error_code for row in ask(elsewhere, version).results[0].partitions} == {57}
+
+
 def check_describe_cluster(ask: Ask, world: World, version: int) -> None:
     for operations in (False, True):
         response = ask(DescribeClusterRequest(operations, include_fenced_brokers=version >= 2), version)
@@ -331,6 +348,7 @@ CHECKS = {
     "describe_configs": check_describe_configs,
     "alter_configs": check_alter_configs,
     "incremental_alter_configs": check_incremental_alter_configs,
+    "alter_replica_log_dirs": check_alter_replica_log_dirs,
     "describe_log_dirs": check_describe_log_dirs,
     "describe_cluster": check_describe_cluster,
     "list_config_resources": check_list_config_resources,

@@ -21,6 +21,7 @@ from penstock.runtime.replication.tier_start import HistoryOf
 
 FOLLOWER_RATE = "follower.replication.throttled.rate"
 LEADER_RATE = "leader.replication.throttled.rate"
+MOVES_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 class ReplicaFetchers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,8 +20,8 @@ from penstock.runtime.tier.counters import TierCounters
 from penstock.runtime.tier.reader import TierReader
 from penstock.storage.indexes import OffsetIndex, TimeIndex
 from penstock.storage.tier.layout import INDEX, LOG, TIME_INDEX, Manifest, Place, StoredObject
-from penstock.storage.tier.object_store import Listed
 from penstock.wire.records import Record, build_batch, patch, read_header, read_records
+from support.memory_store import MemoryStore
 
 PLACE = Place("cluster", "orders", b"t" * 16, 0)
 
@@ -31,34 +31,6 @@ class Settings:
     remote_log_manager_fetch_max_bytes_per_second = 2**63 - 1
     penstock_tier_read_bytes = 256
     penstock_tier_read_ahead = 1
-
-
-class MemoryStore:
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-        self.reads: list[str] = []
-
-    async def put(self, path: str, content: bytes | Path) -> None:
-        assert isinstance(content, bytes)
-        self.objects[path] = content
-
-    async def get(self, path: str) -> bytes:
-        self.reads.append(path)
-        if path not in self.objects:
-            raise FileNotFoundError(path)
-        return self.objects[path]
-
-    async def get_range(self, path: str, start: int, size: int) -> bytes:
-        return (await self.get(path))[start : start + size]
-
-    async def delete(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            self.objects.pop(path, None)
-
-    async def list(self, prefix: str) -> AsyncIterator[Listed]:
-        for path, content in self.objects.items():
-            if path.startswith(prefix):
-                yield Listed(path, len(content), 0)
 
 
 def batch(offset: int, epoch: int, count: int = 2) -> bytes:
