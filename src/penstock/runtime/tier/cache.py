@@ -34,11 +34,14 @@ class DiskCache:
         return self._size
 
     def open(self) -> None:
-        """Create an empty directory; blocks."""
+        """Create an empty directory, if the disk has room; blocks."""
         filesystem = self._env.filesystem
-        if filesystem.exists(self._directory):
-            filesystem.remove_directory(self._directory)
-        self._directory.mkdir(parents=True)
+        try:
+            if filesystem.exists(self._directory):
+                filesystem.remove_directory(self._directory)
+            filesystem.make_directory(self._directory)
+        except StorageError as error:
+            logger.warning("nothing read from object storage is cached: %s", error)
 
     def has(self, name: str) -> bool:
         """Whether a piece is here, or on its way."""
@@ -93,7 +96,7 @@ class DiskCache:
             self.forget(next(iter(self._sizes)))
         try:
             await self._env.run_blocking(lambda: self._env.filesystem.write_file(self._directory / name, data))
-        except StorageError as error:
+        except (StorageError, FileNotFoundError) as error:
             logger.warning("%s cannot be cached: %s", name, error)
             return
         self._sizes[name] = len(data)

@@ -123,7 +123,8 @@ class RemoteLogs:
         """Batches from `offset` on; None if that takes too long, and then what arrives late is cached."""
 
         async def read() -> TierRead:
-            place, remote, lineage = self._place(partition), self._known(partition), lineage_of(partition)
+            place, remote = self._place(partition), self._known(partition)
+            lineage = remote.extended(lineage_of(partition), partition.log.start_offset)
             found = await self._reader.read(place, remote, lineage, offset, size_max)
             aborted: list[AbortedTransaction] = []
             if committed_only:
@@ -145,7 +146,8 @@ class RemoteLogs:
 
         async def find() -> TimestampOffset | None:
             place, remote = self._place(partition), self._known(partition)
-            return await self._reader.find_time(place, remote, lineage_of(partition), timestamp, start_offset)
+            lineage = remote.extended(lineage_of(partition), start_offset)
+            return await self._reader.find_time(place, remote, lineage, timestamp, start_offset)
 
         try:
             async with asyncio.timeout(self._settings().remote_list_offsets_request_timeout_ms / 1000):
