@@ -436,7 +436,7 @@ class BrokerRole:
         """The collectors of this broker, once it has started."""
         return [
             TopicCollector(self.partitions),
-            ReplicaCollector(self._env, self.partitions, self._fetchers, self._cleaner),
+            ReplicaCollector(self._env, self.partitions, self._fetchers, self._cleaner, self._moves),
             CoordinatorCollector(self._env, self._groups, self._transactions, self._lag),
             ShareCollector(self._shares),
             RulesCollector(self._security.audit, self._backpressure),
