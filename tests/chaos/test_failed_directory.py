@@ -170,3 +170,19 @@ def test_the_replicas_of_a_failed_directory_go_alone_and_come_back(tmp_path: Pat
         assert nodes.homes(1) == homes
         for number in range(PARTITIONS):
             assert values(nodes, number) == [b"before", b"meanwhile", b"after a start"]
+
+
+def test_a_broker_without_a_directory_that_works_stops(tmp_path: Path) -> None:
+    """The controller hears of it first; the process then ends with an error, for whoever looks after it."""
+    with trio(tmp_path) as nodes:
+        with nodes.client(1) as client:
+            client.call(CreateTopicsRequest([CreatableTopic(TOPIC, PARTITIONS, 3)], 10_000), 7)
+        assert eventually(nodes.all_in_sync, TIMEOUT_S, 0.1)
+        doomed: list[bool] = []
+        nodes.running[1].node.on_doom = lambda: doomed.append(True)
+        data = [nodes.directory(1, name) for name in ("first", "second")]
+        nodes.disks[1].is_broken = lambda path: any(path.is_relative_to(one) for one in data)
+        for number in range(PARTITIONS):
+            produce(nodes, number, b"meanwhile")
+        assert eventually(lambda: bool(doomed), TIMEOUT_S, 0.1)
+        assert all(1 not in row.isr_nodes for row in nodes.partitions(2).values())
