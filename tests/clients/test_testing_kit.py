@@ -17,6 +17,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from penstock.cli.up.snippets import CONFLUENT_KAFKA, KAFKA_PYTHON, fill
 from penstock.testing import BrokerFailed, Cluster
 
+pytestmark = pytest.mark.slow
+
 pytest_plugins = ["pytester"]
 
 

@@ -43,6 +43,11 @@ from penstock.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from penstock.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from penstock.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -258,6 +263,12 @@ TRANSACTIONS = [
 ]
 
 CLUSTER = [
+    Probe(
+        "alter replica log dirs",
+        AlterReplicaLogDirsRequest([AlterReplicaLogDir("/nowhere", [AlterReplicaLogDirTopic(SEEN, [0])])]),
+        None,
+        authorization_errors,
+    ),
     Probe("describe log dirs", DescribeLogDirsRequest([]), None, authorization_errors),
     Probe(
         "elect leaders",

@@ -23,6 +23,8 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.config.load import read_properties
 
+pytestmark = pytest.mark.slow
+
 SECRETS = ("client.properties", "client-java.properties", "server.properties")
 KEPT = ("admin.password", "node.password", "token.secret", "ca.key", "node-1.pem")
 

@@ -8,10 +8,10 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from sim.schedule import Plan, draw, draw_shared, draw_transactional
+from sim.schedule import Plan, draw, draw_shared, draw_tiered, draw_transactional
 from sim.shape import DIMENSIONS, without_dimensions
 from sim.shrink import shrink
 from sim.simulate import Outcome, simulate
@@ -40,6 +40,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", help="with --seed: the numbers of the faults to keep, such as 0,3")
     parser.add_argument("--transactions", action="store_true", help="with transactional clients")
     parser.add_argument("--shares", action="store_true", help="with workers of a share group")
+    parser.add_argument("--tier", action="store_true", help="with old segments in object storage")
     parser.add_argument("--nodes", type=int, default=3, help="brokers of a cluster (default: 3)")
     parser.add_argument(
         "--without",
@@ -106,11 +107,18 @@ def _run_seed(work: tuple[int, argparse.Namespace]) -> Outcome:
 
 
 def _plan(seed: int, options: argparse.Namespace) -> Plan:
-    drawn = draw_transactional if options.transactions else draw_shared if options.shares else draw
-    plan = drawn(seed, options.nodes)
+    plan = _drawn(options)(seed, options.nodes)
     unwanted = options.without.split(",")
     faults = tuple(fault for fault in plan.faults if fault.kind not in unwanted)
     return replace(plan, faults=faults, shape=without_dimensions(plan.shape, unwanted))
+
+
+def _drawn(options: argparse.Namespace) -> Callable[[int, int], Plan]:
+    if options.transactions:
+        return draw_transactional
+    if options.shares:
+        return draw_shared
+    return draw_tiered if options.tier else draw
 
 
 # One seed.
@@ -158,7 +166,8 @@ def _explain(outcome: Outcome, options: argparse.Namespace) -> None:
         say(f"  {number}: {plan.faults[number]}")
     for anomaly in simulate(keep(plan, numbers)).anomalies:
         say(f"  {anomaly}")
-    nodes = " --transactions" if options.transactions else " --shares" if options.shares else ""
+    chosen = ("transactions", "shares", "tier")
+    nodes = next((f" --{name}" for name in chosen if getattr(options, name)), "")
     nodes += "" if options.nodes == 3 else f" --nodes {options.nodes}"
     nodes += f" --without {options.without}" if options.without else ""
     only = "" if len(numbers) == len(plan.faults) else f" --only {','.join(map(str, numbers)) or ','}"

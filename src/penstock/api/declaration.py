@@ -27,6 +27,7 @@ from penstock.runtime.env import Env
 from penstock.runtime.hot_keys.counting import HotKeys
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.raft.driver import RaftDriver
+from penstock.runtime.replication.directory_moves import DirectoryMoves
 from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -80,6 +81,7 @@ class BrokerServices(SharedServices):
     share_groups: ShareGroups
     lag: LagView
     follower_fetch: FollowerFetch
+    moves: DirectoryMoves
     transactions: Transactions
     verify: Verify
     transaction_guard: TransactionGuard

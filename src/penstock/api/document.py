@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 from typing import NamedTuple
 
 from penstock.api.declaration import Api
-from penstock.wire.apis import APIS, ApiKey
+from penstock.wire.apis import APIS
 
 FOLDER = Path(__file__).parent
 INDEX_PATH = FOLDER / "index.py"
@@ -36,13 +36,6 @@ HEAD = """\
 | key | API | versions | what it covers |
 |---:|---|---|---|
 """
-# Why an API of Kafka is not served.
-NOT_SERVED = {
-    ApiKey.ALTER_REPLICA_LOG_DIRS: (
-        "a replica stays in the log directory where it was created. To empty a disk, cordon it (`cordoned.log.dirs`), "
-        "and reassign its replicas to other brokers"
-    ),
-}
 INDEX_HEAD = '''\
 """Every API that is served, and the module that declares it.
 
@@ -88,17 +81,13 @@ def index() -> str:
 def document() -> str:
     """The whole page."""
     found = declared()
-    served = {one.api.key for one in found}
-    missing = [
-        f"- {api.name} ({key}): {NOT_SERVED[ApiKey(key)]}.\n" for key, api in sorted(APIS.items()) if key not in served
-    ]
+    missing = APIS.keys() - {one.api.key for one in found}
+    assert not missing, f"APIs of Kafka without a handler: {sorted(missing)}"
     return (
         INTRODUCTION
         + _rows(one for one in found if one.api.on_broker is not None)
         + CONTROLLERS
         + _rows(one for one in found if one.api.on_controller is not None)
-        + "\n## Not served\n\n"
-        + "".join(missing)
     )
 
 

@@ -38,6 +38,7 @@ INDEX: tuple[tuple[int, str, int, int, bool, bool, bool], ...] = (
     (31, "delete_acls", 1, 3, True, True, True),
     (32, "describe_configs", 1, 4, True, True, False),
     (33, "alter_configs", 0, 2, True, True, True),
+    (34, "alter_replica_log_dirs", 1, 2, True, False, False),
     (35, "describe_log_dirs", 1, 5, True, False, False),
     (36, "sasl_authenticate", 0, 2, True, True, False),
     (37, "create_partitions", 0, 3, True, True, True),
@@ -102,4 +103,5 @@ INDEX: tuple[tuple[int, str, int, int, bool, bool, bool], ...] = (
     (10003, "describe_hot_keys", 0, 0, True, False, False),
     (10004, "take_share_records", 0, 0, True, False, False),
     (10005, "settle_share_record", 0, 0, True, False, False),
+    (10006, "restore_topics", 0, 0, True, True, True),
 )

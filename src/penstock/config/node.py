@@ -123,6 +123,7 @@ class NodeSettings:
     log_cleaner_io_max_bytes_per_second: float
     log_flush_offset_checkpoint_interval_ms: int
     log_retention_check_interval_ms: int
+    log_dir_failure_timeout_ms: int
     num_partitions: int
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
@@ -176,6 +177,7 @@ class NodeSettings:
     group_consumer_regex_refresh_interval_ms: int
     group_consumer_session_timeout_ms: int
     group_coordinator_append_linger_ms: int
+    group_coordinator_rebalance_protocols: tuple[str, ...]
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
@@ -184,12 +186,16 @@ class NodeSettings:
     errors_deadletterqueue_topic_name_prefix: str
     group_share_delivery_count_limit: int
     group_share_heartbeat_interval_ms: int
+    group_share_max_delivery_count_limit: int
     group_share_max_heartbeat_interval_ms: int
+    group_share_max_partition_max_record_locks: int
     group_share_max_record_lock_duration_ms: int
     group_share_max_session_timeout_ms: int
     group_share_max_share_sessions: int
     group_share_max_size: int
+    group_share_min_delivery_count_limit: int
     group_share_min_heartbeat_interval_ms: int
+    group_share_min_partition_max_record_locks: int
     group_share_min_record_lock_duration_ms: int
     group_share_min_session_timeout_ms: int
     group_share_partition_max_record_locks: int

@@ -22,6 +22,7 @@ from penstock.core.replica.fetch_session import SessionCache
 from penstock.core.replica.throttle import Throttle
 from penstock.model.ids import NO_LEADER, Uuid
 from penstock.node.directories import Directories
+from penstock.node.disks import move_replicas, watch_failures
 from penstock.node.endpoints import Endpoints
 from penstock.node.failures import CannotStart
 from penstock.node.metrics.clients import ClientCollector
@@ -125,9 +126,11 @@ class BrokerRole:
             lambda: raft.applied_offset - 1,
             settings.broker_heartbeat_interval_ms,
             settings.broker_session_timeout_ms,
-            self._offline_directories,
+            directories.offline_ids,
             self._cordoned_directories,
         )
+        # Called with a reason when this broker is of no more use.
+        self.on_give_up: Callable[[str], None] = logger.critical
         self._fetchers: ReplicaFetchers
         self._groups: Groups
         self._housekeeping: Housekeeping
@@ -161,7 +164,6 @@ class BrokerRole:
         await self.partitions.open_gradually()
         if self.partitions.are_all_open:
             self._directories.note_checked(self._lifecycle.broker_epoch)
-        self._coordinate()
         self._tier = await open_tier(
             env,
             raft,
@@ -172,11 +174,8 @@ class BrokerRole:
             self._ask_itself,
             self._directories.cluster_id,
         )
-        self._housekeeping = Housekeeping(env, self.partitions, self._live.current, self._tier)
-        await self._housekeeping.watch_disks()
-        self._housekeeping.start()
-        self._cleaner = Cleaner(env, self.partitions, self._live.current)
-        self._cleaner.start()
+        self._coordinate()
+        await self._keep_logs()
         keeper = self._replicate()
         self._tenants = Tenants(
             env,
@@ -203,6 +202,19 @@ class BrokerRole:
             shown = asyncio.Event()
             raft.on_commit(lambda _: shown.set() if self._some_broker() == settings.node_id else None)
             await shown.wait()
+
+    async def _keep_logs(self) -> None:
+        """Start keeping logs within their limits, compacting them, and moving them between directories."""
+        env = self._env
+        self._housekeeping = Housekeeping(env, self.partitions, self._live.current, self._tier)
+        await self._housekeeping.watch_disks()
+        self._housekeeping.start()
+        self._cleaner = Cleaner(env, self.partitions, self._live.current)
+        self._cleaner.start()
+        patience_ms = self._settings.log_dir_failure_timeout_ms
+        watch_failures(env, self.partitions, self._lifecycle, patience_ms, lambda why: self.on_give_up(why))
+        ask, image, checkpoint = self._proposals.ask, self._raft.image, self._housekeeping.checkpoint
+        self._moves = move_replicas(env, image, self.partitions, ask, self._broker_epoch, checkpoint)
 
     def _coordinate(self) -> None:
         """Start coordinating groups and transactions, on the partitions of their topics that this broker leads."""
@@ -270,7 +282,7 @@ class BrokerRole:
             self._live.current,
         )
         self._shares = SharePartitions(
-            env, raft.image, self.partitions, self._persister, dead_letters, self._live.current
+            env, raft.image, self.partitions, self._persister, dead_letters, self._live.current, self._tier
         )
 
     async def _ask_itself(self, request: Any) -> Any:
@@ -328,6 +340,7 @@ class BrokerRole:
             producer_ids=self._producer_ids,
             sessions=sessions,
             follower_fetch=follower_fetch,
+            moves=self._moves,
             settings=self._live,
             cluster_id=self._directories.cluster_id,
             access=self._security.access,
@@ -408,6 +421,7 @@ class BrokerRole:
         self.partitions.wake_readers()
         await draining
         self._fetchers.stop()
+        await self._moves.stop()
         await self.partitions.close_all()
 
     def mark_clean(self) -> None:
@@ -424,7 +438,7 @@ class BrokerRole:
         """The collectors of this broker, once it has started."""
         return [
             TopicCollector(self.partitions),
-            ReplicaCollector(self._env, self.partitions, self._fetchers, self._cleaner),
+            ReplicaCollector(self._env, self.partitions, self._fetchers, self._cleaner, self._moves),
             CoordinatorCollector(self._env, self._groups, self._transactions, self._lag),
             ShareCollector(self._shares),
             RulesCollector(self._security.audit, self._backpressure),
@@ -448,9 +462,6 @@ class BrokerRole:
 
     def _broker_epoch(self) -> int:
         return self._lifecycle.broker_epoch
-
-    def _offline_directories(self) -> list[Uuid]:
-        return [one.directory_id for one in self._directories.log_directories if one.failure is not None]
 
     def _cordoned_directories(self) -> list[Uuid] | None:
         if not self._raft.image.cordoned_directories_enabled:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from penstock.config.node import NodeSettings
+from penstock.core.metadata.image import UNASSIGNED_DIRECTORY
 from penstock.model.ids import Uuid, format_uuid
 from penstock.node.failures import CannotStart
 from penstock.runtime.env import Env
@@ -24,6 +27,8 @@ from penstock.storage.metadata_files import (
 
 # In cordoned.log.dirs: every directory of the broker.
 ALL_DIRECTORIES = "*"
+
+T = TypeVar("T")
 
 logger = logging.getLogger("penstock.node")
 
@@ -45,23 +50,62 @@ class Directories:
         self.begun_incarnation: Uuid | None = None
 
     def claim(self) -> None:
-        """Lock, check and if necessary format all of them; raises CannotStart or MetadataFileError."""
+        """Lock, check and if necessary format all of them; raises CannotStart or MetadataFileError.
+
+        A directory that cannot be read is offline, unless it has the metadata or no other directory works.
+        """
         settings, env = self._settings, self._env
-        paths = [Path(path) for path in settings.log_dirs]
         metadata_path = Path(settings.metadata_log_dir)
-        self._locks = [lock_directory(env, path) for path in dict.fromkeys((*paths, metadata_path))]
-        known = [read_meta_properties(env.filesystem, path) for path in (*paths, metadata_path)]
+        directories = [LogDirectory(path, UNASSIGNED_DIRECTORY) for path in map(Path, settings.log_dirs)]
+        for directory in directories:
+            lock = self._attempt(directory, partial(lock_directory, env, directory.path))
+            self._locks += [lock] if lock is not None else []
+        if metadata_path not in {directory.path for directory in directories}:
+            self._locks.append(lock_directory(env, metadata_path))
+        known = [self._attempt(one, partial(read_meta_properties, env.filesystem, one.path)) for one in directories]
+        known.append(read_meta_properties(env.filesystem, metadata_path))
         self.cluster_id = next((found.cluster_id for found in known if found), "") or self._found_cluster()
-        for path in paths if settings.is_broker else ():
-            found = format_directory(env, path, self.cluster_id, settings.node_id)
-            self.log_directories.append(open_directory(env, path, found.directory_id))
+        for directory in directories if settings.is_broker else ():
+            opened = self._attempt(directory, partial(self._open, directory.path))
+            self.log_directories.append(opened or directory)
+        if settings.is_broker and not self._working():
+            reasons = (f"{one.path} cannot be used: {one.failure}" for one in self.log_directories)
+            raise CannotStart("; ".join(reasons))
         found = format_directory(env, metadata_path, self.cluster_id, settings.node_id)
         self.metadata_directory_id = found.directory_id
-        epochs = {self._intact_epoch(path) for path in paths}
-        self.previous_broker_epoch = epochs.pop() if len(epochs) == 1 else -1
-        begun = {self._begun_incarnation(path) for path in paths}
-        self.begun_incarnation = begun.pop() if len(begun) == 1 else None
+        self._note_predecessor([one.path for one in directories if one.failure is None])
         self._check_metadata_present(metadata_path)
+
+    def _open(self, path: Path) -> LogDirectory:
+        found = format_directory(self._env, path, self.cluster_id, self._settings.node_id)
+        return open_directory(self._env, path, found.directory_id)
+
+    def _attempt(self, directory: LogDirectory, work: Callable[[], T]) -> T | None:
+        """The result, or None for a directory that cannot be used and is offline from then on."""
+        if directory.failure is not None:
+            return None
+        try:
+            return work()
+        except (StorageError, FileNotFoundError) as error:
+            if directory.path == Path(self._settings.metadata_log_dir):
+                raise
+            logger.critical("the data directory %s cannot be used and is offline: %s", directory.path, error)
+            # Not the error itself, whose traceback would keep locks alive.
+            directory.failure = StorageError(str(error))
+            return None
+
+    def _note_predecessor(self, paths: Sequence[Path]) -> None:
+        """What the last incarnation is known to have left here.
+
+        A replica in a directory that failed may have been on its way to another one. The log that was being filled
+        there may then become the replica, and it may lack the last records.
+        """
+        epochs = {self._intact_epoch(path) for path in paths}
+        has_failed = len(paths) < len(self._settings.log_dirs)
+        is_moving = has_failed and any(one.found_futures for one in self.log_directories)
+        self.previous_broker_epoch = epochs.pop() if len(epochs) == 1 and not is_moving else -1
+        begun = {self._begun_incarnation(path) for path in paths}
+        self.begun_incarnation = begun.pop() if len(begun) == 1 and not is_moving else None
 
     def cordon(self, paths: Collection[str]) -> bool:
         """Have these directories, or with `*` all, get no new replicas; whether that is a change."""
@@ -74,6 +118,11 @@ class Directories:
         if unknown:
             logger.warning("cordoned.log.dirs names %s, which is not among log.dirs", ", ".join(sorted(unknown)))
         return before != [directory.is_cordoned for directory in self.log_directories]
+
+    def offline_ids(self) -> list[Uuid]:
+        """The directories that failed, as far as their ids could be read."""
+        failed = (one.directory_id for one in self.log_directories if one.failure is not None)
+        return [directory_id for directory_id in failed if directory_id != UNASSIGNED_DIRECTORY]
 
     def _intact_epoch(self, path: Path) -> int:
         stopped = read_clean_shutdown_epoch(self._env.filesystem, path)
@@ -92,21 +141,24 @@ class Directories:
         A controller may register an incarnation that is killed before it gets the answer. Its successor does not know
         the epoch, and would count as one that has lost records; so it continues as the same incarnation.
         """
-        for directory in self.log_directories:
+        for directory in self._working():
             self._note(directory, BootMarker(self.previous_broker_epoch, not directory.lost_power, incarnation_id))
 
     def note_checked(self, broker_epoch: int) -> None:
         """Every log was opened: what a power failure may have lost is known, and until the next one nothing is lost."""
-        for directory in self.log_directories:
+        for directory in self._working():
             directory.lost_power = False
         self.note_epoch(broker_epoch)
 
     def note_epoch(self, broker_epoch: int) -> None:
         """Record which incarnation uses the directories, until the machine reboots."""
-        for directory in self.log_directories:
+        for directory in self._working():
             if not self._note(directory, BootMarker(broker_epoch, not directory.lost_power)):
                 # From here on the incarnation acts under its epoch: no other process may continue as the same one.
                 remove_boot_marker(self._env.filesystem, directory.path)
+
+    def _working(self) -> list[LogDirectory]:
+        return [directory for directory in self.log_directories if directory.failure is None]
 
     def _note(self, directory: LogDirectory, marker: BootMarker) -> bool:
         try:

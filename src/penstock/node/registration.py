@@ -22,6 +22,6 @@ def broker_registration(
         listeners=[Listener(*address) for address in endpoints.broker_addresses()],
         features=[Feature(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
         rack=settings.broker_rack,
-        log_dirs=[directory.directory_id for directory in directories.log_directories],
+        log_dirs=[one.directory_id for one in directories.log_directories if one.failure is None],
         previous_broker_epoch=directories.previous_broker_epoch,
     )

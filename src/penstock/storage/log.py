@@ -15,7 +15,6 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.storage.compaction.swap import CleanedSegment, SegmentSwap
 from penstock.storage.files import Filesystem, StorageError
 from penstock.storage.flush import FlushTicket
-from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.names import LEADER_EPOCH_CHECKPOINT, TEMPORARY_SUFFIX, deletion_directory_name
 from penstock.storage.producers.history import ProducerHistory
 from penstock.storage.producers.replay import read_end_markers
@@ -23,7 +22,7 @@ from penstock.storage.recovery import LoadedLog, RecoveryReport, load_log
 from penstock.storage.segment import Segment
 from penstock.storage.segment_copy import TierCopy, TierHistory, copy_of
 from penstock.storage.segment_facts import earliest_timestamp, facts_of
-from penstock.storage.segments import Segments
+from penstock.storage.segments import Segments, next_base_offset
 from penstock.storage.settings import INT64_MAX, LogSettings
 from penstock.storage.slices import EMPTY_SLICE, LogSlice, cut, end_before, limit_before
 from penstock.storage.timestamps import TimestampOffset, first_at_or_after, largest
@@ -175,7 +174,7 @@ class Log:
         try:
             jitter_ms = segment.jitter_ms(settings) if settings.segment_jitter_ms else 0
             if segment.must_roll(size, last_offset, max_timestamp, now_ms, settings, jitter_ms):
-                segment = self._roll(self._roll_offset(first_offset, last_offset), now_ms)
+                segment = self._roll(next_base_offset(self.end_offset, first_offset, last_offset), now_ms)
             segment.append(headers, data, settings.index_interval_bytes)
         except StorageError as error:
             if not error.is_disk_full:
@@ -210,14 +209,6 @@ class Log:
             return False
         self.roll(now_ms)
         return True
-
-    def _roll_offset(self, first_offset: int, last_offset: int) -> int:
-        """The base offset of the next segment: the log's end, so that no gap lies between two segments.
-
-        A replicated compacted log can have a gap too large for that; the segment then begins after it.
-        """
-        end_offset = self.end_offset
-        return end_offset if last_offset - end_offset <= RELATIVE_OFFSET_MAX else first_offset
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         active = self._active
@@ -255,8 +246,7 @@ class Log:
             offset_max = end_offset
         if offset >= offset_max:
             return EMPTY_SLICE
-        active = self._active
-        segment = active
+        segment = active = self._active
         if offset < active.base_offset:
             segment, start, segment_end = self._segments.find_older(offset, end_offset)
         else:
@@ -356,7 +346,7 @@ class Log:
             self._epochs_changed |= self.epochs.truncate_from_end(self.end_offset)
             return False
         if offset < self._segments[0].base_offset:
-            self.truncate_fully_and_start_at(offset, now_ms)
+            self.truncate_fully_and_start_at(offset, now_ms, keeps_epochs=self.settings.tiered)
             return True
         number = self._segments.number_of(offset)
         segment = self._segments[number]
@@ -373,7 +363,7 @@ class Log:
         self._make_history_durable()
         return True
 
-    def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0, *, keeps_epochs: bool = False) -> None:
         """Remove everything; the log is empty and starts and ends at `offset`.
 
         If the disk has no room for the new segment StorageError is raised, and the log is as before.
@@ -386,7 +376,8 @@ class Log:
         segment.rename("")
         self.start_offset = min(self.start_offset, offset) if self.settings.tiered else offset
         self._history.clear(offset)
-        self.epochs.clear()
+        if not keeps_epochs:  # which tell what to read of the tier
+            self.epochs.clear()
         self._set_end(offset)
         self._make_history_durable()
 
@@ -399,7 +390,7 @@ class Log:
         self._make_history_durable()
 
     def tier_copy(self, base_offset: int) -> TierCopy | None:
-        """What is copied of a rolled segment; None if it is not here any more. May read indexes from disk."""
+        """What is copied of a rolled segment; None if it is gone. May read indexes from disk."""
         return copy_of(self._segments, base_offset, self.epochs)
 
     def _set_end(self, offset: int) -> None:
@@ -452,8 +443,6 @@ class Log:
         """Remove the files whose delay has passed; returns how many."""
         return self._segments.reap(now_ms)
 
-    # Replacing segments; `compaction/swap` describes the order
-
     def begin_swap(self, cleaned: CleanedSegment, generation: int) -> SegmentSwap | None:
         """Decide that a cleaned segment replaces others. None, and it is removed, if these have changed."""
         self._refuse_if_failed()
@@ -485,6 +474,17 @@ class Log:
                 segment.release()
             if self._failure is None:
                 self._failure = f"{self._home.path.name} is closed"
+
+    def take_place_of(self, other: Log) -> None:
+        """Become the log that `other` is, which ends at the same offset: by name, with its producers and its start.
+
+        The rename is not durable yet. If StorageError is raised, this log must be given up.
+        """
+        assert self.end_offset == other.end_offset
+        self._history.take_over(other.producers, other.end_offset)
+        self._home.move_to(self._home.path.with_name(other.directory.name))
+        self.producers, self.settings = other.producers, other.settings
+        self.advance_start_offset(other.start_offset)
 
     def delete_directory(self, unique: bytes, *, durable: bool = True) -> Path:
         """Rename the directory out of the way and close the log.

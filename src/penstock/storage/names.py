@@ -22,7 +22,10 @@ LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
 _OFFSET_DIGITS = 20
+NAME_BYTES_MAX = 255
+
 _DELETION_DIRECTORY = re.compile(r"\.[0-9a-f]{32}-delete$")
+_FUTURE_DIRECTORY = re.compile(r"^(?P<name>.+)\.[0-9a-f]{32}-future$")
 _PARTITION_DIRECTORY = re.compile(r"^(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>\d{1,10})$")
 
 
@@ -46,12 +49,27 @@ def deletion_directory_name(directory_name: str, unique: bytes) -> str:
     """
     suffix = f".{unique.hex()}-delete"
     assert len(unique) == 16
-    return directory_name[: 255 - len(suffix)] + suffix
+    return directory_name[: NAME_BYTES_MAX - len(suffix)] + suffix
 
 
 def is_deletion_directory(name: str) -> bool:
     """True for a directory that was being deleted when the process stopped."""
     return _DELETION_DIRECTORY.search(name) is not None
+
+
+def future_directory_name(directory_name: str, unique: bytes) -> str:
+    """The name of a partition's directory while it is filled from one in another data directory.
+
+    Longer than NAME_BYTES_MAX for a very long topic name: that one cannot be moved.
+    """
+    assert len(unique) == 16
+    return f"{directory_name}.{unique.hex()}-future"
+
+
+def parse_future_directory(name: str) -> TopicPartition | None:
+    """The partition that a directory is being filled for, or None for any other name."""
+    match = _FUTURE_DIRECTORY.match(name)
+    return parse_partition_directory(match["name"]) if match is not None else None
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:

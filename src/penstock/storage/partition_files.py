@@ -60,6 +60,11 @@ class PartitionFiles:
         self._changed = True
         return True
 
+    def move_to(self, path: Path) -> None:
+        """Rename the directory itself; its parent is not synced."""
+        self.filesystem.rename(self.path, path)
+        self.path = path
+
     def unlink(self, name: str) -> None:
         self.filesystem.unlink(self.path / name)
         if self._unsynced is not None:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 
 from penstock.storage.compaction.swap import CleanedSegment, SegmentSwap
+from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.names import DELETED_SUFFIX, SEGMENT_SUFFIXES, TRANSACTION_INDEX_SUFFIX
 from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.producers.aborted_transactions import AbortedTransactions
@@ -23,6 +24,14 @@ from penstock.storage.segment_copy import moved_to_tier
 OPEN_SEGMENTS_MAX = 4
 
 _base_offset = attrgetter("base_offset")
+
+
+def next_base_offset(end_offset: int, first_offset: int, last_offset: int) -> int:
+    """The base offset of the segment for new batches: the log's end, so that no gap lies between two segments.
+
+    A replicated compacted log can have a gap too large for that; the segment then begins after it.
+    """
+    return end_offset if last_offset - end_offset <= RELATIVE_OFFSET_MAX else first_offset
 
 
 class Segments(list[Segment]):

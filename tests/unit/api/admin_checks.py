@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
+
 from api_world import Ask, World, fresh_name
 
 from penstock.api.api_versions import TELEMETRY
 from penstock.api.table import ADVERTISED
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages import alter_configs, incremental_alter_configs
+from penstock.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -27,6 +34,12 @@ from penstock.wire.messages.describe_log_dirs import DescribableLogDirTopic, Des
 from penstock.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from penstock.wire.messages.list_config_resources import ListConfigResourcesRequest
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.wire.messages.restore_topics import (
+    RestorablePartition,
+    RestorableTopic,
+    RestorableTopicConfig,
+    RestoreTopicsRequest,
+)
 
 TOPIC, BROKER, CLIENT_METRICS = 2, 4, 16
 NOT_ASKED = -(2**31)
@@ -259,6 +272,18 @@ def check_describe_log_dirs(ask: Ask, world: World, version: int) -> None:
     assert nothing.topics == ()
 
 
+def check_alter_replica_log_dirs(ask: Ask, world: World, version: int) -> None:
+    here = str(world.cluster.data_dir)
+    topics = [AlterReplicaLogDirTopic(world.topic, [0, 9]), AlterReplicaLogDirTopic(world.missing, [0])]
+    request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(here, topics)])
+    found, missing = ask(request, version).results
+    assert [(row.partition_index, row.error_code) for row in found.partitions] == [(0, 0), (9, 3)]
+    assert (found.topic_name, missing.topic_name) == (world.topic, world.missing)
+    assert [row.error_code for row in missing.partitions] == [3]
+    elsewhere = AlterReplicaLogDirsRequest([AlterReplicaLogDir(here + "-not", topics[:1])])
+    assert {row.error_code for row in ask(elsewhere, version).results[0].partitions} == {57}
+
+
 def check_describe_cluster(ask: Ask, world: World, version: int) -> None:
     for operations in (False, True):
         response = ask(DescribeClusterRequest(operations, include_fenced_brokers=version >= 2), version)
@@ -300,7 +325,21 @@ def check_describe_topic_partitions(ask: Ask, world: World, version: int) -> Non
     assert ask(DescribeTopicPartitionsRequest(()), version).topics
 
 
+def check_restore_topics(ask: Ask, world: World, version: int) -> None:
+    name, topic_id = fresh_name(), uuid.uuid4().bytes
+    plain = RestorableTopic(name, topic_id, 1, [RestorablePartition(0, 0)], [])
+    response = ask(RestoreTopicsRequest([plain, plain._replace(name=world.topic)]), version)
+    assert (response.error_code, response.error_message) == (0, None)
+    # Only tiered topics come back, and this broker has no tier.
+    assert [row.error_code for row in response.topics] == [ErrorCode.INVALID_CONFIG, ErrorCode.TOPIC_ALREADY_EXISTS]
+    taken = ask(RestoreTopicsRequest([plain._replace(topic_id=world.topic_id)]), version).topics[0]
+    assert taken.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    tiered = plain._replace(configs=[RestorableTopicConfig("remote.storage.enable", "true")])
+    assert ask(RestoreTopicsRequest([tiered]), version).topics[0].error_code == ErrorCode.INVALID_CONFIG
+
+
 CHECKS = {
+    "restore_topics": check_restore_topics,
     "metadata": check_metadata,
     "api_versions": check_api_versions,
     "create_topics": check_create_topics,
@@ -309,6 +348,7 @@ CHECKS = {
     "describe_configs": check_describe_configs,
     "alter_configs": check_alter_configs,
     "incremental_alter_configs": check_incremental_alter_configs,
+    "alter_replica_log_dirs": check_alter_replica_log_dirs,
     "describe_log_dirs": check_describe_log_dirs,
     "describe_cluster": check_describe_cluster,
     "list_config_resources": check_list_config_resources,

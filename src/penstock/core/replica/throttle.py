@@ -36,7 +36,7 @@ class Throttle:
 
     def wait_s(self, now_ms: int) -> float:
         """How long to wait for the level to become positive; 0 while it is."""
-        return 0.0 if not self.is_exceeded(now_ms) else max(0.001, (1 - self._level) / self._rate())
+        return 0.0 if not self.is_exceeded(now_ms) else max(0.001, (1 - self._level) / max(1, self._rate()))
 
     def spent(self, size_bytes: int) -> None:
         """Bytes of throttled replicas were sent or received."""

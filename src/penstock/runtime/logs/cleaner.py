@@ -33,6 +33,7 @@ from penstock.storage.compaction.clean import Compaction, CompactionError, Compa
 from penstock.storage.compaction.swap import CleanedSegment
 from penstock.storage.compaction.worker import MODULE, Pacer, decode_answer, encode_job
 from penstock.storage.files import OsFilesystem, StorageError
+from penstock.storage.log import Log
 
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 PARTITIONS_PER_TURN = 64
@@ -73,6 +74,8 @@ class Cleaner:
         self.uncleanable: dict[TopicPartition, str] = {}
         self.counters = CleanerCounters()
         partitions.on_removed(self._forget)
+        # What was copied while a log was being cleaned is not all clean.
+        partitions.on_moved(self._forget_everywhere)
 
     def start(self) -> None:
         """Start cleaning, unless log.cleaner.enable is false."""
@@ -157,7 +160,7 @@ class Cleaner:
             return None
 
     async def _clean(self, partition: Partition, job: CompactionJob) -> bool:
-        generation = partition.log.generation
+        log, generation = partition.log, partition.log.generation
         if not await self._make_durable(partition, job.segments[-1].end_offset):
             return False
         started_ms = self._env.monotonic_ms()
@@ -166,7 +169,7 @@ class Cleaner:
             async for answer in answers:
                 if isinstance(answer, CompactionReport):
                     report = answer
-                elif not await self._swap(partition, answer, generation):
+                elif partition.log is not log or not await self._swap(partition, answer, generation):
                     return False
         if report is None:
             return False
@@ -186,7 +189,7 @@ class Cleaner:
                 report.batches_oversized,
             )
         self.counters.cleaned(report, (self._env.monotonic_ms() - started_ms) / 1000)
-        await self._note(partition, report)
+        await self._note(partition, log, report)
         return True
 
     async def _make_durable(self, partition: Partition, end_offset: int) -> bool:
@@ -252,13 +255,14 @@ class Cleaner:
         except FileNotFoundError as error:
             raise CompactionError(f"{log.directory} is gone", is_passing=True) from error
         except StorageError as error:
-            self._fail_unless_passing(partition, error)
+            if partition.log is log:
+                self._fail_unless_passing(partition, error)
             return False
         return True
 
-    async def _note(self, partition: Partition, report: CompactionReport) -> None:
+    async def _note(self, partition: Partition, log: Log, report: CompactionReport) -> None:
         """Remember how far a log is clean, here and on disk."""
-        if not self._is_here(partition):
+        if not self._is_here(partition) or partition.log is not log:
             return
         name = partition.name
         self._clean_offsets[name] = report.end_offset
@@ -284,6 +288,12 @@ class Cleaner:
             return
         for home in self._partitions.directories:
             if home.path == partition.log.directory.parent:
+                self._env.spawn(self._save(home), "note of compaction")
+
+    def _forget_everywhere(self, partition: Partition) -> None:
+        self._forget(partition)
+        for home in self._partitions.directories:
+            if home.failure is None and home.path != partition.log.directory.parent:
                 self._env.spawn(self._save(home), "note of compaction")
 
 

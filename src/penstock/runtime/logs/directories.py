@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.core.lifecycle.disk_forecast import DiskForecast
 from penstock.core.metadata.topic_names import METADATA_TOPIC
+from penstock.core.placement.directories import Candidate, choose_directory
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import Env
@@ -19,7 +22,8 @@ from penstock.storage.checkpoint import (
     read_offsets,
     write_offsets,
 )
-from penstock.storage.files import File, StorageError
+from penstock.storage.files import DiskSpace, File, StorageError
+from penstock.storage.log import Log
 from penstock.storage.metadata_files import (
     CLEAN_SHUTDOWN,
     MetadataFileError,
@@ -30,9 +34,11 @@ from penstock.storage.metadata_files import (
     write_clean_shutdown,
     write_meta_properties,
 )
-from penstock.storage.names import is_deletion_directory, parse_partition_directory
+from penstock.storage.names import is_deletion_directory, parse_future_directory, parse_partition_directory
 
 LOCK = ".lock"
+# For how long a replica counts as one that is still empty.
+NEW_MS = 3_600_000
 
 logger = logging.getLogger("penstock.runtime")
 
@@ -51,10 +57,18 @@ class LogDirectory:
     start_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
     partitions: set[TopicPartition] = field(default_factory=set)
+    # Logs that are being filled here, to take the place of replicas in other directories; and those of the last run.
+    futures: dict[TopicPartition, Log] = field(default_factory=dict)
+    found_futures: dict[TopicPartition, str] = field(default_factory=dict)
     failure: StorageError | None = None
     is_full: bool = False
     # Whether new replicas go elsewhere; the ones that are here stay.
     is_cordoned: bool = False
+    # When replicas were created here lately, on the monotonic clock.
+    created_ms: deque[int] = field(default_factory=deque)
+    forecast: DiskForecast = field(default_factory=DiskForecast)
+    # When the disk will be full at this rate; None if that is not in sight.
+    full_in_ms: int | None = None
 
     def check_writable(self) -> None:
         """Raises KAFKA_STORAGE_ERROR while writes are not possible."""
@@ -109,6 +123,9 @@ def open_directory(env: Env, path: Path, directory_id: Uuid) -> LogDirectory:
         partition = parse_partition_directory(name) if size == -1 and not is_deletion_directory(name) else None
         if partition is not None and partition.topic != METADATA_TOPIC:
             directory.found.add(partition)
+        future = parse_future_directory(name) if size == -1 else None
+        if future is not None:
+            directory.found_futures[future] = name
     recovery_points = _read_checkpoint(env, path / RECOVERY_POINTS)
     if recovery_points is None:
         # Earlier gaps are unknown: better to keep records after one than to truncate acknowledged ones.
@@ -171,6 +188,15 @@ def raise_recovery_point(env: Env, directory: LogDirectory, name: TopicPartition
         write_offsets(env.filesystem, directory.path / RECOVERY_POINTS, directory.recovery_points)
 
 
+def note_offsets(
+    env: Env, directory: LogDirectory, name: TopicPartition, start_offset: int, high_watermark: int
+) -> None:
+    """Record where a log that comes from another directory starts, and how far it is committed."""
+    directory.start_offsets[name] = start_offset
+    directory.high_watermarks[name] = high_watermark
+    _write_all(env, directory)
+
+
 def forget_partition(env: Env, directory: LogDirectory, name: TopicPartition) -> None:
     """Remove a deleted partition from the checkpoints: its offsets mean nothing to a new one of the same name."""
     noted = (directory.recovery_points, directory.start_offsets, directory.high_watermarks)
@@ -192,11 +218,50 @@ def mark_clean(env: Env, directory: LogDirectory, broker_epoch: int) -> None:
     write_clean_shutdown(env.filesystem, directory.path, broker_epoch)
 
 
-def watch_space(env: Env, directory: LogDirectory, full_percent: float) -> None:
-    """Check whether the disk is too full for writes."""
-    used = env.filesystem.disk_space(directory.path).used_fraction * 100
-    full = used > full_percent
-    if full != directory.is_full:
-        directory.is_full = full
-        state = "rejecting writes" if full else "accepting writes again"
+def measure_space(env: Env, directory: LogDirectory, full_percent: float) -> bool:
+    """Look at the disk, for the forecast as well; returns whether it is fuller than it may be."""
+    space = env.filesystem.disk_space(directory.path)
+    used_bytes = space.total_bytes - space.free_bytes
+    directory.forecast.note(env.monotonic_ms(), used_bytes)
+    directory.full_in_ms = directory.forecast.full_in_ms(used_bytes, space.total_bytes * full_percent / 100)
+    return space.used_fraction * 100 > full_percent
+
+
+def set_full(env: Env, directory: LogDirectory, is_full: bool) -> None:
+    """Reject writes, or accept them again."""
+    if is_full != directory.is_full:
+        directory.is_full = is_full
+        used = env.filesystem.disk_space(directory.path).used_fraction * 100
+        state = "rejecting writes" if is_full else "accepting writes again"
         logger.warning("the disk under %s is %.1f %% full: %s", directory.path, used, state)
+
+
+def choose_home(env: Env, directories: Sequence[LogDirectory]) -> LogDirectory:
+    """The directory for one more replica; raises StorageError if all have failed."""
+    working = [directory for directory in directories if directory.failure is None]
+    if not working:
+        raise StorageError("every data directory of this broker has failed")
+    if len(working) == 1:
+        return working[0]
+    now_ms = env.monotonic_ms()
+    chosen = working[choose_directory([_candidate(env, directory, now_ms) for directory in working])]
+    chosen.created_ms.append(now_ms)
+    return chosen
+
+
+def _candidate(env: Env, directory: LogDirectory, now_ms: int) -> Candidate:
+    while directory.created_ms and now_ms - directory.created_ms[0] > NEW_MS:
+        directory.created_ms.popleft()
+    try:
+        space = env.filesystem.disk_space(directory.path)
+    except StorageError:
+        # Opening the replica there would find out why.
+        space = DiskSpace(0, 0)
+    return Candidate(
+        space.free_bytes,
+        space.total_bytes,
+        len(directory.partitions),
+        len(directory.created_ms),
+        directory.is_cordoned,
+        directory.is_full,
+    )

@@ -16,11 +16,12 @@ from penstock.core.lifecycle.retention import RetentionSettings, plan_local_rete
 from penstock.core.tier.segments import NOTHING_COPIED
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import Env
-from penstock.runtime.logs.directories import LogDirectory, mark_clean, watch_space, write_checkpoints
+from penstock.runtime.logs.directories import LogDirectory, mark_clean, measure_space, set_full, write_checkpoints
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.tier.remote_logs import RemoteLogs
 from penstock.storage.files import StorageError
+from penstock.storage.settings import INT64_MAX
 
 FLUSH_CHECK_MS = 250
 DISK_CHECK_MS = 5_000
@@ -117,24 +118,27 @@ class Housekeeping:
         except StorageError as error:
             logger.error("%s: retention failed: %s", partition.name, error)
 
-    def _trim(self, partition: Partition, now_ms: int) -> None:
-        """Apply local retention to a tiered partition: what was copied, and is old enough, leaves the disk."""
+    def _trim(self, partition: Partition, now_ms: int, *, is_urgent: bool = False) -> None:
+        """Apply local retention to a tiered partition: what was copied, and is old enough, leaves the disk.
+
+        If it is urgent, whatever was copied does.
+        """
         log, settings = partition.log, partition.settings
         copied = self._tier.copied_offset(partition) if self._tier is not None else NOTHING_COPIED
         local_ms = local_limit(settings.local_retention_ms, settings.retention_ms)
         local_bytes = local_limit(settings.local_retention_bytes, settings.retention_bytes)
         try:
-            if local_ms >= 0:
+            if local_ms >= 0 and not is_urgent:
                 # Only what is rolled can be copied.
                 log.roll_if_due(now_ms, local_ms)
             plan = plan_local_retention(
                 log.segment_facts(),
-                RetentionSettings(local_ms, local_bytes, settings.deletes),
+                RetentionSettings(local_ms, 0 if is_urgent else local_bytes, settings.deletes),
                 now_ms,
                 high_watermark=partition.last_stable_offset,
                 log_start_offset=log.start_offset,
                 # What is no longer copied need not be.
-                copied_offset=log.end_offset if settings.remote_log_copy_disable else copied,
+                copied_offset=log.end_offset if settings.remote_log_copy_disable and not is_urgent else copied,
             )
             if plan.delete:
                 freed = log.delete_segments(plan, now_ms)
@@ -165,13 +169,41 @@ class Housekeeping:
             await self.checkpoint_all()
 
     async def watch_disks(self) -> None:
-        """Check the disks' free space, and remove deleted segments."""
+        """Check the disks' free space, make room on full ones, and remove deleted segments."""
+        full_percent = self._settings().penstock_disk_full_percent
         for directory in self._partitions.directories:
             if directory.failure is None:
-                watch_space(self._env, directory, self._settings().penstock_disk_full_percent)
+                is_full = measure_space(self._env, directory, full_percent)
+                if is_full:
+                    await self._make_room(directory)
+                    is_full = measure_space(self._env, directory, full_percent)
+                set_full(self._env, directory, is_full)
         self._partitions.open_missing()
         now_ms = self._env.now_ms()
         await self._each(lambda partition: partition.log.reap(now_ms))
+
+    async def _make_room(self, directory: LogDirectory) -> None:
+        """On a full disk: drop what object storage has, then what retention would delete soon, without delay.
+
+        What cannot be dropped is left to those who set the limits: writes are refused.
+        """
+        here = [partition for partition in self._partitions if partition.name in directory.partitions]
+        before = sum(partition.log.size_bytes for partition in here)
+        for job in (self._drop_tiered, self.retain):
+            for number, partition in enumerate(here):
+                if self._partitions.get(*partition.name) is partition and not partition.log.is_failed:
+                    job(partition)
+                    partition.log.reap(INT64_MAX)
+                if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+                    await asyncio.sleep(0)
+        freed = before - sum(partition.log.size_bytes for partition in here)
+        if freed > 0:
+            logger.warning("the disk under %s is full: %d bytes were dropped", directory.path, freed)
+
+    def _drop_tiered(self, partition: Partition) -> None:
+        """Drop the local segments of which object storage has a finished copy."""
+        if partition.settings.remote_storage_enable and self._tier is not None:
+            self._trim(partition, self._env.now_ms(), is_urgent=True)
 
     async def checkpoint_all(self) -> None:
         """Write the checkpoints of every directory."""
@@ -189,6 +221,8 @@ class Housekeeping:
             if partition is not None:
                 log = partition.log
                 rows.append((name, log.flushed_offset, log.start_offset, partition.high_watermark))
+        for name, future in sorted(directory.futures.items()):
+            rows.append((name, future.flushed_offset, future.start_offset, 0))
         write_checkpoints(self._env, directory, rows)
 
     def settle_deletions(self, partitions: list[Partition]) -> None:

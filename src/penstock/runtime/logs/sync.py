@@ -89,6 +89,12 @@ class LogSync:
         """Have the first sync run `work` too, before anything it covers counts as durable."""
         self._owed = work
 
+    def take_over(self, former: LogSync) -> None:
+        """Serve those who wait for a log that this one has replaced; nothing more is synced there."""
+        self._waiters, former._waiters = former._waiters, []
+        former._stopped = former._abandoned = True
+        self.request()
+
     async def stop(self) -> None:
         """Start no more syncs, and wait for the one in progress: the log is about to be closed, which syncs it too."""
         self._stopped = True

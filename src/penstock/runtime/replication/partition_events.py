@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.runtime.logs.directories import LogDirectory
 from penstock.runtime.replication.partition import Partition
 
 Listener = Callable[[Partition], object]
+DirectoryListener = Callable[[LogDirectory], object]
 
 
 class PartitionEvents:
@@ -19,6 +21,8 @@ class PartitionEvents:
         self._on_resigned: list[Listener] = []
         self._on_follower: list[Listener] = []
         self._on_joinable: list[Listener] = []
+        self._on_moved: list[Listener] = []
+        self._on_directory_failed: list[DirectoryListener] = []
 
     def on_change(self, listener: Listener) -> None:
         """Have `listener` called when a partition was opened or its settings changed."""
@@ -46,3 +50,11 @@ class PartitionEvents:
         A follower may now be accepted, or the controller must be told that the leader commits without some.
         """
         self._on_joinable.append(listener)
+
+    def on_moved(self, listener: Listener) -> None:
+        """Have `listener` called when a replica is served from another data directory."""
+        self._on_moved.append(listener)
+
+    def on_directory_failed(self, listener: DirectoryListener) -> None:
+        """Have `listener` called when a data directory went offline."""
+        self._on_directory_failed.append(listener)

@@ -26,12 +26,15 @@ from penstock.model.ids import NO_LEADER, TopicPartition, Uuid, format_uuid
 from penstock.runtime.env import Env
 from penstock.runtime.logs.directories import LogDirectory, lower_checkpoints
 from penstock.runtime.logs.open_logs import OpenLogs
+from penstock.runtime.replication.absence import not_served, unknown_partition
 from penstock.runtime.replication.leading import exclude
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partition_events import Listener, PartitionEvents
 from penstock.runtime.replication.replica_store import Opened, Placement, ReplicaStore, log_settings
 from penstock.runtime.replication.watcher import EVERYTHING
 from penstock.storage.files import StorageError
+from penstock.storage.log import Log
+from penstock.storage.metadata_files import sync_partition_metadata
 from penstock.storage.settings import LogSettings
 from penstock.wire.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
@@ -130,16 +133,10 @@ class Partitions(PartitionEvents):
         if known is None and by_id:
             return ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {format_uuid(topic_id)}")
         if known is None or not 0 <= partition < len(known.partitions):
-            name = known.name if known is not None else topic
-            return ApiError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition} of a topic {name!r}"
-            )
-        unopened = self._unopened.get(TopicPartition(known.name, partition))
-        if unopened is not None:
-            return ApiError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{known.name}-{partition} could not be opened: {unopened[1]}"
-            )
-        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {known.name}-{partition}")
+            return unknown_partition(known.name if known is not None else topic, partition)
+        name = TopicPartition(known.name, partition)
+        unopened, home = self._unopened.get(name), self._homes.get(name)
+        return not_served(name, unopened[1] if unopened is not None else home.failure if home is not None else None)
 
     def state_of(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool) -> PartitionState | None:
         """The metadata of a partition, wherever its replicas are."""
@@ -210,6 +207,37 @@ class Partitions(PartitionEvents):
         logger.critical("the data directory %s failed and goes offline: %s", directory.path, error)
         for name in sorted(directory.partitions):
             self._by_name[name].log.fail(error)
+        for future in directory.futures.values():
+            future.fail(error)
+        for listener in self._on_directory_failed:
+            listener(directory)
+
+    def prefer(self, name: TopicPartition, directory: LogDirectory) -> None:
+        """Create this replica there, if it comes to this broker."""
+        self._store.prefer(name, directory)
+
+    def replace_log(self, partition: Partition, directory: LogDirectory, log: Log) -> Callable[[], None]:
+        """Have a replica be served from its copy in another directory, which ends at the same offset.
+
+        Nothing changes if StorageError is raised. The former log stays on disk until the returned function is called.
+        """
+        name, former = partition.name, partition.log
+        log.take_place_of(former)
+        for entry in former.epochs.entries:
+            # The last one may have no batch yet.
+            log.assign_epoch(*entry)
+        log.close_files()
+        filesystem, path = self._env.filesystem, log.directory
+        partition.replace_log(log, lambda: sync_partition_metadata(filesystem, path))
+        self._open_logs.forget(former)
+        self._open_logs.add(log)
+        home = self._homes[name]
+        home.partitions.discard(name)
+        self._homes[name] = directory
+        directory.partitions.add(name)
+        former.close(clean=False)
+        _tell(self._on_moved, partition)
+        return lambda: self._store.remove_directory(home.path / str(name))
 
     def note_cut(self, partitions: Iterable[Partition]) -> None:
         """Lower the checkpoints of truncated logs; a directory where that fails has failed."""
@@ -343,7 +371,14 @@ class Partitions(PartitionEvents):
             logger.info("%s was moved to other brokers", partition.name)
             self._remove(partition)
 
+    def lead(self, partition: Partition) -> None:
+        """Lead a restored partition that has started from object storage."""
+        self._adopt(partition.topic_id, partition.name.partition)
+
     def _assign_role(self, partition: Partition, known: PartitionState) -> None:
+        if known.leader == self.node_id and partition.log.end_offset < known.restored_offset:
+            logger.info("%s starts from object storage before it has a leader", partition.name)
+            known = known._replace(leader=NO_LEADER)
         if known.leader == self.node_id:
             if partition.make_leader(self.node_id, known, self._env.monotonic_ms()):
                 _tell(self._on_leader, partition)
@@ -371,10 +406,9 @@ class Partitions(PartitionEvents):
             self._unopened.pop(name, None)
 
     def _place(self, topic: Topic, index: int) -> Placement:
-        known = topic.partitions[index]
-        directories = dict(zip(known.replicas, known.directories, strict=False))
         name = TopicPartition(topic.name, index)
-        return self._store.place(name, topic.topic_id, directories.get(self.node_id))
+        wanted = topic.partitions[index].directory(self.node_id)
+        return self._store.place(name, topic.topic_id, wanted, log_settings(self.settings_of(topic.name)))
 
     def _add(self, topic: Topic, name: TopicPartition, known: PartitionState, opened: Opened) -> None:
         settings = self.settings_of(topic.name)
@@ -389,7 +423,7 @@ class Partitions(PartitionEvents):
             len(known.replicas),
             settings,
             self._decompressed_bytes_max,
-            lambda error: self.fail_directory(home, error),
+            lambda error: self.fail_directory(self._homes[name], error),
             lag_ms_max=self._lag_ms_max,
             counters=self.counters.topic(topic.name),
         )

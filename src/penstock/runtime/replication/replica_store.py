@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from penstock.config.topic import TopicSettings
 from penstock.core.lifecycle.compaction import max_segment_ms
-from penstock.core.metadata.image import Image
+from penstock.core.metadata.image import UNASSIGNED_DIRECTORY, Image
+from penstock.core.replica.directory_move import FoundLog, settle
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import Env
-from penstock.runtime.logs.directories import LogDirectory, begin_use, forget_partition
+from penstock.runtime.logs.directories import LogDirectory, begin_use, choose_home, forget_partition
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.metadata_files import read_partition_metadata, sync_partition_metadata, write_partition_metadata
@@ -79,24 +80,38 @@ class ReplicaStore:
         self.directories = directories
         # The topic ids of the directories that were here at the start.
         self._owners: dict[TopicPartition, Uuid] = {}
+        # Replicas that a data directory has which cannot be read: another one must not begin without their records.
+        self._lost: dict[TopicPartition, Uuid] = {}
+        # The directories that were chosen for replicas which this broker does not have yet.
+        self._preferred: dict[TopicPartition, Uuid] = {}
 
     def begin_use(self) -> None:
         """Start using the directories: crash detection starts, and leftovers of deleted replicas are removed."""
         for directory in self.directories:
-            begin_use(self._env, directory)
+            if directory.failure is None:
+                begin_use(self._env, directory)
 
-    def place(self, name: TopicPartition, topic_id: Uuid, wanted: Uuid | None) -> Placement:
-        """The location of a replica; a new one goes into the directory with the id `wanted`, or the emptiest one.
+    def prefer(self, name: TopicPartition, directory: LogDirectory) -> None:
+        """Create this replica there, if it comes to this broker."""
+        self._preferred[name] = directory.directory_id
 
-        A cordoned directory gets one only if no other directory works: the controller chose this broker then.
+    def place(self, name: TopicPartition, topic_id: Uuid, wanted: Uuid, settings: LogSettings) -> Placement:
+        """The location of a replica. A new one goes where somebody asked for it, or into the directory with the id
+        `wanted`, or where there is the most space.
+
+        A cordoned directory gets one only if no other directory works: the controller chose this broker then. Raises
+        StorageError for a replica that a failed directory has.
         """
         if self._owners.pop(name, topic_id) != topic_id:
             # Its topic was deleted before this replica was opened, and a new topic has the same name.
             self.remove_unopened(name)
-        home = self._home_of(name)
+        if self._lost.get(name) == topic_id:
+            raise StorageError(f"{name} is in a data directory that failed")
+        home = self._settled_home(name, wanted, settings)
         is_new = home is None
         if home is None:
-            home = self._directory(wanted) or self._emptiest()
+            preferred = self._preferred.pop(name, None)
+            home = self._directory(preferred) or self._directory(wanted) or choose_home(self._env, self.directories)
             forget_partition(self._env, home, name)
         return Placement(
             self._env,
@@ -120,20 +135,27 @@ class ReplicaStore:
 
     def remove_unopened(self, name: TopicPartition) -> None:
         """Move what is on disk of a replica that never opened out of the way of one with the same name."""
-        home = self._home_of(name)
-        if home is None:
-            return
-        home.found.discard(name)
-        target = home.path / deletion_directory_name(str(name), self._env.random.randbytes(16))
+        for home in self.directories:
+            if name in home.found:
+                home.found.discard(name)
+                self.remove_directory(home.path / str(name))
+            future = home.found_futures.pop(name, None)
+            if future is not None:
+                self.remove_directory(home.path / future)
+
+    def remove_directory(self, path: Path) -> None:
+        """Rename the directory of a closed replica at once and delete it later."""
+        target = path.with_name(deletion_directory_name(path.name, self._env.random.randbytes(16)))
         try:
-            self._env.filesystem.rename(home.path / str(name), target)
+            self._env.filesystem.rename(path, target)
         except (StorageError, FileNotFoundError) as error:
-            logger.error("cannot remove %s: %s", name, error)
+            logger.error("cannot remove %s: %s", path, error)
             return
         self._env.spawn(self._unlink(target), f"remove {target.name}")
 
     def set_strays_aside(self, image: Image, node_id: int) -> None:
         """Rename and keep directories that the metadata does not place here."""
+        self._note_lost(image, node_id)
         for directory in self.directories:
             for name in sorted(directory.found):
                 path = directory.path / str(name)
@@ -150,20 +172,64 @@ class ReplicaStore:
                 reason = "belongs to no topic of this cluster" if topic is None else "was moved to other brokers"
                 logger.warning("%s %s; it is kept as %s", path, reason, aside.name)
 
-    def _home_of(self, name: TopicPartition) -> LogDirectory | None:
-        return next((directory for directory in self.directories if name in directory.found), None)
+    def _note_lost(self, image: Image, node_id: int) -> None:
+        """Find the replicas that are not here because a directory cannot be read."""
+        if all(directory.failure is None for directory in self.directories):
+            return
+        online = {directory.directory_id for directory in self.directories if directory.failure is None}
+        found = {name for directory in self.directories for name in directory.found}
+        for topic in image.topics.values():
+            for index, state in enumerate(topic.partitions):
+                if node_id in state.replicas:
+                    name, assigned = TopicPartition(topic.name, index), state.directory(node_id)
+                    is_found = assigned == UNASSIGNED_DIRECTORY and name in found
+                    if assigned not in online and not is_found:
+                        self._lost[name] = topic.topic_id
+
+    def _settled_home(self, name: TopicPartition, assigned: Uuid, settings: LogSettings) -> LogDirectory | None:
+        """The directory that has a replica, after a move that a crash interrupted was completed or undone."""
+        homes = {one.directory_id: one for one in self.directories}
+        logs = [one for one in self.directories if name in one.found]
+        futures = [FoundLog(one.directory_id, is_future=True) for one in self.directories if name in one.found_futures]
+        if len(logs) < 2 and not futures:
+            return logs[0] if logs else None
+        ends = [self._end_of(one, name, settings) if len(logs) > 1 else FoundLog(one.directory_id) for one in logs]
+        settled = settle([*ends, *futures], assigned)
+        for log in settled.superseded:
+            home = homes[log.directory_id]
+            logger.warning("%s: a log that another one replaced is removed from %s", name, home.path)
+            home.found.discard(name)
+            self.remove_directory(home.path / (home.found_futures.pop(name) if log.is_future else str(name)))
+        if settled.current is None:
+            return None
+        home = homes[settled.current.directory_id]
+        if settled.current.is_future:
+            logger.warning("%s: the log that was being filled in %s is all that is left of it", name, home.path)
+            self._env.filesystem.rename(home.path / home.found_futures.pop(name), home.path / str(name))
+            self._env.filesystem.sync_directory(home.path)
+            home.found.add(name)
+        return home
+
+    def _end_of(self, home: LogDirectory, name: TopicPartition, settings: LogSettings) -> FoundLog:
+        log = Log.open(
+            self._env.filesystem,
+            home.path / str(name),
+            settings,
+            recovery_point=home.recovery_points.get(name, 0),
+            clean=False,
+            now_ms=self._env.now_ms(),
+            start_offset=home.start_offsets.get(name, 0),
+            lost_power=home.lost_power,
+        )
+        found = FoundLog(home.directory_id, False, log.epochs.latest, log.end_offset)
+        log.close(clean=False)
+        return found
 
     def _directory(self, directory_id: Uuid | None) -> LogDirectory | None:
         for directory in self.directories:
             if directory.directory_id == directory_id and directory.failure is None and not directory.is_cordoned:
                 return directory
         return None
-
-    def _emptiest(self) -> LogDirectory:
-        working = [directory for directory in self.directories if directory.failure is None]
-        if not working:
-            raise StorageError("every data directory of this broker has failed")
-        return min(working, key=lambda directory: (directory.is_cordoned, len(directory.partitions)))
 
     async def _unlink(self, path: Path) -> None:
         def remove() -> None:

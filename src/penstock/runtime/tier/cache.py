@@ -54,11 +54,14 @@ class DiskCache:
         return self._memory_size
 
     def open(self) -> None:
-        """Create an empty directory; blocks."""
+        """Create an empty directory, if the disk has room; blocks."""
         filesystem = self._env.filesystem
-        if filesystem.exists(self._directory):
-            filesystem.remove_directory(self._directory)
-        self._directory.mkdir(parents=True)
+        try:
+            if filesystem.exists(self._directory):
+                filesystem.remove_directory(self._directory)
+            filesystem.make_directory(self._directory)
+        except StorageError as error:
+            logger.warning("nothing read from object storage is cached: %s", error)
 
     async def get(self, name: str, load: Callable[[], Awaitable[Buffer]]) -> Buffer:
         """A piece, loaded if it is not here. A caller that gives up does not stop the loading."""
@@ -165,7 +168,7 @@ class DiskCache:
         self._size += len(data)
         try:
             await self._env.run_blocking(lambda: self._env.filesystem.write_file(self._directory / name, data))
-        except StorageError as error:
+        except (StorageError, FileNotFoundError) as error:
             self._size -= len(data)
             logger.warning("%s cannot be cached: %s", name, error)
             return

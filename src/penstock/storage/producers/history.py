@@ -97,6 +97,13 @@ class ProducerHistory:
         self._home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self._producers.entries))
         self._snapshots.append(offset)
 
+    def take_over(self, producers: ProducerState, offset: int) -> None:
+        """Continue with the producers of another log that ends at `offset` too; stores them as a snapshot."""
+        self._home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(producers.entries))
+        if offset not in self._snapshots:
+            self._snapshots.append(offset)
+        self._producers = producers
+
     def let_go(self, base_offset: int) -> list[str]:
         """A segment is removed; returns the name of its snapshot, if there is one."""
         if base_offset not in self._snapshots:

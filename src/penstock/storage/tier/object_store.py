@@ -57,6 +57,9 @@ class ObjectStore(Protocol):
     async def get_range(self, path: str, start: int, size: int) -> Buffer:
         """A part of an object."""
 
+    async def copy(self, source: str, target: str) -> None:
+        """Copy an object within the store, replacing one of the same path."""
+
     async def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; those that are not there are none."""
 
@@ -123,6 +126,12 @@ class RemoteStore:
         asked = get_range_async(self._remote, path, start=start, length=size)
         # Not copied: parts are large.
         return memoryview(await self._call(f"reading {path}", asked))
+
+    async def copy(self, source: str, target: str) -> None:
+        """See ObjectStore."""
+        from obstore import copy_async
+
+        await self._call(f"copying {source}", copy_async(self._remote, source, target))
 
     async def delete(self, paths: Sequence[str]) -> None:
         """See ObjectStore."""

@@ -55,6 +55,7 @@ class FewPartitions:
     def __init__(self, env: SlowEnv, path: Path) -> None:
         self.env = env
         self.directories = [LogDirectory(path, bytes(16))]
+        self.moved_listeners: list[Callable[[Partition], object]] = []
         self.listeners: list[Callable[[Partition], object]] = []
         self.by_name: dict[TopicPartition, Partition] = {}
         self.failures: list[StorageError] = []
@@ -71,6 +72,9 @@ class FewPartitions:
 
     def on_removed(self, listener: Callable[[Partition], object]) -> None:
         self.listeners.append(listener)
+
+    def on_moved(self, listener: Callable[[Partition], object]) -> None:
+        self.moved_listeners.append(listener)
 
     def fail_directory(self, directory: LogDirectory, error: StorageError) -> None:
         assert directory is self.directories[0]

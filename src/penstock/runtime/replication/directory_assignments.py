@@ -1,0 +1,157 @@
+"""Tells the controller in which data directory each replica of this broker is (KIP-858).
+
+The controller moves leaderships away from a directory that failed, so it must know which replicas are in it. A broker
+with several directories chooses one for a new replica itself, and reports it afterwards; a move to another directory is
+reported before it happens. Reports are gathered while a request is in flight, and repeated until they are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from typing import Any
+
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import Uuid
+from penstock.runtime.env import Env
+from penstock.runtime.logs.directories import LogDirectory
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
+from penstock.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+    AssignReplicasToDirsResponse,
+)
+
+PER_REQUEST_MAX = 2_250
+BACKOFF_FIRST_MS = 100
+BACKOFF_MAX_MS = 10_000
+
+logger = logging.getLogger("penstock.replication")
+
+Key = tuple[Uuid, int]
+
+
+class DirectoryAssignments:
+    """Reports the directories of this broker's replicas. `ask_controller` calls the active controller."""
+
+    def __init__(
+        self,
+        env: Env,
+        partitions: Partitions,
+        ask_controller: Callable[[Any], Awaitable[Any]],
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._env = env
+        self._partitions = partitions
+        self._ask = ask_controller
+        self._broker_epoch = broker_epoch
+        # What the controller is to be told, and who waits for it.
+        self._due: dict[Key, Uuid] = {}
+        self._waiters: dict[Key, asyncio.Future[bool]] = {}
+        self._wake = asyncio.Event()
+        self._failures = 0
+
+    def start(self) -> None:
+        """Report every replica that the controller has elsewhere, now and whenever one is opened."""
+        self._partitions.on_change(self._note)
+        self._partitions.on_directory_failed(self._note_failed)
+        for partition in self._partitions:
+            self._note(partition)
+        self._env.spawn(self._run(), "assign replicas to directories")
+
+    def assign(self, partition: Partition, directory: LogDirectory) -> asyncio.Future[bool]:
+        """Tell the controller that a replica is there; completes when it knows, with False if it refused."""
+        key = partition.topic_id, partition.name.partition
+        self._answer(key, False)
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters[key] = waiter
+        self._due[key] = directory.directory_id
+        self._wake.set()
+        return waiter
+
+    def _note(self, partition: Partition) -> None:
+        key = partition.topic_id, partition.name.partition
+        home = self._partitions.home(partition)
+        state = self._partitions.state_of("", partition.topic_id, partition.name.partition, by_id=True)
+        if state is None or self._partitions.node_id not in state.replicas or key in self._due:
+            return
+        if state.directory(self._partitions.node_id) != home.directory_id:
+            self._due[key] = home.directory_id
+            self._wake.set()
+
+    def _note_failed(self, directory: LogDirectory) -> None:
+        """The controller must take a failed directory's replicas for offline, whatever it was told before."""
+        for name in directory.partitions:
+            partition = self._partitions.get(*name)
+            if partition is None:
+                continue
+            key = partition.topic_id, name.partition
+            if key in self._due:
+                self._answer(key, False)
+                self._due[key] = directory.directory_id
+            else:
+                self._note(partition)
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._due:
+                rows = dict(islice(self._due.items(), PER_REQUEST_MAX))
+                if await self._report(rows):
+                    self._failures = 0
+                else:
+                    self._failures += 1
+                    pause_ms = min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** min(self._failures, 10))
+                    await asyncio.sleep(pause_ms / 1000)
+
+    async def _report(self, rows: dict[Key, Uuid]) -> bool:
+        try:
+            response: AssignReplicasToDirsResponse = await self._ask(self._request(rows))
+        except ApiError as error:
+            logger.warning("the controller was not told where replicas are, trying again: %s", error.message)
+            return False
+        if response.error_code:
+            logger.warning("the controller refused to note replicas: %s", ErrorCode(response.error_code).name)
+            return False
+        for directory in response.directories:
+            for topic in directory.topics:
+                for row in topic.partitions:
+                    self._settle((topic.topic_id, row.partition_index), directory.id, ErrorCode(row.error_code))
+        return True
+
+    def _settle(self, key: Key, directory_id: Uuid, error: ErrorCode) -> None:
+        if self._due.get(key) != directory_id:
+            # The replica has moved on meanwhile.
+            return
+        del self._due[key]
+        if error is not ErrorCode.NONE:
+            logger.info("the controller does not note the directory of partition %d: %s", key[1], error.name)
+        self._answer(key, error is ErrorCode.NONE)
+
+    def _answer(self, key: Key, is_noted: bool) -> None:
+        waiter = self._waiters.pop(key, None)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(is_noted)
+
+    def _request(self, rows: dict[Key, Uuid]) -> AssignReplicasToDirsRequest:
+        directories: dict[Uuid, dict[Uuid, list[AssignReplicasToDirsRequestPartitionData]]] = {}
+        for (topic_id, index), directory_id in rows.items():
+            topics = directories.setdefault(directory_id, {})
+            topics.setdefault(topic_id, []).append(AssignReplicasToDirsRequestPartitionData(index))
+        return AssignReplicasToDirsRequest(
+            self._partitions.node_id,
+            self._broker_epoch(),
+            [
+                AssignReplicasToDirsRequestDirectoryData(
+                    directory_id,
+                    [AssignReplicasToDirsRequestTopicData(topic_id, found) for topic_id, found in topics.items()],
+                )
+                for directory_id, topics in directories.items()
+            ],
+        )

@@ -1,0 +1,279 @@
+"""A move that a crash interrupts anywhere loses nothing: every operation on the disk is tried as the last one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+
+from penstock.config.topic import broker_defaults
+from penstock.core.metadata.image import Image, PartitionState, partition_record
+from penstock.core.replica import directory_move
+from penstock.core.replica.throttle import UNLIMITED, Throttle
+from penstock.model.ids import TopicPartition
+from penstock.runtime.env import SystemEnv
+from penstock.runtime.logs.directories import LogDirectory, open_directory, write_checkpoints
+from penstock.runtime.replication import directory_moves, future_log
+from penstock.runtime.replication.directory_moves import DirectoryMoves, Move
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
+from penstock.wire.messages.metadata_records import TopicRecord
+from penstock.wire.records import Record, build_batch, read_records, split_batches
+from sim.disk import SimDisk, SimFilesystem
+from sim.scheduler import SimCrash
+
+TOPIC, TOPIC_ID = "orders", b"orders--orders--"
+NAME = TopicPartition(TOPIC, 0)
+FIRST, SECOND = Path("/data/first"), Path("/data/second")
+IDS = {FIRST: b"f" * 16, SECOND: b"s" * 16}
+SIZE = 1 << 20
+BEFORE, MEANWHILE = 12, 12
+TURNS_TO_ASSIGN = 5
+T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several pieces of a few records each are copied before the logs change places."""
+    monkeypatch.setattr(directory_move, "REST_BYTES_MAX", 200)
+    monkeypatch.setattr(future_log, "CHUNK_BYTES", 400)
+    monkeypatch.setattr(directory_moves, "CHUNK_BYTES", 400)
+    monkeypatch.setattr(future_log, "UNSYNCED_BYTES_MAX", 700)
+
+
+class InlineEnv(SystemEnv):
+    """Workers work at once, so that a crash can be placed exactly."""
+
+    def run_blocking(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            done.set_result(work())
+        except (Exception, SimCrash) as error:  # noqa: BLE001
+            done.set_exception(error)
+        return done
+
+
+class Controller:
+    """What the controllers know of the replica; it outlives the broker."""
+
+    def __init__(self) -> None:
+        self.directory = IDS[FIRST]
+
+    def assign(self, _: Partition, directory: LogDirectory) -> asyncio.Future[bool]:
+        return asyncio.ensure_future(self._assign(directory))
+
+    async def _assign(self, directory: LogDirectory) -> bool:
+        """Records come meanwhile."""
+        for _ in range(TURNS_TO_ASSIGN):
+            await asyncio.sleep(0)
+        self.directory = directory.directory_id
+        return True
+
+
+class World:
+    """A broker with two directories on a disk that forgets, and what it acknowledged."""
+
+    def __init__(self) -> None:
+        self.disk = SimDisk()
+        self.controller = Controller()
+        # The end of what was appended, and of what a client was told to be on disk.
+        self.appended = self.durable = 0
+
+    def open(self, *, lost_power: bool) -> None:
+        self.filesystem = SimFilesystem(self.disk, lambda: 0)
+        self.env = InlineEnv()
+        self.env.filesystem = self.filesystem
+        self.directories = []
+        for path, directory_id in IDS.items():
+            self.filesystem.make_directory(path)
+            found = open_directory(self.env, path, directory_id)
+            found.lost_power = lost_power
+            self.directories.append(found)
+        self.filesystem.sync_directory(FIRST.parent)
+        image = Image()
+        state = PartitionState((1,), (1,), 1, 0, 0, (self.controller.directory,))
+        for record in (TopicRecord(TOPIC, TOPIC_ID), partition_record(TOPIC_ID, 0, state)):
+            image.replay(record)
+        self.partitions = Partitions(self.env, 1, image, lambda: broker_defaults({}), self.directories, SIZE)
+        assignments: Any = self.controller
+        self.moves = DirectoryMoves(
+            self.env, self.partitions, assignments, Throttle(lambda: UNLIMITED), self._checkpoint
+        )
+        self.partitions.open_all()
+
+    def _checkpoint(self, directory: LogDirectory) -> None:
+        logs = [(name, self.partition.log) for name in directory.partitions] + [*directory.futures.items()]
+        write_checkpoints(
+            self.env, directory, [(name, log.flushed_offset, log.start_offset, log.end_offset) for name, log in logs]
+        )
+
+    @property
+    def partition(self) -> Partition:
+        found = self.partitions.get(*NAME)
+        assert found is not None
+        return found
+
+    def append(self) -> None:
+        value = b"%04d" % self.partition.log.end_offset + bytes(40)
+        self.partition.append(bytearray(build_batch([Record(0, 1_000, None, value)])), 1_000)
+        self.appended = self.partition.log.end_offset
+
+    async def acknowledge(self) -> None:
+        """Append, and wait as a client does that asks for all replicas."""
+        self.append()
+        end_offset = self.appended
+        await self.partition.committed(end_offset)
+        self.durable = max(self.durable, end_offset)
+
+    def values(self) -> list[int]:
+        log = self.partition.log
+        found, offset = [], log.start_offset
+        while data := log.read(offset, SIZE).read():
+            for position, header in split_batches(data, SIZE):
+                found += [int((record.value or b"")[:4]) for record in read_records(data, SIZE, position)]
+                offset = header.next_offset
+        return found
+
+    def logs(self) -> list[Path]:
+        """Every directory of the replica that is neither being removed nor anything else."""
+        return [
+            path / name
+            for path in (FIRST, SECOND)
+            for name in self.filesystem.list_directory(path)
+            if name.startswith(TOPIC) and not name.endswith("-delete")
+        ]
+
+    async def fill(self) -> None:
+        for number in range(BEFORE):
+            self.append()
+            if number % 5 == 4:
+                self.partition.log.roll(1_000)
+        await self.acknowledge()
+
+    async def move(self) -> None:
+        """Move the replica while records come."""
+        self.moves.alter(NAME, str(SECOND))
+        task = self.moves._moves[NAME].task
+        for number in range(MEANWHILE):
+            await (self.acknowledge() if number % 2 else asyncio.sleep(0))
+            self.append()
+        await asyncio.wait([task])
+
+    async def run_move(self) -> None:
+        await self.move()
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let everything end that was begun."""
+        for move in [*self.moves._moves.values()]:
+            await asyncio.wait([move.task])
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+async def moved_with_a_crash(world: World, crash_after: int) -> bool:
+    """Move with a crash after so many operations; False when it was over before."""
+    world.open(lost_power=False)
+    await world.fill()
+    died = asyncio.Event()
+
+    def die() -> None:
+        world.filesystem.dead = True
+        died.set()
+
+    world.filesystem.on_crash = die
+    world.filesystem.crash_after = crash_after
+    # What a dead process was about to do ends with it, and says so.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    run = asyncio.ensure_future(world.run_move())
+    await asyncio.wait([run, asyncio.ensure_future(died.wait())], return_when=asyncio.FIRST_COMPLETED)
+    run.cancel()
+    await asyncio.gather(run, return_exceptions=True)
+    await world.env.close()
+    if not died.is_set():
+        run.result()
+    return died.is_set()
+
+
+async def check_after(world: World, *, lost_power: bool) -> None:
+    """Start again: nothing acknowledged is missing, and the move goes on to its end or did not begin."""
+    world.open(lost_power=lost_power)
+    found = world.values()
+    assert found == list(range(len(found)))
+    assert len(found) >= (world.durable if lost_power else world.appended)
+    await world.acknowledge()
+    world.moves.resume()
+    await world.settle()
+    assert world.values() == list(range(len(found) + 1))
+    assert len(world.logs()) == 1
+    await world.env.close()
+
+
+def crash_everywhere(lost_power: bool, seed: int = 0) -> int:
+    """Try every operation as the last one; how many there are."""
+    for crash_after in range(10_000):
+        world = World()
+        random = Random(f"{seed} {crash_after}")
+
+        async def run(world: World = world, crash_after: int = crash_after, random: Random = random) -> bool:
+            crashed = await moved_with_a_crash(world, crash_after)
+            if crashed:
+                if lost_power:
+                    world.disk.lose_power(random)
+                await check_after(world, lost_power=lost_power)
+            return crashed
+
+        if not asyncio.run(run()):
+            return crash_after
+    raise AssertionError("the move never ends")
+
+
+def test_a_move_without_a_crash() -> None:
+    async def run() -> None:
+        world = World()
+        assert not await moved_with_a_crash(world, 10_000)
+        world.open(lost_power=False)
+        assert world.values() == list(range(world.appended))
+        assert [path.parent for path in world.logs()] == [SECOND]
+        await world.env.close()
+
+    asyncio.run(run())
+
+
+def test_a_killed_process_loses_nothing_wherever_it_was() -> None:
+    assert crash_everywhere(lost_power=False) > 50
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_power_failure_loses_nothing_that_was_acknowledged(seed: int) -> None:
+    assert crash_everywhere(lost_power=True, seed=seed) > 50
+
+
+def test_a_log_that_is_removed_before_the_other_is_durable_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hasty(_: DirectoryMoves, __: Move, retire: Callable[[], None]) -> None:
+        retire()
+
+    monkeypatch.setattr(DirectoryMoves, "_settle", hasty)
+    with pytest.raises((AssertionError, IndexError)):
+        sum(crash_everywhere(lost_power=True, seed=seed) for seed in range(5))
+
+
+def test_logs_that_change_places_too_early_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = DirectoryMoves._swap
+
+    def early(self: DirectoryMoves, move: Move) -> Callable[[], None] | None:
+        assert move.future is not None
+        source, end_offset = move.partition.log, move.partition.log.end_offset
+        source.end_offset = move.future.log.end_offset
+        try:
+            return real(self, move)
+        finally:
+            source.end_offset = end_offset
+
+    monkeypatch.setattr(DirectoryMoves, "_swap", early)
+    with pytest.raises(AssertionError):
+        crash_everywhere(lost_power=False)
