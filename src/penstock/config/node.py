@@ -149,6 +149,7 @@ class NodeSettings:
     penstock_tier_request_timeout_ms: int
     penstock_tier_cache_dir: str | None
     penstock_tier_cache_bytes: int
+    penstock_tier_memory_bytes: int
     penstock_tier_read_bytes: int
     penstock_tier_read_ahead: int
     rlmm_config_remote_log_metadata_topic_num_partitions: int

@@ -45,7 +45,12 @@ async def open_tier(
         raise CannotStart(error.message) from error
     directory = Path(settings.penstock_tier_cache_dir or Path(settings.metadata_log_dir) / CACHE_DIRECTORY)
     counters = TierCounters()
-    parts = DiskCache(env, directory / "segments", lambda: settings.penstock_tier_cache_bytes)
+    parts = DiskCache(
+        env,
+        directory / "segments",
+        lambda: settings.penstock_tier_cache_bytes,
+        lambda: settings.penstock_tier_memory_bytes,
+    )
     indexes = DiskCache(env, directory / "indexes", lambda: live.current().remote_log_index_file_cache_total_size_bytes)
     for cache in (parts, indexes):
         await env.run_blocking(cache.open)

@@ -36,6 +36,7 @@ from penstock.storage.tier.layout import Place, TopicDocument
 from penstock.storage.tier.object_store import ObjectStore, StoreError
 from penstock.storage.timestamps import TimestampOffset
 from penstock.wire.messages.metadata_records import RemoveTopicRecord
+from penstock.wire.record_types import Buffer
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ logger = logging.getLogger("penstock.tier")
 class TierRead(NamedTuple):
     """What was read for a consumer: whole batches, and the aborted transactions among them."""
 
-    data: bytes
+    data: Buffer
     aborted: Sequence[AbortedTransaction]
 
 

@@ -23,6 +23,7 @@ from penstock.storage.tier.layout import (
     TopicDocument,
 )
 from penstock.storage.tier.object_store import Listed, ObjectStore, StoreError
+from penstock.wire.record_types import Buffer
 
 READ_BYTES = 8 * 1024 * 1024
 MANIFEST = MANIFEST_SUFFIX.removeprefix(".")
@@ -189,7 +190,7 @@ async def check_segment(store: ObjectStore, stored: StoredSegment, expected: Exp
     return problems
 
 
-async def _pieces(store: ObjectStore, path: str, size_bytes: int) -> AsyncIterator[bytes]:
+async def _pieces(store: ObjectStore, path: str, size_bytes: int) -> AsyncIterator[Buffer]:
     if size_bytes == 0:
         yield await store.get(path)
     for start in range(0, size_bytes, READ_BYTES):
