@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sim.schedule import Plan, draw, draw_shared, draw_transactional
+from sim.schedule import Plan, draw, draw_moving, draw_shared, draw_transactional
 from sim.shape import DIMENSIONS, without_dimensions
 from sim.shrink import shrink
 from sim.simulate import Outcome, simulate
@@ -40,6 +40,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", help="with --seed: the numbers of the faults to keep, such as 0,3")
     parser.add_argument("--transactions", action="store_true", help="with transactional clients")
     parser.add_argument("--shares", action="store_true", help="with workers of a share group")
+    parser.add_argument("--moves", action="store_true", help="with two data directories a node, and moves between them")
     parser.add_argument("--nodes", type=int, default=3, help="brokers of a cluster (default: 3)")
     parser.add_argument(
         "--without",
@@ -106,7 +107,8 @@ def _run_seed(work: tuple[int, argparse.Namespace]) -> Outcome:
 
 
 def _plan(seed: int, options: argparse.Namespace) -> Plan:
-    drawn = draw_transactional if options.transactions else draw_shared if options.shares else draw
+    kinds = {"transactions": draw_transactional, "shares": draw_shared, "moves": draw_moving}
+    drawn = next((kinds[kind] for kind in kinds if getattr(options, kind)), draw)
     plan = drawn(seed, options.nodes)
     unwanted = options.without.split(",")
     faults = tuple(fault for fault in plan.faults if fault.kind not in unwanted)
@@ -158,7 +160,7 @@ def _explain(outcome: Outcome, options: argparse.Namespace) -> None:
         say(f"  {number}: {plan.faults[number]}")
     for anomaly in simulate(keep(plan, numbers)).anomalies:
         say(f"  {anomaly}")
-    nodes = " --transactions" if options.transactions else " --shares" if options.shares else ""
+    nodes = "".join(f" --{kind}" for kind in ("transactions", "shares", "moves") if getattr(options, kind))
     nodes += "" if options.nodes == 3 else f" --nodes {options.nodes}"
     nodes += f" --without {options.without}" if options.without else ""
     only = "" if len(numbers) == len(plan.faults) else f" --only {','.join(map(str, numbers)) or ','}"

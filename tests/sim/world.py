@@ -21,6 +21,7 @@ from sim.consumer import Consumer
 from sim.group import GroupMember, Member, ShardHost
 from sim.guard import PAUSE_S, Guard
 from sim.machine import WALL_START_MS, Machine
+from sim.mover import Mover
 from sim.network import NetworkFaults, SimNetwork
 from sim.producer import Producer
 from sim.scheduler import SECOND_US, Scheduler, SimLoop
@@ -214,6 +215,9 @@ class World:
             self.benches.append(bench)
             self.client_loop(bench.name).create_task(bench.run())
         self.client_loop("admin").create_task(self.admin.run(shape.admin_pause_s))
+        if shape.moves_pause_s is not None:
+            mover = Mover(self._cluster("mover"), self.topics, shape.partitions)
+            self.client_loop("mover").create_task(mover.run(shape.moves_pause_s))
         if self.guard is not None:
             self.client_loop("guard").create_task(self.guard.run(PAUSE_S))
         settings = coordinator_topic_settings(shape)
