@@ -22,11 +22,12 @@ class Mover:
         self._cluster = cluster
         self._topics = topics
         self._partitions = partitions
+        self.stopping = False
 
     async def run(self, pause_s: float) -> None:
-        """Move something, with pauses, for ever."""
+        """Move something, with pauses, until told to stop."""
         random = self._cluster.random
-        while True:
+        while not self.stopping:
             await asyncio.sleep(random.expovariate(1 / pause_s))
             names = [AlterReplicaLogDirTopic(topic, list(range(self._partitions))) for topic in self._topics]
             wanted = AlterReplicaLogDir(f"/{random.choice((DATA, MORE_DATA))}", names)

@@ -23,6 +23,7 @@ SINGLE_NODE_SHARED_SEEDS = range(1)
 CLUSTER_SEEDS = 130
 TRANSACTIONAL_SEEDS = 70
 SHARED_SEEDS = 25
+MOVING_SEEDS = 25
 
 
 def test_a_single_node_keeps_its_promises() -> None:
@@ -54,8 +55,9 @@ def test_a_single_node_keeps_its_promises_about_share_groups() -> None:
         ("--seeds", str(CLUSTER_SEEDS)),
         ("--transactions", "--seeds", str(TRANSACTIONAL_SEEDS)),
         ("--shares", "--seeds", str(SHARED_SEEDS)),
+        ("--moves", "--seeds", str(MOVING_SEEDS)),
     ],
-    ids=["plain", "transactional", "shared"],
+    ids=["plain", "transactional", "shared", "moving"],
 )
 def test_clusters_keep_their_promises(options: tuple[str, ...]) -> None:
     """Clusters of three nodes, over all cores."""

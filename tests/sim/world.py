@@ -82,6 +82,7 @@ class World:
         # By the name of a partition, who has it in the end.
         self.replicas: dict[str, list[int]] = {}
         self.admin = Admin("admin", self._cluster("admin"), self.history, shape.replication_factor)
+        self.mover: Mover | None = None
         self.guard = Guard(self._cluster("guard"), self.history, self._controller_address) if shape.guarded else None
 
     def _make_machines(self) -> dict[int, Machine]:
@@ -216,8 +217,8 @@ class World:
             self.client_loop(bench.name).create_task(bench.run())
         self.client_loop("admin").create_task(self.admin.run(shape.admin_pause_s))
         if shape.moves_pause_s is not None:
-            mover = Mover(self._cluster("mover"), self.topics, shape.partitions)
-            self.client_loop("mover").create_task(mover.run(shape.moves_pause_s))
+            self.mover = Mover(self._cluster("mover"), self.topics, shape.partitions)
+            self.client_loop("mover").create_task(self.mover.run(shape.moves_pause_s))
         if self.guard is not None:
             self.client_loop("guard").create_task(self.guard.run(PAUSE_S))
         settings = coordinator_topic_settings(shape)
@@ -354,6 +355,8 @@ class World:
             bench.settle()
         for admin in self._admins:
             admin.stopping = True
+        if self.mover is not None:
+            self.mover.stopping = True
 
     def members_stop(self) -> None:
         """Groups commit and end."""
