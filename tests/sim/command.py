@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from sim.schedule import Plan, draw, draw_shared, draw_tiered, draw_transactional
+from sim.schedule import Plan, draw, draw_moving, draw_shared, draw_tiered, draw_transactional
 from sim.shape import DIMENSIONS, without_dimensions
 from sim.shrink import shrink
 from sim.simulate import Outcome, simulate
@@ -20,6 +20,14 @@ from sim.world import silence_logs
 SHRINK_RUNS_MAX = 60
 # How often long runs say how far they are.
 PROGRESS_SEEDS = 250
+
+# Runs of a special kind, by the option that asks for them.
+KINDS: dict[str, Callable[[int, int], Plan]] = {
+    "transactions": draw_transactional,
+    "shares": draw_shared,
+    "tier": draw_tiered,
+    "moves": draw_moving,
+}
 
 
 def main() -> int:
@@ -41,6 +49,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--transactions", action="store_true", help="with transactional clients")
     parser.add_argument("--shares", action="store_true", help="with workers of a share group")
     parser.add_argument("--tier", action="store_true", help="with old segments in object storage")
+    parser.add_argument("--moves", action="store_true", help="with two data directories a node, and moves between them")
     parser.add_argument("--nodes", type=int, default=3, help="brokers of a cluster (default: 3)")
     parser.add_argument(
         "--without",
@@ -114,11 +123,7 @@ def _plan(seed: int, options: argparse.Namespace) -> Plan:
 
 
 def _drawn(options: argparse.Namespace) -> Callable[[int, int], Plan]:
-    if options.transactions:
-        return draw_transactional
-    if options.shares:
-        return draw_shared
-    return draw_tiered if options.tier else draw
+    return next((draw_kind for kind, draw_kind in KINDS.items() if getattr(options, kind)), draw)
 
 
 # One seed.
@@ -166,8 +171,7 @@ def _explain(outcome: Outcome, options: argparse.Namespace) -> None:
         say(f"  {number}: {plan.faults[number]}")
     for anomaly in simulate(keep(plan, numbers)).anomalies:
         say(f"  {anomaly}")
-    chosen = ("transactions", "shares", "tier")
-    nodes = next((f" --{name}" for name in chosen if getattr(options, name)), "")
+    nodes = next((f" --{kind}" for kind in KINDS if getattr(options, kind)), "")
     nodes += "" if options.nodes == 3 else f" --nodes {options.nodes}"
     nodes += f" --without {options.without}" if options.without else ""
     only = "" if len(numbers) == len(plan.faults) else f" --only {','.join(map(str, numbers)) or ','}"

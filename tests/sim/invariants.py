@@ -20,7 +20,7 @@ from penstock.node import Node
 from penstock.runtime.replication.partition import Partition
 from penstock.wire.kernel import scan_batches
 from penstock.wire.records import ControlType, control_type, read_header, read_records
-from sim.disk import DATA, Directory, Inode
+from sim.disk import DATA, MORE_DATA, Directory, Inode
 from sim.machine import Machine
 from sim.scheduler import SECOND_US
 from sim.world import World
@@ -253,10 +253,8 @@ def compare_decisions(world: World) -> Iterator[Anomaly]:
 def batches_of(machine: Machine, name: str, end_offset: int) -> dict[int, bytes]:
     """By base offset, the batches of a partition below an offset as they are on a machine's disk."""
     found: dict[int, bytes] = {}
-    data = machine.disk.root.entries[DATA]
-    assert isinstance(data, Directory)
-    directory = data.entries.get(name)
-    if not isinstance(directory, Directory):
+    directory = _directory(machine, name)
+    if directory is None:
         return found
     for file_name in sorted(directory.entries):
         inode = directory.entries[file_name]
@@ -269,12 +267,27 @@ def batches_of(machine: Machine, name: str, end_offset: int) -> dict[int, bytes]
     return found
 
 
+def _directory(machine: Machine, name: str) -> Directory | None:
+    """A partition's directory on a machine's disk; after a move the old one may still be there, and the node knows."""
+    found: dict[str, Directory] = {}
+    for parent in (DATA, MORE_DATA):
+        data = machine.disk.root.entries[parent]
+        assert isinstance(data, Directory)
+        directory = data.entries.get(name)
+        if isinstance(directory, Directory):
+            found[parent] = directory
+    if len(found) > 1 and machine.node is not None and machine.node._broker is not None:
+        topic, _, number = name.rpartition("-")
+        partition = machine.node._broker.partitions.get(topic, int(number))
+        if partition is not None:
+            return found[partition.log.directory.parent.name]
+    return next(iter(found.values()), None)
+
+
 def _start(machine: Machine, name: str) -> int:
     """Where a partition's first segment on a machine's disk begins."""
-    data = machine.disk.root.entries[DATA]
-    assert isinstance(data, Directory)
-    directory = data.entries[name]
-    assert isinstance(directory, Directory)
+    directory = _directory(machine, name)
+    assert directory is not None
     return min(int(file_name.partition(".")[0]) for file_name in directory.entries if file_name.endswith(".log"))
 
 

@@ -96,6 +96,13 @@ def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
 
 
+def draw_moving(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
+    """The plan of a seed whose nodes have two data directories, between which replicas move."""
+    plan = draw(seed, nodes, seconds)
+    pause_s = Random(f"{seed} moves").choice((0.3, 1.0, 3.0))
+    return replace(plan, shape=replace(plan.shape, moves_pause_s=pause_s))
+
+
 def draw_shared(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan:
     """The plan of a seed with workers of a share group on one partition; clocks are right, one node loses power."""
     random = Random(f"{seed} shared plan")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sim.consumer import READ_COMMITTED, READ_UNCOMMITTED
-from sim.disk import DATA
+from sim.disk import DATA, MORE_DATA
 from sim.workers import DELIVERIES_MAX, LETTERS, LOCK_S
 
 BROKER_PORT = 9092
@@ -97,6 +97,8 @@ class Shape:
     updates_per_snapshot: int = 500
     # Old segments go to object storage, and so much stays on disk.
     local_bytes: int | None = None
+    # Whether nodes have two data directories, and how long somebody waits between two moves of replicas.
+    moves_pause_s: float | None = None
 
     @property
     def isolation_level(self) -> int:
@@ -115,6 +117,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "lifetimes": ("member_lifetime_s",),
     "late": ("reset_part",),
     "security": ("guarded",),
+    "moves": ("moves_pause_s",),
 }
 
 
@@ -142,7 +145,7 @@ def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "controller.quorum.voters": voters,
         "listeners": ",".join(listeners),
-        "log.dirs": f"/{DATA}",
+        "log.dirs": f"/{DATA}" if shape.moves_pause_s is None else f"/{DATA},/{MORE_DATA}",
         "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": "1",
         "offsets.topic.replication.factor": str(shape.replication_factor),

@@ -25,6 +25,7 @@ CLUSTER_SEEDS = 130
 TRANSACTIONAL_SEEDS = 70
 SHARED_SEEDS = 25
 TIERED_SEEDS = 50
+MOVING_SEEDS = 25
 
 
 def test_a_single_node_keeps_its_promises() -> None:
@@ -64,8 +65,9 @@ def test_a_single_node_keeps_its_promises_about_tiered_storage() -> None:
         ("--transactions", "--seeds", str(TRANSACTIONAL_SEEDS)),
         ("--shares", "--seeds", str(SHARED_SEEDS)),
         ("--tier", "--seeds", str(TIERED_SEEDS)),
+        ("--moves", "--seeds", str(MOVING_SEEDS)),
     ],
-    ids=["plain", "transactional", "shared", "tiered"],
+    ids=["plain", "transactional", "shared", "tiered", "moving"],
 )
 def test_clusters_keep_their_promises(options: tuple[str, ...]) -> None:
     """Clusters of three nodes, over all cores."""

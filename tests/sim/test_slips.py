@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from sim.broken import SECURITY_VARIANTS, TRANSACTIONAL_VARIANTS, VARIANTS
+from sim.broken_moves import MOVING_VARIANTS
 from sim.broken_shares import SHARED_VARIANTS
 from sim.broken_tier import TIERED_VARIANTS
-from sim.schedule import Plan, draw, draw_shared, draw_tiered, draw_transactional
+from sim.schedule import Plan, draw, draw_moving, draw_shared, draw_tiered, draw_transactional
 from sim.shape import RETAIN, without_dimensions
 from sim.simulate import simulate
 
@@ -51,6 +52,13 @@ PROMISING: dict[str, Callable[[Plan], bool]] = {
 @pytest.mark.parametrize("slip", VARIANTS, ids=[slip.__name__ for slip in VARIANTS])
 def test_slips_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
     find(slip, lambda seed: unguarded(draw(seed)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("slip", MOVING_VARIANTS, ids=[slip.__name__ for slip in MOVING_VARIANTS])
+def test_slips_in_moves_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
+    find(slip, draw_moving)
 
 
 @pytest.mark.slow

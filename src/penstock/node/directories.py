@@ -58,10 +58,9 @@ class Directories:
         metadata_path = Path(settings.metadata_log_dir)
         directories = [LogDirectory(path, UNASSIGNED_DIRECTORY) for path in map(Path, settings.log_dirs)]
         for directory in directories:
-            lock = self._attempt(directory, partial(lock_directory, env, directory.path))
-            self._locks += [lock] if lock is not None else []
+            self._attempt(directory, partial(self._lock, directory.path))
         if metadata_path not in {directory.path for directory in directories}:
-            self._locks.append(lock_directory(env, metadata_path))
+            self._lock(metadata_path)
         known = [self._attempt(one, partial(read_meta_properties, env.filesystem, one.path)) for one in directories]
         known.append(read_meta_properties(env.filesystem, metadata_path))
         self.cluster_id = next((found.cluster_id for found in known if found), "") or self._found_cluster()
@@ -75,6 +74,10 @@ class Directories:
         self.metadata_directory_id = found.directory_id
         self._note_predecessor([one.path for one in directories if one.failure is None])
         self._check_metadata_present(metadata_path)
+
+    def _lock(self, path: Path) -> None:
+        # Nothing else may refer to it: it is released with the last reference.
+        self._locks.append(lock_directory(self._env, path))
 
     def _open(self, path: Path) -> LogDirectory:
         found = format_directory(self._env, path, self.cluster_id, self._settings.node_id)
@@ -90,7 +93,6 @@ class Directories:
             if directory.path == Path(self._settings.metadata_log_dir):
                 raise
             logger.critical("the data directory %s cannot be used and is offline: %s", directory.path, error)
-            # Not the error itself, whose traceback would keep locks alive.
             directory.failure = StorageError(str(error))
             return None
 
