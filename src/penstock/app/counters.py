@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -50,6 +51,11 @@ class LineCounters:
         self.lag_records: int | None = None
         self.lag_s = 0.0
         self.age = Histogram()
+
+    def observe_age(self, timestamp_ms: int) -> None:
+        """A record of this time is done now."""
+        self.lag_s = max(0.0, time.time() - timestamp_ms / 1000)
+        self.age.observe(self.lag_s)
 
     def as_dict(self) -> dict[str, Any]:
         """For another process; `add` reads it."""
