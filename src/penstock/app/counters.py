@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.core.metrics.histogram import Histogram
 from penstock.core.metrics.sheet import Metric, Sheet
@@ -29,6 +29,11 @@ AGE = Metric(
 LAG = Metric("penstock_app_lag_records", "gauge", "Records that the group has not committed.", LABELS)
 LAG_SECONDS = Metric(
     "penstock_app_lag_seconds", "gauge", "Age of the last record that was done, while there is lag.", LABELS
+)
+WORKERS = Metric("penstock_app_workers", "gauge", "Worker processes that run here.", ("app",))
+WORKERS_WANTED = Metric("penstock_app_workers_wanted", "gauge", "Worker processes that there should be here.", ("app",))
+WORKER_RESTARTS = Metric(
+    "penstock_app_worker_restarts_total", "counter", "Workers that died and were replaced.", ("app",)
 )
 
 SUMMED = ("processed", "failed", "dead", "sent", "commits", "restarts", "busy_s", "waiting", "delayed")
@@ -94,9 +99,21 @@ class LineCounters:
         sheet.histogram(AGE, self.age, *self.labels)
 
 
-def render(lines: Iterable[LineCounters]) -> bytes:
-    """A scrape of some lines."""
+class Workers(NamedTuple):
+    """The worker processes of an application here."""
+
+    app: str
+    count: int
+    wanted: int
+    restarts: int
+
+
+def render(lines: Iterable[LineCounters], workers: Workers) -> bytes:
+    """A scrape of some lines, and of the workers that run them."""
     sheet = Sheet()
+    sheet.add(WORKERS, workers.count, workers.app)
+    sheet.add(WORKERS_WANTED, workers.wanted, workers.app)
+    sheet.add(WORKER_RESTARTS, workers.restarts, workers.app)
     for line in lines:
         line.fill(sheet)
     return b"".join(sheet.render())

@@ -23,6 +23,8 @@ from penstock.client.application.errors import PenstockError
 
 LOOK_S = 0.5
 LAG_S = 3.0
+# What was read longer ago says nothing about now.
+LAG_S_MAX = 30.0
 RESTART_S_MAX = 30.0
 STOP_S_MAX = 30.0
 END_S = 0.05
@@ -58,6 +60,7 @@ class Supervisor:
         self._finished: dict[str, LineCounters] = {name: LineCounters(app.name, name) for name in app.counters}
         self._admin: Admin | None = None
         self._lags: dict[str, int] = {}
+        self._lag_time: float | None = None
         self.wanted = bounds.workers_min
         self.restarts = 0
 
@@ -86,9 +89,9 @@ class Supervisor:
         self._stopping.set()
 
     @property
-    def worker_pids(self) -> list[int]:
-        """The processes that run."""
-        return [worker.process.pid for worker in self._workers.values()]
+    def worker_count(self) -> int:
+        """How many workers run."""
+        return len(self._workers)
 
     @property
     def is_healthy(self) -> bool:
@@ -103,9 +106,14 @@ class Supervisor:
         return {
             "records": records,
             "seconds": max(seconds, default=0.0) if records else 0.0,
-            "workers": len(self._workers),
+            "workers": self.worker_count,
             "wanted": self.wanted,
         }
+
+    @property
+    def knows_lag(self) -> bool:
+        """Whether the cluster has told the lag, and not long ago. Nobody should scale by another one."""
+        return self._lag_time is not None and time.monotonic() - self._lag_time < LAG_S_MAX
 
     def counters(self) -> list[LineCounters]:
         """What all workers counted together, those that ended too."""
@@ -115,7 +123,7 @@ class Supervisor:
             total.add(finished.as_dict())
             for worker in self._workers.values():
                 total.add(worker.said.get("lines", {}).get(name, {}))
-            total.lag_records = self._lags.get(name)
+            total.lag_records = self._lags.get(name) if self.knows_lag else None
             totals.append(total)
         return totals
 
@@ -183,15 +191,17 @@ class Supervisor:
 
     async def _keep_scaling(self) -> None:
         while True:
-            await self._scale()
+            await self.scale()
             await asyncio.sleep(LAG_S)
 
-    async def _scale(self) -> None:
+    async def scale(self) -> None:
+        """Look at the lag, and want as many workers as it asks for."""
         try:
             self._lags = await asyncio.to_thread(self._read_lags)
         except PenstockError as error:
             logger.warning("the lag is unknown: %s", error)
             return
+        self._lag_time = time.monotonic()
         lag = self.lag()
         wanted = self._scaler.wanted(self.wanted, lag["records"], lag["seconds"], time.monotonic())
         if wanted != self.wanted:
