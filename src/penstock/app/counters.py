@@ -103,7 +103,7 @@ class Workers(NamedTuple):
     """The worker processes of an application here."""
 
     app: str
-    count: int
+    running: int
     wanted: int
     restarts: int
 
@@ -111,7 +111,7 @@ class Workers(NamedTuple):
 def render(lines: Iterable[LineCounters], workers: Workers) -> bytes:
     """A scrape of some lines, and of the workers that run them."""
     sheet = Sheet()
-    sheet.add(WORKERS, workers.count, workers.app)
+    sheet.add(WORKERS, workers.running, workers.app)
     sheet.add(WORKERS_WANTED, workers.wanted, workers.app)
     sheet.add(WORKER_RESTARTS, workers.restarts, workers.app)
     for line in lines:
