@@ -7,12 +7,14 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from penstock.app.binding import Binding, messages_of
 from penstock.app.context import Context, Message
 from penstock.app.lane import Job
 from penstock.app.tracing import Trace, Tracer
+from penstock.client.application.delivery import encode_any
 from penstock.client.application.errors import SerializationFailed
 from penstock.client.application.records import Record
 
@@ -160,6 +162,7 @@ class Runner:
             found = [*before, Message(topic.decode(), record.key_bytes, result, headers)]
         else:
             found = [*before, *messages_of(result, self._publish, record.key_bytes)]
+        found = [_encoded(message) for message in found]
         return found if self._tracer.makes_spans else self._tracer.pass_on(record, found)
 
     def _chained(self, middleware: Sequence[Any]) -> Callable[[Context], Any]:
@@ -223,7 +226,7 @@ class Runner:
         return self._tracer.processing(records, is_batch=True) if self._tracer.makes_spans else nullcontext()
 
     def _batch_messages(self, result: Any, context: Context, trace: Trace | None) -> list[Message]:
-        found = [*context.messages, *messages_of(result, self._publish, None)]
+        found = [_encoded(each) for each in (*context.messages, *messages_of(result, self._publish, None))]
         return found if trace is None else trace.carried(found)
 
     @staticmethod
@@ -249,6 +252,12 @@ class Runner:
             else:
                 readable.append(job)
         return readable, failed
+
+
+def _encoded(message: Message) -> Message:
+    """A message as it is sent. What cannot be encoded is the failure of the record that it is sent for."""
+    value = message.value
+    return message if isinstance(value, bytes) else replace(message, value=encode_any(value, message.topic))
 
 
 def _layered(layer: Any, inner: Callable[[Context], Any]) -> Callable[[Context], Any]:

@@ -1,8 +1,8 @@
 """Traces carried in records' headers, as the W3C and OpenTelemetry write them.
 
-With OpenTelemetry set up, every call of a handler is a span: a child of the one that sent the record, or linked to those
-that sent a batch. What the handler sends carries it on. Without, the `traceparent` of a record is passed on to what its
-handler sends, so that a trace is not cut here.
+With OpenTelemetry set up, every call of a handler is a span: a child of the one that sent the record, or linked to
+those that sent a batch. What the handler sends carries it on. Without, the `traceparent` of a record is passed on to
+what its handler sends, so that a trace is not cut here.
 """
 
 from __future__ import annotations
