@@ -23,6 +23,7 @@ from penstock.storage.segment_copy import TierHistory
 from penstock.storage.tier.layout import Place
 from penstock.storage.tier.object_store import ObjectStore, StoreError
 from penstock.storage.tier.recovery import find_end, list_partition, recoverable
+from penstock.storage.tier.sealing import Seals
 
 # Producers of the lost cluster had no other end of their transactions.
 PLAIN_MARKER = 0
@@ -40,12 +41,14 @@ class RestoredPartitions:
         partitions: Partitions,
         store: ObjectStore,
         metadata: RemoteLogMetadata,
+        seals: Seals,
     ) -> None:
         self._env = env
         self._node_id = node_id
         self._partitions = partitions
         self._store = store
         self._metadata = metadata
+        self._seals = seals
 
     def is_waiting(self, partition: Partition) -> bool:
         """Whether a partition would be led here if it had started."""
@@ -64,7 +67,7 @@ class RestoredPartitions:
             return
         remote = await self._tell(place)
         readable = [segment for segment in remote.segments() if segment.is_readable]
-        end = await find_end(self._store, place, readable)
+        end = await find_end(self._store, place, readable, self._seals)
         start = TierStart(known.restored_offset, known.restored_offset, TierHistory((), ()))
         if end.offset >= known.restored_offset:
             lineage = [EpochStart(*entry) for entry in end.history.epochs]
