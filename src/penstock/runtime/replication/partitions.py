@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config.topic import TopicSettings, topic_settings
-from penstock.core.metadata.image import UNASSIGNED_DIRECTORY, Image, PartitionState, ResourceType, Topic
+from penstock.core.metadata.image import Image, PartitionState, ResourceType, Topic
 from penstock.core.metrics.counters import ReplicaCounters
 from penstock.core.replica.follower import FollowerState
 from penstock.core.replica.leader import LAG_MS_MAX
@@ -406,10 +406,8 @@ class Partitions(PartitionEvents):
             self._unopened.pop(name, None)
 
     def _place(self, topic: Topic, index: int) -> Placement:
-        known = topic.partitions[index]
-        directories = dict(zip(known.replicas, known.directories, strict=False))
         name = TopicPartition(topic.name, index)
-        wanted = directories.get(self.node_id, UNASSIGNED_DIRECTORY)
+        wanted = topic.partitions[index].directory(self.node_id)
         return self._store.place(name, topic.topic_id, wanted, log_settings(self.settings_of(topic.name)))
 
     def _add(self, topic: Topic, name: TopicPartition, known: PartitionState, opened: Opened) -> None:
