@@ -94,16 +94,15 @@ class RestoredPartitions:
         for segment in found.segments:
             if known.get(segment.segment_id) is None:
                 await self._metadata.write(key, begun(place.topic, key, segment))
-            known = await self._finish(place, key, segment)
-        return known
+            await self._finish(place, key, segment)
+        return await self._metadata.up_to_date(key)
 
-    async def _finish(self, place: Place, key: TierKey, segment: RemoteSegment) -> RemotePartition:
+    async def _finish(self, place: Place, key: TierKey, segment: RemoteSegment) -> None:
         known = self._metadata.get(key)
         current = known.get(segment.segment_id) if known is not None else None
         if current is not None and current.state is SegmentState.COPY_SEGMENT_STARTED:
             state, now_ms = SegmentState.COPY_SEGMENT_FINISHED, self._env.now_ms()
             await self._metadata.write(key, changed(place.topic, key, segment.segment_id, state, self._node_id, now_ms))
-        return self._metadata.get(key) or RemotePartition()
 
     def end_transactions(self, partition: Partition) -> None:
         """Abort what was open where the tier ends: its producers' coordinator is lost. Raises ApiError."""
