@@ -165,6 +165,7 @@ def draw_tiered(seed: int, nodes: int = 3, seconds: float = 12.0) -> Plan:
         segment_bytes=segment_bytes,
         segment_ms=None,
         local_bytes=random.choice((segment_bytes, 3 * segment_bytes)),
+        tier_compression=Random(f"{seed} compression").choice(("none", "none", "zstd")),
         produce_pause_s=0.05,
         admin_pause_s=5.0,
     )

@@ -97,6 +97,8 @@ class Shape:
     updates_per_snapshot: int = 500
     # Old segments go to object storage, and so much stays on disk.
     local_bytes: int | None = None
+    # How they are compressed there.
+    tier_compression: str = "none"
     # Whether nodes have two data directories, and how long somebody waits between two moves of replicas.
     moves_pause_s: float | None = None
 
@@ -196,6 +198,7 @@ def _tier_properties(shape: Shape) -> dict[str, str]:
         "penstock.tier.url": "file:///bucket",
         "penstock.tier.request.timeout.ms": "2000",
         "penstock.tier.read.bytes": "4096",
+        "penstock.tier.compression": shape.tier_compression,
         "remote.log.manager.task.interval.ms": "200",
         "remote.log.manager.task.retry.backoff.ms": "100",
         "remote.log.manager.task.retry.backoff.max.ms": "1000",

@@ -15,6 +15,7 @@ from penstock.core.tier.plans import segments_to_copy
 from penstock.core.tier.segments import RemoteSegment
 from penstock.node import Node
 from penstock.storage.tier.layout import LOG, Manifest, ManifestError, Place
+from penstock.storage.tier.sealing import Seals, open_bytes
 from penstock.wire.records import read_records, split_batches
 from sim.invariants import OFFSET_MAX, batches_of, partitions_of
 from sim.machine import CLUSTER_ID
@@ -85,6 +86,8 @@ def _check(world: World, place: Place, segment: RemoteSegment) -> Iterator[Anoma
     name = f"{place.topic}-{place.partition}"
     final = dict(world.history.finals.get(name, ()))
     log = objects[place.object(start, segment_id, LOG)][0]
+    if manifest.seal is not None:
+        log = open_bytes(Seals().opener(manifest.seal, segment_id), manifest.seal, LOG, log)
     for position, header in split_batches(log, BATCH_BYTES_MAX):
         if header.is_control:
             continue

@@ -199,6 +199,7 @@ def test_three_nodes_with_several_leaders_come_back_under_another_cluster_id(buc
         assert (found["problems"], found["orphans"]) == ([], [])
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_named_and_needs_a_word(bucket: Path) -> None:
     settings = {**tier_settings(f"file://{bucket}"), "transaction.state.log.num.partitions": "1"}
     with Cluster(settings) as cluster:

@@ -152,6 +152,8 @@ class NodeSettings:
     penstock_tier_memory_bytes: int
     penstock_tier_read_bytes: int
     penstock_tier_read_ahead: int
+    penstock_tier_compression: str
+    penstock_tier_encryption_keys_file: str | None
     rlmm_config_remote_log_metadata_topic_num_partitions: int
     rlmm_config_remote_log_metadata_topic_replication_factor: int
     rlmm_config_remote_log_metadata_topic_retention_ms: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,8 +20,10 @@ from penstock.runtime.tier.metadata import Brokers, MetadataTopicSettings, Remot
 from penstock.runtime.tier.reader import TierReader
 from penstock.runtime.tier.remote_logs import RemoteLogs
 from penstock.storage.tier.object_store import ObjectStore, StoreError
+from penstock.storage.tier.sealing import Seals
 
 CACHE_DIRECTORY = "tier-cache"
+OUTGOING = "outgoing"
 
 StoreT = TypeVar("StoreT", bound=ObjectStore)
 
@@ -41,6 +44,7 @@ async def open_tier(
         return None
     try:
         store = open_store(settings, env.open_store)
+        seals = open_seals(settings, env.random.randbytes)
     except StoreError as error:
         raise CannotStart(error.message) from error
     directory = Path(settings.penstock_tier_cache_dir or Path(settings.metadata_log_dir) / CACHE_DIRECTORY)
@@ -52,7 +56,9 @@ async def open_tier(
         lambda: settings.penstock_tier_memory_bytes,
     )
     indexes = DiskCache(env, directory / "indexes", lambda: live.current().remote_log_index_file_cache_total_size_bytes)
-    for cache in (parts, indexes):
+    outgoing = DiskCache(env, directory / OUTGOING, int)
+    for cache in (parts, indexes, outgoing):
+        # What a crash left behind goes.
         await env.run_blocking(cache.open)
     topic = MetadataTopicSettings(
         settings.rlmm_config_remote_log_metadata_topic_num_partitions,
@@ -60,12 +66,28 @@ async def open_tier(
         settings.rlmm_config_remote_log_metadata_topic_retention_ms,
     )
     metadata = RemoteLogMetadata(env, raft.image, creator, Brokers(settings.node_id, make_peer, ask_itself), topic)
-    reader = TierReader(env, store, parts, indexes, live.current, counters)
+    reader = TierReader(env, store, parts, indexes, live.current, counters, seals)
     tier = RemoteLogs(
-        env, cluster_id, settings.node_id, raft.image, partitions, metadata, store, reader, live.current, counters
+        env,
+        cluster_id,
+        settings.node_id,
+        raft.image,
+        partitions,
+        metadata,
+        store,
+        reader,
+        live.current,
+        counters,
+        seals,
+        directory / OUTGOING,
     )
     raft.on_commit(tier.follow)
     return tier
+
+
+def open_seals(settings: NodeSettings, randbytes: Callable[[int], bytes] = os.urandom) -> Seals:
+    """How the settings have segments compressed and encrypted; raises StoreError."""
+    return Seals(settings.penstock_tier_compression, settings.penstock_tier_encryption_keys_file, randbytes)
 
 
 def open_store(settings: NodeSettings, open_at: Callable[[str, Mapping[str, str], int], StoreT]) -> StoreT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from penstock.spark.tier.reading import DamagedSegment, aborted_filter, read_seg
 from penstock.spark.tier.sections import Section
 from penstock.spark.tier.store import BlockingStore, TierSettings, shared_store
 from penstock.storage.producers.transaction_index import AbortedTransaction
-from penstock.storage.tier.layout import EPOCHS, INDEX, LOG, TRANSACTION_INDEX, Manifest
+from penstock.storage.tier.layout import EPOCHS, INDEX, LOG, TRANSACTION_INDEX, Manifest, Seal, SealedObject
 from penstock.storage.tier.object_store import StoreError
 from penstock.wire.records import ControlType
 
@@ -84,6 +85,18 @@ def test_a_copy_without_a_manifest_was_never_finished(bucket: Bucket) -> None:
     bucket.add(200, 300)
     del bucket.store.objects[PLACE.manifest(100, unfinished.segment_id)]
     assert find(Catalog(bucket.store), (299, 0), 0, 300) == [(0, 100, 1), (100, 200, None), (200, 300, 3)]
+
+
+def test_what_is_compressed_or_encrypted_comes_from_the_brokers(bucket: Bucket) -> None:
+    bucket.add(0, 100)
+    sealed = bucket.add(100, 200)
+    bucket.add(200, 300)
+    seal = Seal("zstd", "", b"", 1000, {kind: SealedObject(9, (5,)) for kind in sealed.objects})
+    bucket.store.objects[PLACE.manifest(100, sealed.segment_id)] = replace(sealed, seal=seal).to_bytes()
+    catalog = Catalog(bucket.store)
+    for _ in range(2):
+        assert find(catalog, (299, 0), 0, 300) == [(0, 100, 1), (100, 200, None), (200, 300, 3)]
+    assert len([path for path in bucket.store.reads if path.endswith(".manifest.json")]) == 3
 
 
 def test_what_the_brokers_say_is_there_but_is_not(bucket: Bucket) -> None:

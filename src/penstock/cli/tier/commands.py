@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.cli.tier.restore_plan import TopicPlan
     from penstock.storage.tier.inventory import Inventory, Orphan, Problem
     from penstock.storage.tier.object_store import RemoteStore
+    from penstock.storage.tier.sealing import Seals
 
 REQUEST_TIMEOUT_MS = 30_000
 GRACE_S = 3600
@@ -171,6 +172,7 @@ def verify(
 @click.option("--partial", is_flag=True, help="Restore what is whole, although something is missing or damaged.")
 @click.option("--replication-factor", type=click.IntRange(1), help="Replicas, if not as many as there were.")
 @click.option("--config-override", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting for all topics.")
+@click.option("--keys-file", type=click.Path(dir_okay=False), help="The keys of encrypted segments, if not with -c.")
 @click.option("--timeout", "timeout_s", default=RESTORE_S, show_default=True, help="How long brokers may take, in s.")
 @output_option
 def restore(
@@ -184,6 +186,7 @@ def restore(
     partial: bool,
     replication_factor: int | None,
     overrides: tuple[str, ...],
+    keys_file: str | None,
     timeout_s: int,
     as_json: bool,
 ) -> None:
@@ -196,13 +199,13 @@ def restore(
     from penstock.cli.tier.restore_plan import describe_plans, find_cluster, plan_topics
     from penstock.cli.wire_client import WireClient
 
-    store = _open(config, url, options)
+    store, seals = _open(config, url, options), _open_seals(config, keys_file)
     wanted = {name.strip() for name in (topics or "").split(",")} - {""}
     settings = parse_assignments(overrides, "--config-override")
 
     async def look() -> list[TopicPlan]:
         source, inventory = await find_cluster(store, from_cluster)
-        return await plan_topics(store, source, inventory, wanted, settings)
+        return await plan_topics(store, seals, source, inventory, wanted, settings)
 
     plans = _run(look())
     with WireClient(connection) as client:
@@ -234,10 +237,21 @@ def _open(config: str | None, url: str | None, options: tuple[str, ...]) -> Remo
     raise CommandFailure("which store?", "name it with --url, or a node's file with -c")
 
 
+def _open_seals(config: str | None, keys_file: str | None) -> Seals:
+    from penstock.node.tiering import open_seals
+    from penstock.storage.tier.object_store import StoreError
+    from penstock.storage.tier.sealing import Seals
+
+    try:
+        return open_seals(load_settings(config, {})) if config and not keys_file else Seals(keys_file=keys_file)
+    except StoreError as error:
+        raise CommandFailure("the keys cannot be read", error.message) from error
+
+
 def _run(work: Any) -> Any:
     from penstock.storage.tier.object_store import StoreError
 
     try:
         return asyncio.run(work)
     except StoreError as error:
-        raise CommandFailure("the store does not answer", error.message) from error
+        raise CommandFailure("the store cannot be read", error.message) from error

@@ -76,6 +76,7 @@ def expected_segments(cluster_id: str, partitions: RemotePartitions) -> dict[Uui
             segment.end_offset,
             segment.size_bytes,
             segment.is_readable,
+            segment.is_sealed,
         )
         for key, remote in partitions.items()
         for segment in remote.segments()

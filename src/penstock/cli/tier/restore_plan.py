@@ -13,6 +13,7 @@ from penstock.storage.tier.inventory import Inventory, StoredSegment, take_inven
 from penstock.storage.tier.layout import ManifestError, Place, TopicDocument
 from penstock.storage.tier.object_store import ObjectStore
 from penstock.storage.tier.recovery import find_end, recoverable
+from penstock.storage.tier.sealing import Seals
 
 REMOTE_STORAGE_ENABLE = "remote.storage.enable"
 # Ids that were given out after the last snapshot must not be given out again either.
@@ -64,7 +65,12 @@ async def find_cluster(store: ObjectStore, wanted: str | None) -> tuple[str, Inv
 
 
 async def plan_topics(
-    store: ObjectStore, cluster_id: str, inventory: Inventory, wanted: Collection[str], settings: Mapping[str, str]
+    store: ObjectStore,
+    seals: Seals,
+    cluster_id: str,
+    inventory: Inventory,
+    wanted: Collection[str],
+    settings: Mapping[str, str],
 ) -> list[TopicPlan]:
     """What can be restored of these topics, or of all, with other settings; raises CommandFailure if one is missing."""
     by_topic: dict[tuple[str, Uuid], dict[int, list[StoredSegment]]] = {}
@@ -78,7 +84,7 @@ async def plan_topics(
     for (name, topic_id), partitions in sorted(by_topic.items()):
         if wanted and name not in wanted:
             continue
-        plan = await _plan_topic(store, Place(cluster_id, name, topic_id, 0), inventory, partitions)
+        plan = await _plan_topic(store, seals, Place(cluster_id, name, topic_id, 0), inventory, partitions)
         other = plans.get(name)
         if other is not None:
             plan, left = sorted((plan, other), key=_newest_ms, reverse=True)
@@ -95,7 +101,11 @@ def _newest_ms(plan: TopicPlan) -> int:
 
 
 async def _plan_topic(
-    store: ObjectStore, place: Place, inventory: Inventory, stored: Mapping[int, Sequence[StoredSegment]]
+    store: ObjectStore,
+    seals: Seals,
+    place: Place,
+    inventory: Inventory,
+    stored: Mapping[int, Sequence[StoredSegment]],
 ) -> TopicPlan:
     problems: list[str] = []
     document = TopicDocument(
@@ -111,7 +121,8 @@ async def _plan_topic(
         problems.append(f"{place.topic_directory}/topic.json: {error}")
     count = max(document.partitions, max(stored) + 1)
     partitions = [
-        await plan_partition(store, place._replace(partition=number), stored.get(number, ())) for number in range(count)
+        await plan_partition(store, seals, place._replace(partition=number), stored.get(number, ()))
+        for number in range(count)
     ]
     notes = [
         f"{place.topic}-{one.place.partition} was never copied: it starts empty"
@@ -126,14 +137,16 @@ async def _plan_topic(
     return TopicPlan(document, partitions, problems, notes)
 
 
-async def plan_partition(store: ObjectStore, place: Place, stored: Sequence[StoredSegment]) -> PartitionPlan:
+async def plan_partition(
+    store: ObjectStore, seals: Seals, place: Place, stored: Sequence[StoredSegment]
+) -> PartitionPlan:
     """What can be restored of one partition; raises StoreError."""
     found = await recoverable(store, stored)
     plan = PartitionPlan(place, found.segments, unfinished=len(found.unfinished))
     plan.problems += [f"{problem.path} {problem.what}" for problem in found.problems]
     if not found.segments:
         return plan
-    end = await find_end(store, place, found.segments)
+    end = await find_end(store, place, found.segments, seals)
     plan.problems += [f"{problem.path} {problem.what}" for problem in end.problems]
     plan.restored_offset = end.offset
     plan.leader_epoch = max(entry.epoch for segment in found.segments for entry in segment.epochs) + 1

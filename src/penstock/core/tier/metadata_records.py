@@ -32,6 +32,8 @@ _TYPES = {
 }
 # In a record's custom metadata: it is about a copy that is given up, and does not count if that was finished before.
 _UNFINISHED = b"unfinished"
+# In that of a copy that begins: its objects are not as they are on disk.
+_SEALED = b"sealed"
 _FRAMING = 1
 _VERSION = 0
 _HALVES = struct.Struct(">qq")
@@ -81,7 +83,7 @@ def begun(topic: str, key: TierKey, segment: RemoteSegment) -> RemoteLogSegmentM
         segment.event_timestamp_ms,
         tuple(SegmentLeaderEpochEntry(*entry) for entry in segment.epochs),
         segment.size_bytes,
-        None,
+        _SEALED if segment.is_sealed else None,
         int(segment.state),
         not segment.has_aborted_transactions,
     )
@@ -136,6 +138,7 @@ class RemotePartitions(dict[TierKey, RemotePartition]):
                     record.broker_id,
                     record.event_timestamp_ms,
                     not record.txn_index_empty,
+                    record.custom_metadata == _SEALED,
                 )
                 self.of(named.topic_id_partition).begin(segment)
             case RemoteLogSegmentMetadataUpdateRecord(named):

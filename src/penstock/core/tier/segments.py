@@ -75,6 +75,8 @@ class RemoteSegment:
     broker_id: int = -1
     event_timestamp_ms: int = 0
     has_aborted_transactions: bool = True
+    # Whether its objects are compressed or encrypted; `size_bytes` is that of the log before.
+    is_sealed: bool = False
 
     @property
     def is_readable(self) -> bool:

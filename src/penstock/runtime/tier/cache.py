@@ -164,6 +164,9 @@ class DiskCache:
             return
         while self._sizes and self._size + len(data) > self._size_max():
             self.forget(next(iter(self._sizes)))
+        if self._size + len(data) > self._size_max():
+            # What is being written takes up all the room, and will be there sooner.
+            return
         # Others that are written meanwhile find less room.
         self._size += len(data)
         try:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from crc32c import crc32c
 
@@ -24,8 +25,9 @@ from penstock.runtime.replication.partition import Partition
 from penstock.runtime.tier.counters import TierCounters
 from penstock.runtime.tier.metadata import RemoteLogMetadata
 from penstock.storage.segment_copy import TierCopy
-from penstock.storage.tier.layout import LOG, Manifest, Place, StoredObject
+from penstock.storage.tier.layout import LOG, Manifest, Place, Seal, SealedObject, StoredObject
 from penstock.storage.tier.object_store import ObjectStore, StoreError
+from penstock.storage.tier.sealing import Seals, seal_bytes, seal_file
 
 logger = logging.getLogger("penstock.tier")
 
@@ -41,7 +43,12 @@ class Copier:
         metadata: RemoteLogMetadata,
         settings: Callable[[], NodeSettings],
         counters: TierCounters,
+        seals: Seals,
+        outgoing: Path,
     ) -> None:
+        """Segments that are compressed or encrypted lie in `outgoing` until they are sent."""
+        self._seals = seals
+        self._outgoing = outgoing
         self._env = env
         self._node_id = node_id
         self._store = store
@@ -71,6 +78,7 @@ class Copier:
             broker_id=self._node_id,
             event_timestamp_ms=self._env.now_ms(),
             has_aborted_transactions=bool(source.transaction_index),
+            is_sealed=not self._seals.is_plain,
         )
         epoch = partition.leader_epoch
         self.under_way.add(segment.segment_id)
@@ -101,9 +109,14 @@ class Copier:
 
     async def _send(self, place: Place, segment: RemoteSegment, source: TierCopy, crc: int) -> None:
         start, segment_id = segment.start_offset, segment.segment_id
-        await self._store.put(place.object(start, segment_id, LOG), source.log_path)
-        objects = {LOG: StoredObject(source.size_bytes, crc)}
-        for kind, content in source.companions().items():
+        seal: Seal | None = None
+        if self._seals.is_plain:
+            await self._store.put(place.object(start, segment_id, LOG), source.log_path)
+            objects = {LOG: StoredObject(source.size_bytes, crc)}
+            companions = source.companions()
+        else:
+            objects, seal, companions = await self._send_sealed(place, segment, source)
+        for kind, content in companions.items():
             await self._store.put(place.object(start, segment_id, kind), content)
             objects[kind] = StoredObject(len(content), crc32c(content))
         manifest = Manifest(
@@ -116,8 +129,30 @@ class Copier:
             self._node_id,
             self._env.now_ms(),
             objects,
+            seal,
         )
         await self._store.put(place.manifest(start, segment_id), manifest.to_bytes())
+
+    async def _send_sealed(
+        self, place: Place, segment: RemoteSegment, source: TierCopy
+    ) -> tuple[dict[str, StoredObject], Seal, Mapping[str, bytes]]:
+        """Send the log compressed or encrypted; returns what the manifest says of it, and its companions alike."""
+        sealer, seal = self._seals.begin(segment.segment_id)
+        path = self._outgoing / segment.segment_id.hex()
+        filesystem = self._env.filesystem
+
+        def work() -> tuple[StoredObject, SealedObject]:
+            filesystem.make_directory(self._outgoing)
+            return seal_file(sealer, source.log, source.size_bytes, filesystem.open(path, create=True))
+
+        try:
+            stored, described = await self._env.run_blocking(work)
+            await self._store.put(place.object(segment.start_offset, segment.segment_id, LOG), path)
+        finally:
+            filesystem.unlink(path)
+        small = {kind: seal_bytes(sealer, kind, content) for kind, content in source.companions().items()}
+        sealed = {LOG: described, **{kind: one.described for kind, one in small.items()}}
+        return {LOG: stored}, seal._replace(objects=sealed), {kind: one.data for kind, one in small.items()}
 
     async def remove(self, place: Place, segment: RemoteSegment) -> None:
         """Delete a segment's objects; raises ApiError or TimeoutError if that fails, and it can be tried again.

@@ -150,7 +150,9 @@ class RemoteLogMetadata:
         async with asyncio.timeout(TIMEOUT_MS / 1000):
             while followed.caught_up <= sent:
                 await followed.changed.wait()
-        return followed.partitions.get(key) or RemotePartition()
+        # One whose segments are all deleted is not the same as none.
+        known = followed.partitions.get(key)
+        return known if known is not None else RemotePartition()
 
     async def write(self, key: TierKey, record: object) -> None:
         """Append a record, and return once it is part of the state here; raises ApiError or TimeoutError."""

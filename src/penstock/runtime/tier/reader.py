@@ -41,6 +41,7 @@ from penstock.storage.tier.layout import (
     Place,
 )
 from penstock.storage.tier.object_store import ObjectStore, StoreError
+from penstock.storage.tier.sealing import Seals, open_bytes, open_chunks
 from penstock.storage.timestamps import UNFOLDED_BYTES_MAX, TimestampOffset
 from penstock.wire.kernel import scan_batches
 from penstock.wire.record_types import Buffer
@@ -75,8 +76,10 @@ class TierReader:
         indexes: DiskCache,
         settings: Callable[[], NodeSettings],
         counters: TierCounters,
+        seals: Seals,
     ) -> None:
         self._env = env
+        self._seals = seals
         self._store = store
         self._parts = parts
         self._indexes = indexes
@@ -214,10 +217,28 @@ class TierReader:
         start = number * part_bytes
         size = min(part_bytes, segment.size_bytes - start)
         path = place.object(segment.start_offset, segment.segment_id, LOG)
-        data = await self._from_store(lambda: self._store.get_range(path, start, size))
+        data: Buffer
+        if segment.is_sealed:
+            data = await self._sealed(place, segment, path, start, size)
+        else:
+            data = await self._from_store(lambda: self._store.get_range(path, start, size))
         if len(data) != size:
             raise StoreError(f"{path} has only {len(data)} of {size} bytes at {start}")
         return data
+
+    async def _sealed(self, place: Place, segment: RemoteSegment, path: str, start: int, size: int) -> bytes:
+        """A part of a log that is compressed or encrypted, chunk by chunk."""
+        seal = (await self._manifest(place, segment)).seal
+        if seal is None:
+            raise StoreError(f"{path} is not sealed, as the metadata says")
+        sealer = self._seals.opener(seal, segment.segment_id)
+        sizes = seal.objects[LOG].chunks
+        first, end = start // seal.chunk_bytes, -(-(start + size) // seal.chunk_bytes)
+        position, length = sum(sizes[:first]), sum(sizes[first:end])
+        stored = await self._from_store(lambda: self._store.get_range(path, position, length))
+        data = await self._env.run_blocking(lambda: open_chunks(sealer, seal, LOG, first, bytes(stored), end - first))
+        skipped = start - first * seal.chunk_bytes
+        return data[skipped : skipped + size]
 
     def _read_ahead(
         self,
@@ -246,13 +267,7 @@ class TierReader:
 
     async def _companion(self, place: Place, segment: RemoteSegment, kind: str) -> bytes:
         """A small object of a segment, as the manifest describes it."""
-        path = place.manifest(segment.start_offset, segment.segment_id)
-        name = segment.segment_id.hex()
-        stored = await self._indexes.get(f"{name}.manifest", lambda: self._from_store(lambda: self._store.get(path)))
-        try:
-            manifest = Manifest.from_bytes(bytes(stored))
-        except ManifestError as error:
-            raise StoreError(f"{path}: {error}") from error
+        manifest = await self._manifest(place, segment)
         described = manifest.objects.get(kind)
         if described is None:
             return b""
@@ -262,9 +277,20 @@ class TierReader:
             data = await self._from_store(lambda: self._store.get(wanted))
             if len(data) != described.size_bytes or crc32c(data) != described.crc:
                 raise StoreError(f"{wanted} is damaged: its checksum does not match the manifest")
-            return data
+            if manifest.seal is None:
+                return data
+            return open_bytes(self._seals.opener(manifest.seal, segment.segment_id), manifest.seal, kind, data)
 
-        return bytes(await self._indexes.get(f"{name}.{kind}", load))
+        return bytes(await self._indexes.get(f"{segment.segment_id.hex()}.{kind}", load))
+
+    async def _manifest(self, place: Place, segment: RemoteSegment) -> Manifest:
+        path = place.manifest(segment.start_offset, segment.segment_id)
+        name = f"{segment.segment_id.hex()}.manifest"
+        stored = await self._indexes.get(name, lambda: self._from_store(lambda: self._store.get(path)))
+        try:
+            return Manifest.from_bytes(bytes(stored))
+        except ManifestError as error:
+            raise StoreError(f"{path}: {error}") from error
 
     async def _from_store(self, read: Callable[[], Awaitable[T]]) -> T:
         """Wait for a free reader and for the quota, then read."""

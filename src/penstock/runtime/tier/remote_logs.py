@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.config.node import NodeSettings
@@ -34,6 +35,7 @@ from penstock.storage.producers.transaction_index import AbortedTransaction
 from penstock.storage.segment_copy import TierHistory
 from penstock.storage.tier.layout import Place, TopicDocument
 from penstock.storage.tier.object_store import ObjectStore, StoreError
+from penstock.storage.tier.sealing import Seals
 from penstock.storage.timestamps import TimestampOffset
 from penstock.wire.messages.metadata_records import RemoveTopicRecord
 from penstock.wire.record_types import Buffer
@@ -69,7 +71,10 @@ class RemoteLogs:
         reader: TierReader,
         settings: Callable[[], NodeSettings],
         counters: TierCounters,
+        seals: Seals,
+        outgoing: Path,
     ) -> None:
+        """`seals` says how copies are compressed and encrypted, which then lie in `outgoing` until they are sent."""
         self._env = env
         self._cluster_id = cluster_id
         self._node_id = node_id
@@ -80,8 +85,8 @@ class RemoteLogs:
         self._reader = reader
         self._settings = settings
         self.counters = counters
-        self._copier = Copier(env, node_id, store, metadata, settings, counters)
-        self._restored = RestoredPartitions(env, node_id, partitions, store, metadata)
+        self._copier = Copier(env, node_id, store, metadata, settings, counters, seals, outgoing)
+        self._restored = RestoredPartitions(env, node_id, partitions, store, metadata, seals)
         self._copies = _Places(lambda: settings().remote_log_manager_copier_thread_pool_size)
         self._removals = _Places(lambda: settings().remote_log_manager_expiration_thread_pool_size)
         self._busy: set[TierKey] = set()

@@ -23,6 +23,7 @@ from penstock.storage.segment_copy import TierHistory
 from penstock.storage.tier.layout import Place
 from penstock.storage.tier.object_store import ObjectStore, StoreError
 from penstock.storage.tier.recovery import find_end, list_partition, recoverable
+from penstock.storage.tier.sealing import Seals
 
 # Producers of the lost cluster had no other end of their transactions.
 PLAIN_MARKER = 0
@@ -40,12 +41,14 @@ class RestoredPartitions:
         partitions: Partitions,
         store: ObjectStore,
         metadata: RemoteLogMetadata,
+        seals: Seals,
     ) -> None:
         self._env = env
         self._node_id = node_id
         self._partitions = partitions
         self._store = store
         self._metadata = metadata
+        self._seals = seals
 
     def is_waiting(self, partition: Partition) -> bool:
         """Whether a partition would be led here if it had started."""
@@ -64,7 +67,7 @@ class RestoredPartitions:
             return
         remote = await self._tell(place)
         readable = [segment for segment in remote.segments() if segment.is_readable]
-        end = await find_end(self._store, place, readable)
+        end = await find_end(self._store, place, readable, self._seals)
         start = TierStart(known.restored_offset, known.restored_offset, TierHistory((), ()))
         if end.offset >= known.restored_offset:
             lineage = [EpochStart(*entry) for entry in end.history.epochs]
@@ -91,16 +94,15 @@ class RestoredPartitions:
         for segment in found.segments:
             if known.get(segment.segment_id) is None:
                 await self._metadata.write(key, begun(place.topic, key, segment))
-            known = await self._finish(place, key, segment)
-        return known
+            await self._finish(place, key, segment)
+        return await self._metadata.up_to_date(key)
 
-    async def _finish(self, place: Place, key: TierKey, segment: RemoteSegment) -> RemotePartition:
+    async def _finish(self, place: Place, key: TierKey, segment: RemoteSegment) -> None:
         known = self._metadata.get(key)
         current = known.get(segment.segment_id) if known is not None else None
         if current is not None and current.state is SegmentState.COPY_SEGMENT_STARTED:
             state, now_ms = SegmentState.COPY_SEGMENT_FINISHED, self._env.now_ms()
             await self._metadata.write(key, changed(place.topic, key, segment.segment_id, state, self._node_id, now_ms))
-        return self._metadata.get(key) or RemotePartition()
 
     def end_transactions(self, partition: Partition) -> None:
         """Abort what was open where the tier ends: its producers' coordinator is lost. Raises ApiError."""

@@ -117,23 +117,23 @@ class Catalog:
         return tuple(sorted(Name(one.start_offset, one.segment_id) for one in paths if one and one.kind == MANIFEST))
 
     async def _read(self, place: Place, names: Iterable[Name]) -> list[Manifest]:
-        """The manifests of these segments; those that were deleted meanwhile are left out."""
+        """The manifests of these segments, but for those that were deleted meanwhile or are sealed."""
 
         async def read(name: Name) -> Manifest | None:
             found = self._manifests.get(name.segment_id)
-            if found is not None:
-                return found
-            path = place.manifest(*name)
-            try:
-                found = Manifest.from_bytes(await self._get(path))
-            except FileNotFoundError:
-                return None
-            except ManifestError as error:
-                raise StoreError(f"{path}: {error}") from error
-            if len(self._manifests) >= MANIFESTS_KEPT_MAX:
-                self._manifests.clear()
-            self._manifests[name.segment_id] = found
-            return found
+            if found is None:
+                path = place.manifest(*name)
+                try:
+                    found = Manifest.from_bytes(await self._get(path))
+                except FileNotFoundError:
+                    return None
+                except ManifestError as error:
+                    raise StoreError(f"{path}: {error}") from error
+                if len(self._manifests) >= MANIFESTS_KEPT_MAX:
+                    self._manifests.clear()
+                self._manifests[name.segment_id] = found
+            # What is compressed or encrypted for the store comes from the brokers, which have the keys.
+            return found if found.seal is None else None
 
         return [one for one in await asyncio.gather(*map(read, names)) if one is not None]
 

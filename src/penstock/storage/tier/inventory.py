@@ -127,6 +127,7 @@ class Expected(NamedTuple):
     end_offset: int
     size_bytes: int
     is_readable: bool
+    is_sealed: bool = False
 
 
 class Problem(NamedTuple):
@@ -157,7 +158,7 @@ def compare(
             problems.append(Problem(one.stem, "is not in the store"))
         elif not stored.is_finished:
             problems.append(Problem(one.stem, "has no manifest"))
-        elif stored.sizes.get("log") != one.size_bytes:
+        elif stored.sizes.get("log") != one.size_bytes and not one.is_sealed:
             size = stored.sizes.get("log", 0)
             problems.append(Problem(f"{one.stem}.log", f"has {size} bytes, and the metadata says {one.size_bytes}"))
     unknown = [one for one in inventory.in_order() if one.segment_id not in expected]

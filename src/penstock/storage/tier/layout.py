@@ -9,6 +9,7 @@ The manifest is written last: a segment without one was never finished.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,9 @@ from typing import Any, NamedTuple
 from penstock.model.ids import Uuid, format_uuid, parse_uuid
 
 FORMAT_VERSION = 1
+# With objects that are compressed or encrypted, which readers of before must not take for what they know.
+SEALED_FORMAT_VERSION = 2
+ENCRYPTION = "AES-256-GCM"
 LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT, EPOCHS = (
     "log",
     "index",
@@ -77,6 +81,23 @@ class StoredObject(NamedTuple):
     crc: int
 
 
+class SealedObject(NamedTuple):
+    """The size of an object before it was sealed, and those of its chunks as they are stored."""
+
+    plain_bytes: int
+    chunks: tuple[int, ...]
+
+
+class Seal(NamedTuple):
+    """How a segment's objects were compressed, and encrypted if there is a key; see `sealing`."""
+
+    compression: str
+    key_id: str
+    wrapped_key: bytes
+    chunk_bytes: int
+    objects: Mapping[str, SealedObject]
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """What a reader needs to know of a segment. Offsets are inclusive; `objects` are by kind."""
@@ -90,6 +111,12 @@ class Manifest:
     broker_id: int
     created_ms: int
     objects: Mapping[str, StoredObject]
+    seal: Seal | None = None
+
+    @property
+    def log_bytes(self) -> int:
+        """The size of the log file as it was on disk."""
+        return self.objects[LOG].size_bytes if self.seal is None else self.seal.objects[LOG].plain_bytes
 
     def at(self, place: Place) -> Manifest:
         """The manifest of a copy of the segment elsewhere."""
@@ -97,8 +124,8 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The manifest as a document."""
-        document = {
-            "format": FORMAT_VERSION,
+        document: dict[str, Any] = {
+            "format": FORMAT_VERSION if self.seal is None else SEALED_FORMAT_VERSION,
             "cluster_id": self.place.cluster_id,
             "topic": self.place.topic,
             "topic_id": format_uuid(self.place.topic_id),
@@ -114,6 +141,10 @@ class Manifest:
                 kind: {"size_bytes": one.size_bytes, "crc32c": f"{one.crc:08x}"} for kind, one in self.objects.items()
             },
         }
+        if self.seal is not None:
+            document["encoding"] = _describe(self.seal)
+            for kind, sealed in self.seal.objects.items():
+                document["objects"][kind] |= {"plain_bytes": sealed.plain_bytes, "chunks": list(sealed.chunks)}
         return json.dumps(document, indent=1).encode()
 
     @classmethod
@@ -121,7 +152,7 @@ class Manifest:
         """Read a manifest; raises ManifestError."""
         try:
             document: dict[str, Any] = json.loads(data)
-            if document["format"] != FORMAT_VERSION:
+            if document["format"] not in (FORMAT_VERSION, SEALED_FORMAT_VERSION):
                 raise ManifestError(f"format {document['format']} is not known here")
             return cls(
                 Place(
@@ -138,9 +169,31 @@ class Manifest:
                     kind: StoredObject(one["size_bytes"], int(one["crc32c"], 16))
                     for kind, one in document["objects"].items()
                 },
+                _read_seal(document) if document["format"] == SEALED_FORMAT_VERSION else None,
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ManifestError(f"not a manifest: {error!r}") from error
+
+
+def _describe(seal: Seal) -> dict[str, object]:
+    described: dict[str, object] = {"compression": seal.compression, "chunk_bytes": seal.chunk_bytes}
+    if seal.key_id:
+        wrapped = base64.b64encode(seal.wrapped_key).decode()
+        described |= {"encryption": ENCRYPTION, "key_id": seal.key_id, "wrapped_key": wrapped}
+    return described
+
+
+def _read_seal(document: Mapping[str, Any]) -> Seal:
+    described = document["encoding"]
+    if described.get("encryption", ENCRYPTION) != ENCRYPTION:
+        raise ManifestError(f"encryption with {described['encryption']} is not known here")
+    return Seal(
+        described["compression"],
+        described.get("key_id", ""),
+        base64.b64decode(described.get("wrapped_key", "")),
+        described["chunk_bytes"],
+        {kind: SealedObject(one["plain_bytes"], tuple(one["chunks"])) for kind, one in document["objects"].items()},
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from penstock.storage.segment_copy import TierHistory
 from penstock.storage.tier.inventory import MANIFEST, Inventory, Problem, StoredSegment
 from penstock.storage.tier.layout import EPOCHS, LOG, SNAPSHOT, TRANSACTION_INDEX, Manifest, ManifestError, Place
 from penstock.storage.tier.object_store import ObjectStore
+from penstock.storage.tier.sealing import Seals, open_bytes
 
 READ_AT_ONCE = 16
 
@@ -70,12 +71,13 @@ async def _read(store: ObjectStore, stored: StoredSegment) -> RemoteSegment | Pr
         manifest.segment_id,
         manifest.start_offset,
         manifest.end_offset,
-        manifest.objects[LOG].size_bytes,
+        manifest.log_bytes,
         manifest.max_timestamp_ms,
         tuple(EpochStart(*entry) for entry in manifest.epochs),
         broker_id=manifest.broker_id,
         event_timestamp_ms=manifest.created_ms,
         has_aborted_transactions=TRANSACTION_INDEX in manifest.objects,
+        is_sealed=manifest.seal is not None,
     )
 
 
@@ -87,12 +89,12 @@ class LogEnd(NamedTuple):
     problems: Sequence[Problem]
 
 
-async def find_end(store: ObjectStore, place: Place, segments: Iterable[RemoteSegment]) -> LogEnd:
+async def find_end(store: ObjectStore, place: Place, segments: Iterable[RemoteSegment], seals: Seals) -> LogEnd:
     """The end of the last segment whose history is sound; offset 0 if there is none. Raises StoreError."""
     problems = []
     for segment in last_segments(segments):
         try:
-            history = await _read_history(store, place, segment)
+            history = await _read_history(store, place, segment, seals)
         except (StorageError, FileNotFoundError) as error:
             problems.append(Problem(place.stem(segment.start_offset, segment.segment_id), f"cannot be used: {error}"))
             continue
@@ -100,7 +102,7 @@ async def find_end(store: ObjectStore, place: Place, segments: Iterable[RemoteSe
     return LogEnd(0, TierHistory((), ()), problems)
 
 
-async def _read_history(store: ObjectStore, place: Place, segment: RemoteSegment) -> TierHistory:
+async def _read_history(store: ObjectStore, place: Place, segment: RemoteSegment, seals: Seals) -> TierHistory:
     start, segment_id = segment.start_offset, segment.segment_id
     try:
         manifest = Manifest.from_bytes(await store.get(place.manifest(start, segment_id)))
@@ -112,5 +114,6 @@ async def _read_history(store: ObjectStore, place: Place, segment: RemoteSegment
         data = await store.get(path)
         if kind not in manifest.objects or crc32c(data) != manifest.objects[kind].crc:
             raise StorageError(f"{path} is damaged: its checksum does not match the manifest")
-        found.append(data)
+        seal = manifest.seal
+        found.append(data if seal is None else open_bytes(seals.opener(seal, segment_id), seal, kind, data))
     return TierHistory.from_bytes(*found)

@@ -24,6 +24,7 @@ from penstock.storage.producers.snapshot import encode_snapshot
 from penstock.storage.segment_copy import TierCopy
 from penstock.storage.tier.layout import Place
 from penstock.storage.tier.object_store import Listed, StoreError
+from penstock.storage.tier.sealing import Seals
 from penstock.wire.records import Record, build_batch
 
 PLACE = Place("cluster", "orders", b"t" * 16, 0)
@@ -107,7 +108,14 @@ class World:
             "Callable[[], NodeSettings]", lambda: SimpleNamespace(remote_log_manager_copy_max_bytes_per_second=2**60)
         )
         self.copier = Copier(
-            SystemEnv(), 1, self.store, cast("RemoteLogMetadata", self.metadata), settings, TierCounters()
+            SystemEnv(),
+            1,
+            self.store,
+            cast("RemoteLogMetadata", self.metadata),
+            settings,
+            TierCounters(),
+            Seals(),
+            tmp_path / "outgoing",
         )
 
     def copy(self) -> None:

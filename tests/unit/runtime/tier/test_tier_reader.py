@@ -20,6 +20,7 @@ from penstock.runtime.tier.counters import TierCounters
 from penstock.runtime.tier.reader import TierReader
 from penstock.storage.indexes import OffsetIndex, TimeIndex
 from penstock.storage.tier.layout import INDEX, LOG, TIME_INDEX, Manifest, Place, StoredObject
+from penstock.storage.tier.sealing import Seals
 from penstock.wire.records import Record, build_batch, patch, read_header, read_records
 from support.memory_store import MemoryStore
 
@@ -60,6 +61,7 @@ class World:
             self.indexes,
             cast("Callable[[], NodeSettings]", lambda: self.settings),
             self.counters,
+            Seals(),
         )
 
     def add(self, number: int, start: int, end: int, *epochs: tuple[int, int]) -> RemoteSegment:
