@@ -2,7 +2,8 @@
 
 A consumer (librdkafka) reads a topic that is only in the store, next to a reader of the same objects with obstore: what
 the broker lets through of what the store itself gives. The store is a directory, and S3 as moto serves it from a
-process of its own. The broker's cache is empty each time, and the two take turns.
+process of its own. The broker's cache is empty each time, and the two take turns. A directory whose files are in
+memory is no store that a broker could keep up with; it shows what the broker's own part costs.
 
 Spark reads another such topic from the store and through the broker, by turns. Counted is the processors' time of Spark
 and of the broker together; meanwhile somebody writes a record at a time, and waits for each. Spark runs with the
@@ -26,11 +27,13 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from tests.support.kafka_broker import free_port
 from tests.support.tier_cluster import eventually
 from tests.support.wire_client import WireClient
 
+from bench.build import build
+from bench.peers.base import run_load
 from bench.processes import cpu_seconds
 from bench.spark import spark_cpu_seconds, value
 from bench.tier_figures import PHASES, RAW, STORES, section
@@ -130,33 +133,11 @@ def copied_end(cluster: Cluster, topic: str, partition: int = 0) -> int:
         return int(wire.list_offset(topic, LATEST_TIERED, partition=partition).offset) + 1
 
 
-def consume(cluster: Cluster, topic: str, end: int) -> float:
-    """Bytes of values a second up to the last in the store, from when the first have come."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "group.id": "bench",
-            "enable.auto.commit": False,
-            "fetch.message.max.bytes": 8 * 1024 * 1024,
-            "fetch.max.bytes": 50 * 1024 * 1024,
-            "queued.max.messages.kbytes": 65_536,
-            "check.crcs": False,
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    first = consumer.poll(60)
-    assert first is not None
-    assert first.error() is None, first.error()
-    size, position = 0, 1
-    began = time.perf_counter()
-    while position < end:
-        for message in consumer.consume(1000, timeout=1):
-            assert message.error() is None, message.error()
-            size += len(message)
-            position += 1
-    took = time.perf_counter() - began
-    consumer.close()
-    return size / took
+def consume(program: Path, cluster: Cluster, topic: str, count: int) -> float:
+    """Bytes of values a second that librdkafka gets, of so many records from the first one on."""
+    given = [f"brokers={cluster.bootstrap_servers}", f"topic={topic}", "partitions=1", f"count={count}"]
+    outcome = run_load([str(program), "consume", *given])
+    return float(outcome["bytes"] / outcome["seconds"])
 
 
 def read_objects(url: str, options: dict[str, str]) -> float:
@@ -183,16 +164,22 @@ def read_objects(url: str, options: dict[str, str]) -> float:
 def measure_consumers(megabytes: int, repetitions: int) -> list[dict[str, Any]]:
     """The consumer and the store itself, by turns."""
     runs = []
+    program = build().load
     for kind in STORES:
         with store(kind) as (url, options), Cluster(settings(url, options)) as cluster:
             topic, _ = tiered_topic(cluster, 1, megabytes)
             end = copied_end(cluster, topic)
             for _ in range(repetitions):
-                # The cache is emptied when the broker starts.
+                # The cache is emptied when the broker starts, and then it has to learn what is in the store.
                 cluster.restart()
+                eventually(lambda: copied_end(cluster, topic) == end, 60)  # noqa: B023
                 assert cluster.pid is not None
                 spent = cpu_seconds(cluster.pid)
-                run = {"store": kind, "consumer": consume(cluster, topic, end), "alone": read_objects(url, options)}
+                run = {
+                    "store": kind,
+                    "consumer": consume(program, cluster, topic, end),
+                    "alone": read_objects(url, options),
+                }
                 run["broker_cpu_seconds"] = cpu_seconds(cluster.pid) - spent
                 runs.append(run)
                 print(f"{kind:>10}: {run['consumer'] / MEGABYTE:8.0f} MB/s to a consumer, "

@@ -13,6 +13,7 @@ pytest.importorskip("pyarrow", reason="pyarrow: install it with .venv/bin/pip in
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from penstock.model.errors import ApiError
 from penstock.spark.arrow import record_batch
 from penstock.spark.fetching import DataLost, OffsetRange
 from penstock.spark.options import SourceOptions, read_options
@@ -248,6 +249,16 @@ def test_topics_that_are_not_tiered_and_other_buckets(cluster: Cluster, bucket: 
     reading = tiered(cluster, bucket)
     with pytest.raises(StoreError, match=r"tier\.url must be"):
         reading.plan(0, 2000, **{"tier.url": f"file://{tmp_path}"})
+
+
+def test_a_topic_that_is_gone(cluster: Cluster, bucket: Path) -> None:
+    gone = Reading(cluster, bucket, "gone")
+    # Found out by the task, as it is without the bucket.
+    with pytest.raises(ApiError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        gone.rows(gone.plan(0, 10))
+    fewer = Reading(cluster, bucket, cluster.create_topic())
+    plans = plan_reads(fewer.options(), [OffsetRange(fewer.topic, 7, 0, 10)])
+    assert [one.segment for one in plans[0].sections] == [None]
 
 
 def delete_records(reading: Reading, before: int) -> None:

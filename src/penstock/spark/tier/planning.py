@@ -31,16 +31,23 @@ def plan_reads(options: SourceOptions, ranges: Sequence[OffsetRange]) -> list[Pl
     if options.tier is None or not ranges:
         return [from_brokers(each) for each in ranges]
     client = shared_client(options.connection)
-    partitions = [each.topic_partition for each in ranges]
-    tier_ends = {
-        partition: EpochStart(each.leader_epoch, each.offset)
-        for partition, each in client.positions(dict.fromkeys(partitions, LATEST_TIERED)).items()
-        if each.leader_epoch >= 0
-    }
+    tier_ends = _tier_ends(client, ranges)
     tiered = [each for each in ranges if _is_tiered(each, tier_ends)]
     found = _find(options.tier, client, tiered, tier_ends) if tiered else {}
     plans = [_plan(each, found.get(each.topic_partition)) for each in ranges]
     return _with_aborted(options, plans) if options.read_committed else plans
+
+
+def _tier_ends(client: ClusterClient, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, EpochStart]:
+    """Where partitions end in object storage. What is gone from the cluster is left for the read to find out."""
+    known = client.partitions(each.topic for each in ranges)
+    asked = [each.topic_partition for each in ranges if each.partition in known.get(each.topic, ())]
+    found = client.positions(dict.fromkeys(asked, LATEST_TIERED))
+    return {
+        partition: EpochStart(each.leader_epoch, each.offset)
+        for partition, each in found.items()
+        if each.leader_epoch >= 0
+    }
 
 
 def _is_tiered(wanted: OffsetRange, tier_ends: Mapping[TopicPartition, EpochStart]) -> bool:
